@@ -1,0 +1,243 @@
+"""The configuration, declared once: frozen dataclasses, validated when they are made.
+
+One YAML file serves every process; each reads its own section. `load_config` turns YAML and
+`section.key=value` overrides into a `Config`; everything else gets its part passed in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from pilotfish.errors import ConfigError
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+def default_cache_dir() -> str:
+    """$PILOTFISH_CACHE, else the XDG cache folder."""
+    root = os.environ.get("PILOTFISH_CACHE")
+    if root:
+        return root
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotfish")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """One engine: the paged-KV batch executor inside a target or draft replica."""
+
+    __pydantic_config__ = _STRICT
+
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    """Of weights, activations and KV cache. bfloat16 halves the bytes read for each token."""
+    device: str = "cpu"
+    """A torch device."""
+    num_threads: int = 0
+    """Threads of torch in the engine process; 0 takes the cores this process may use."""
+    deterministic: bool = True
+    """Cut work so that logits do not depend on the batch (probed at start-up). Costs prefill speed."""
+    compile: bool = False
+    """Compile the parts between the linears with torch.compile, in the background, cached on disk."""
+    max_context_tokens: int = 0
+    """Prompt plus output at most; 0 takes the model's own limit."""
+    kv_cache_tokens: int = 32768
+    """Capacity of the paged KV pool in tokens, over all sequences."""
+    max_sequences: int = 64
+    """Sequences open at once; more are refused with RESOURCE_EXHAUSTED."""
+    max_batch_tokens: int = 512
+    """Tokens computed in one step at most: bounds the time decodes wait behind a prefill."""
+    prefix_caching: bool = True
+    """Share the KV blocks of equal prefixes."""
+    max_draft_tokens: int = 16
+    """Draft tokens in one round at most."""
+
+    def __post_init__(self) -> None:
+        _require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")
+        _require(self.max_context_tokens >= 0, "max_context_tokens must be at least 0 (0: the model's limit)")
+        _require(self.kv_cache_tokens >= 32, "kv_cache_tokens must be at least 32 (two blocks)")
+        _require(self.max_sequences >= 1, "max_sequences must be at least 1")
+        _require(self.max_draft_tokens >= 1, "max_draft_tokens must be at least 1")
+        _require(
+            self.max_batch_tokens > self.max_draft_tokens,
+            "max_batch_tokens must exceed max_draft_tokens: a verification runs in one step",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """The target service."""
+
+    __pydantic_config__ = _STRICT
+
+    model: str = "smollm2-135m-instruct"
+    """Catalogue name, hub id or local folder."""
+    host: str = "127.0.0.1"
+    """Address to listen on. The internal links carry no authentication yet: keep it private."""
+    port: int = 50061
+    """0 takes a free port (under Ray it always does)."""
+    num_replicas: int = 1
+    """Replicas under Ray Serve."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
+        _require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftConfig:
+    """The draft service."""
+
+    __pydantic_config__ = _STRICT
+
+    proposer: str = "ngram"
+    """`ngram` (prompt lookup) or `model` (a causal LM with the target's tokenizer)."""
+    model: str = "smollm2-135m-instruct"
+    """The drafter of proposer `model`; for `ngram` the model whose tokenizer is used."""
+    host: str = "127.0.0.1"
+    port: int = 50062
+    num_replicas: int = 1
+    """Replicas under Ray Serve; 0 deploys no draft pool."""
+    prompt_lookup_min: int = 2
+    """Shortest n-gram that is looked up (vLLM's name)."""
+    prompt_lookup_max: int = 4
+    """Longest n-gram that is looked up, tried first (vLLM's name)."""
+    top_m: int = 32
+    """Pairs in a sparse draft distribution (rejection mode)."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "draft.port must be between 0 and 65535")
+        _require(self.num_replicas >= 0, "draft.num_replicas must be at least 0")
+        _require(
+            1 <= self.prompt_lookup_min <= self.prompt_lookup_max,
+            "draft.prompt_lookup_min must be at least 1 and at most prompt_lookup_max",
+        )
+        _require(self.top_m >= 1, "draft.top_m must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationConfig:
+    """Defaults of speculation; a request may ask otherwise within the limits."""
+
+    __pydantic_config__ = _STRICT
+
+    mode: Literal["auto", "off", "on"] = "auto"
+    num_speculative_tokens: int = 5
+    """Draft tokens a round (vLLM's name)."""
+    proposer: Literal["draft", "ngram"] = "draft"
+    """`draft`: the draft pool. `ngram`: prompt lookup in the orchestrator."""
+    draft_deadline_ms: float = 0
+    """A proposal later than this is ignored for its round; 0 takes one measured decode step."""
+    decode_run_tokens: int = 16
+    """Tokens of one Decode run: the orchestrator looks again this often while speculation is off."""
+
+    def __post_init__(self) -> None:
+        _require(self.num_speculative_tokens >= 1, "speculation.num_speculative_tokens must be at least 1")
+        _require(self.draft_deadline_ms >= 0, "speculation.draft_deadline_ms must be at least 0 (0: measured)")
+        _require(self.decode_run_tokens >= 1, "speculation.decode_run_tokens must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrchestratorConfig:
+    """The orchestrator: the public API."""
+
+    __pydantic_config__ = _STRICT
+
+    host: str = "127.0.0.1"
+    port: int = 50051
+    target_addresses: tuple[str, ...] = ()
+    """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`."""
+    draft_addresses: tuple[str, ...] = ()
+    """host:port of each draft replica; empty: none, or found by Ray."""
+    max_concurrent_requests: int = 256
+    """More are refused with RESOURCE_EXHAUSTED."""
+    max_prompt_bytes: int = 4_000_000
+    """Longer prompts are refused before tokenising."""
+    connect_timeout_s: float = 60.0
+    """A request waits this long for a target replica before UNAVAILABLE."""
+    slow_reader_tokens: int = 1024
+    """Output tokens buffered for a client that reads slowly before its sequence pauses."""
+    speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
+        _require(self.max_concurrent_requests >= 1, "orchestrator.max_concurrent_requests must be at least 1")
+        _require(self.max_prompt_bytes >= 1, "orchestrator.max_prompt_bytes must be at least 1")
+        _require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
+        _require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything, one section per process."""
+
+    __pydantic_config__ = _STRICT
+
+    target: TargetConfig = field(default_factory=TargetConfig)
+    draft: DraftConfig = field(default_factory=DraftConfig)
+    orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
+    cache_dir: str = field(default_factory=default_cache_dir)
+    """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+_ADAPTER = TypeAdapter(Config)
+
+
+def config_from_dict(values: dict[str, Any], source: str = "the configuration") -> Config:
+    """Build a Config; unknown keys and wrong types raise ConfigError naming the key."""
+    try:
+        return _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        lines = [f"{'.'.join(str(part) for part in item['loc']) or '(top level)'}: {item['msg']}" for item in error.errors()]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+
+
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file (None: all defaults) and apply `section.key=value` overrides (YAML values)."""
+    values: Any = {}
+    if path is not None:
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is not YAML: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} must hold a mapping of sections (target, draft, orchestrator)")
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ConfigError(f"override {override!r} must look like section.key=value")
+        node = values
+        *sections, last = key.split(".")
+        for section in sections:
+            node = node.setdefault(section, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"override {override!r}: {section} is not a section")
+        node[last] = yaml.safe_load(text)
+    return config_from_dict(values, source=str(path) if path is not None else "the configuration")
+
+
+def config_to_yaml(config: Config) -> str:
+    """The YAML that loads as this Config."""
+    values = _ADAPTER.dump_python(config, mode="json")
+    return yaml.safe_dump(values, sort_keys=False)
+
+
+def replace(config: Config, **sections: Any) -> Config:
+    """A copy with some sections replaced."""
+    return dataclasses.replace(config, **sections)

@@ -1,0 +1,125 @@
+"""Commands to an engine and its events: the same items as in the protos, as plain values.
+
+They cross three borders unchanged in meaning: gRPC (converted in pilotfish.rpc), ZMQ between a
+replica's gRPC front and its engine process (msgspec), and a method call in tests. Field meanings
+are those of the messages with the same names in protos/pilotfish/v1.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotfish.types import (
+    FinishReason,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+    Timings,
+    TokenLogprobs,
+    TokenOrigin,
+)
+
+
+class OpenSequence(msgspec.Struct, frozen=True, tag=True):
+    """Start a sequence, or restart one from prompt + committed output."""
+
+    sequence_id: int
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    output_token_ids: tuple[int, ...] = ()
+
+
+class Verify(msgspec.Struct, frozen=True, tag=True):
+    """Verify draft tokens that stand on base_length committed tokens; answered by one Verdict."""
+
+    sequence_id: int
+    base_length: int
+    draft_token_ids: tuple[int, ...]
+    draft_probs: tuple[SparseDistribution, ...] = ()
+    parents: tuple[int, ...] = ()
+
+
+class Decode(msgspec.Struct, frozen=True, tag=True):
+    """Decode num_tokens tokens freely; answered by one Verdict per step."""
+
+    sequence_id: int
+    base_length: int
+    num_tokens: int
+
+
+class Propose(msgspec.Struct, frozen=True, tag=True):
+    """Propose tokens after base_length committed ones, of which new_token_ids are the last."""
+
+    sequence_id: int
+    base_length: int
+    new_token_ids: tuple[int, ...]
+    num_draft_tokens: int
+
+
+class CloseSequence(msgspec.Struct, frozen=True, tag=True):
+    """Free everything held for the sequence; unknown ids are ignored."""
+
+    sequence_id: int
+
+
+class Opened(msgspec.Struct, frozen=True, tag=True):
+    """The prompt's first prefill step ran; num_cached_tokens came from the prefix cache."""
+
+    sequence_id: int
+    num_cached_tokens: int
+
+
+class Verdict(msgspec.Struct, frozen=True, tag=True):
+    """Tokens committed by one verification or one plain decode step.
+
+    The first num_accepted_tokens of token_ids are accepted drafts; at most one more follows.
+    """
+
+    sequence_id: int
+    base_length: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+    timings: Timings = Timings()
+
+    @property
+    def origins(self) -> tuple[TokenOrigin, ...]:
+        """The origin of each of token_ids."""
+        origins = [TokenOrigin.ACCEPTED] * self.num_accepted_tokens
+        if len(self.token_ids) > self.num_accepted_tokens:
+            if self.num_draft_tokens == 0:
+                origins.append(TokenOrigin.PLAIN)
+            elif self.num_accepted_tokens == self.num_draft_tokens:
+                origins.append(TokenOrigin.BONUS)
+            else:
+                origins.append(TokenOrigin.RECOVERED)
+        return tuple(origins)
+
+
+class Proposal(msgspec.Struct, frozen=True, tag=True):
+    """Draft tokens that stand on base_length; empty when the drafter has no idea."""
+
+    sequence_id: int
+    base_length: int
+    draft_token_ids: tuple[int, ...]
+    draft_probs: tuple[SparseDistribution, ...] = ()
+    timings: Timings = Timings()
+
+
+class SequenceError(msgspec.Struct, frozen=True, tag=True):
+    """One sequence failed; the others go on."""
+
+    sequence_id: int
+    code: SequenceErrorCode
+    message: str
+    base_length: int = 0
+
+
+TargetCommand = OpenSequence | Verify | Decode | CloseSequence
+DraftCommand = OpenSequence | Propose | CloseSequence
+Command = OpenSequence | Verify | Decode | Propose | CloseSequence
+TargetEvent = Opened | Verdict | SequenceError
+DraftEvent = Proposal | SequenceError
+Event = Opened | Verdict | Proposal | SequenceError

@@ -1,0 +1,186 @@
+"""The vocabulary that every part shares: enums and values, no behaviour beyond validation.
+
+Nothing here imports torch, grpc or ray.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import msgspec
+
+from pilotfish.errors import InvalidRequestError
+
+MAX_LOGPROBS = 20
+"""Likeliest tokens a request may ask log-probabilities of (the limit of the OpenAI API)."""
+
+MAX_SEED = 2**64 - 1
+
+
+class TokenOrigin(enum.IntEnum):
+    """Where an output token came from. Values equal pilotfish.v1.TokenOrigin."""
+
+    PLAIN = 1
+    ACCEPTED = 2
+    RECOVERED = 3
+    BONUS = 4
+
+
+class FinishReason(enum.IntEnum):
+    """Why a sequence ended. Values equal pilotfish.v1.FinishReason."""
+
+    STOP = 1
+    LENGTH = 2
+    CANCELLED = 3
+
+
+class AcceptanceMode(enum.IntEnum):
+    """How draft tokens are accepted above temperature 0. Values equal pilotfish.v1.AcceptanceMode."""
+
+    COUPLED = 1
+    REJECTION = 2
+
+
+class SequenceErrorCode(enum.IntEnum):
+    """Why one sequence failed. Values equal pilotfish.v1.SequenceErrorCode."""
+
+    UNKNOWN_SEQUENCE = 1
+    STALE = 2
+    INVALID = 3
+    RESOURCE_EXHAUSTED = 4
+    UNAVAILABLE = 5
+    INTERNAL = 6
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters, every value concrete; out-of-range values raise InvalidRequestError.
+
+    Applied in this order on both sides: penalties, logit bias, temperature, top-k, top-p, min-p.
+    """
+
+    temperature: float = 1.0
+    """0 is greedy: exact argmax, whatever the other parameters that only reshape the tail."""
+    top_k: int = 0
+    """Keep the k likeliest tokens; 0 keeps all."""
+    top_p: float = 1.0
+    """Keep the smallest set of likeliest tokens whose probability reaches top_p."""
+    min_p: float = 0.0
+    """Drop tokens less likely than min_p times the likeliest."""
+    repetition_penalty: float = 1.0
+    """CTRL's (1909.05858): divides positive and multiplies negative logits of tokens seen in prompt or output."""
+    presence_penalty: float = 0.0
+    """Subtracted once from the logit of every token that is in the output."""
+    frequency_penalty: float = 0.0
+    """Subtracted per occurrence in the output."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """(token id, addend) pairs."""
+    seed: int = 0
+    """Keys every random number of the sequence, with the token's position."""
+    acceptance: AcceptanceMode = AcceptanceMode.COUPLED
+    max_tokens: int = 256
+    """Output tokens at most."""
+    stop_token_ids: tuple[int, ...] = ()
+    """Token ids that end the sequence, the model's own end tokens included; part of the output."""
+    num_logprobs: int | None = None
+    """None: no log-probabilities; 0: the chosen token's; n: also the n likeliest."""
+
+    def __post_init__(self) -> None:
+        # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
+        checks = (
+            ("temperature", self.temperature, math.isfinite(self.temperature) and self.temperature >= 0, "at least 0"),
+            ("top_k", self.top_k, self.top_k >= 0, "at least 0 (0 keeps all tokens)"),
+            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1"),
+            (
+                "repetition_penalty",
+                self.repetition_penalty,
+                math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0,
+                "above 0 (1 is off)",
+            ),
+            ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
+            ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
+            ("seed", self.seed, 0 <= self.seed <= MAX_SEED, "between 0 and 2^64 - 1"),
+            ("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1"),
+            (
+                "logprobs",
+                self.num_logprobs,
+                self.num_logprobs is None or 0 <= self.num_logprobs <= MAX_LOGPROBS,
+                f"between 0 and {MAX_LOGPROBS}",
+            ),
+            (
+                "logit_bias",
+                self.logit_bias,
+                all(math.isfinite(bias) and token_id >= 0 for token_id, bias in self.logit_bias),
+                "finite numbers on token ids of at least 0",
+            ),
+        )
+        for name, value, holds, allowed in checks:
+            if not holds:
+                raise InvalidRequestError(f"{name} is {value}; it must be {allowed}")
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether the logits depend on the tokens before them through penalties."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+
+class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
+    """A draft distribution cut to its likeliest tokens and renormalised: probs sum to 1.
+
+    The draft token was sampled from exactly these pairs.
+    """
+
+    token_ids: tuple[int, ...]
+    probs: tuple[float, ...]
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of one output token under the target's unmodified distribution."""
+
+    logprob: float
+    top_token_ids: tuple[int, ...] = ()
+    top_logprobs: tuple[float, ...] = ()
+
+
+class Timings(msgspec.Struct, frozen=True, array_like=True):
+    """Where the time of one result went on the replica."""
+
+    queue_time_ns: int = 0
+    compute_time_ns: int = 0
+
+
+class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica serves; see pilotfish.v1.ModelInfo."""
+
+    model_id: str
+    tokenizer_fingerprint: str
+    vocab_size: int
+    max_context_tokens: int
+    dtype: str = ""
+    deterministic: bool = False
+    proposer: str = ""
+    emulated: bool = False
+    tokenizer_path: str = ""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of a replica."""
+
+    max_draft_tokens: int
+    max_sequences: int
+
+
+class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Load of a replica at one moment."""
+
+    num_sequences_running: int = 0
+    num_sequences_waiting: int = 0
+    num_kv_blocks_used: int = 0
+    num_kv_blocks_total: int = 0
+    step_time_ns: int = 0
+    draining: bool = False
