@@ -1,0 +1,69 @@
+# Set-up with pip and venv only. `make help` lists the targets.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+MODEL ?= smollm2-135m-instruct
+PYTEST_ARGS ?=
+
+# The stamp's name holds a digest of what decides the environment: editing one of these files makes
+# the next run install again, touching one does not.
+STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+
+.PHONY: help setup check format lint types imports unit test model demo fmt stubs clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create the environment (once; later runs reuse it)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Pilotfish needs Python 3.11 or newer, and $(PYTHON) is not. Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@rm -f $(VENV)/.setup-*
+	@touch $@
+
+check: format lint types imports unit ## Formatting, lint, types, import rules, unit tests
+
+format: $(STAMP)
+	$(BIN)/ruff format --check --quiet
+
+lint: $(STAMP)
+	$(BIN)/ruff check --quiet
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/pytest tests/unit --quiet $(PYTEST_ARGS)
+
+model: $(STAMP)
+	@$(BIN)/pilotfish models pull $(MODEL)
+
+test: $(STAMP) model ## Set up, pull the model, run every test
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+demo: $(STAMP) ## Set up, start the services, the same prompts plain and speculative
+	@$(BIN)/pilotfish demo
+
+fmt: $(STAMP) ## Format, and mend what lint can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+stubs: $(STAMP) ## Generate the gRPC stubs from protos/
+	$(BIN)/python scripts/generate_stubs.py
+
+clean: ## Remove the environment and every build product (keeps downloaded models)
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache ./*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
