@@ -129,6 +129,14 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation; see pilotfish.v1.ChatMessage."""
+
+    role: str
+    """system, user or assistant."""
+    content: str
+
+
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
     """A draft distribution cut to its likeliest tokens and renormalised: probs sum to 1.
 
