@@ -1,0 +1,115 @@
+"""What a model folder says about itself in its JSON files. Torch-free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pilotfish.errors import ModelNotFoundError, UnsupportedModelError
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelMetadata:
+    """The facts of config.json and generation_config.json that Pilotfish needs."""
+
+    model_type: str
+    """Architecture name of transformers: llama, qwen3, ..."""
+    vocab_size: int
+    """Width of the logits; may exceed the tokenizer's vocabulary (padding rows)."""
+    max_context_tokens: int
+    """Prompt plus output at most."""
+    eos_token_ids: frozenset[int]
+    """Tokens that end an answer."""
+    is_encoder_decoder: bool
+    config: dict[str, Any]
+    """config.json as it is."""
+
+
+def check_model_folder(folder: Path) -> None:
+    """Check that the folder holds a model that can be loaded safely.
+
+    Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only.
+    """
+    if not (folder / "config.json").is_file():
+        raise ModelNotFoundError(f"{folder} has no config.json: it holds no model")
+    if not any(folder.glob("*.safetensors")):
+        if any(next(folder.glob(pattern), None) for pattern in _PICKLES):
+            raise UnsupportedModelError(
+                f"{folder} holds pickled weights only, and loading a pickle runs code: convert it to safetensors"
+            )
+        raise ModelNotFoundError(f"{folder} has no *.safetensors file")
+    if not (folder / "tokenizer.json").is_file():
+        raise ModelNotFoundError(
+            f"{folder} has no tokenizer.json: load its tokenizer with transformers' AutoTokenizer "
+            "and save_pretrained it there"
+        )
+
+
+def read_metadata(folder: Path) -> ModelMetadata:
+    """Read a model folder's metadata.
+
+    Raises: ModelNotFoundError when config.json is missing or broken; UnsupportedModelError when a needed field is.
+    """
+    config = read_json(folder / "config.json")
+    # Multimodal models keep their language model's fields one level down.
+    text_config = config.get("text_config") or {}
+
+    def field(name: str) -> Any:
+        return text_config.get(name, config.get(name))
+
+    vocab_size, max_context_tokens = field("vocab_size"), field("max_position_embeddings")
+    if not isinstance(vocab_size, int) or not isinstance(max_context_tokens, int):
+        raise UnsupportedModelError(f"{folder / 'config.json'} lacks vocab_size or max_position_embeddings")
+    generation_path = folder / "generation_config.json"
+    generation = read_json(generation_path) if generation_path.is_file() else {}
+    return ModelMetadata(
+        model_type=str(config.get("model_type", "")),
+        vocab_size=vocab_size,
+        max_context_tokens=max_context_tokens,
+        eos_token_ids=frozenset({*_token_ids(field("eos_token_id")), *_token_ids(generation.get("eos_token_id"))}),
+        is_encoder_decoder=bool(config.get("is_encoder_decoder", False)),
+        config=config,
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises: ModelNotFoundError when the file is missing or is no JSON object."""
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelNotFoundError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelNotFoundError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelNotFoundError(f"{path} is not a JSON object")
+    return value
+
+
+def count_parameters(folder: Path) -> int:
+    """Number of stored parameters, from the headers of the safetensors files (tied weights count once)."""
+    return sum(_tensor_sizes(folder))
+
+
+def _tensor_sizes(folder: Path) -> Iterator[int]:
+    """Elements of each tensor. A file starts with the length of its JSON header in 8 bytes, little-endian."""
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        yield from (prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
+def folder_bytes(folder: Path) -> int:
+    """Size of the folder's files in bytes."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def _token_ids(value: int | list[int] | None) -> list[int]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, int) else value

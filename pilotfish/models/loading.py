@@ -1,0 +1,84 @@
+"""Loading a model's weights into transformers (torch)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.catalogue import CatalogueModel, HubModel, ModelSource, resolve
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.folder import ModelMetadata, read_metadata
+from pilotfish.models.pull import pull_model
+from pilotfish.models.transformers_output import silence_transformers
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A causal language model ready for inference, with what the handshake tells about it."""
+
+    model: PreTrainedModel
+    """In eval mode; no parameter requires a gradient."""
+    folder: Path
+    model_id: str
+    vocab_size: int
+    """Width of the logits."""
+    max_context_tokens: int
+    fingerprint: str
+    """The tokenizer's."""
+
+
+def load_model(
+    name_or_path: str,
+    *,
+    cache_dir: Path | str,
+    dtype: torch.dtype = torch.bfloat16,
+    device: torch.device | str = "cpu",
+) -> LoadedModel:
+    """Load a model (catalogue name, hub id or local folder), pulling it into the cache if it is not there.
+
+    Only safetensors are read and no code of the model runs.
+    Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
+    """
+    source = resolve(name_or_path)
+    folder = pull_model(name_or_path, cache_dir)
+    metadata = read_metadata(folder)
+    _require_supported(metadata, folder)
+    silence_transformers()
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError, KeyError) as error:
+        raise ModelError(f"the weights in {folder} cannot be loaded: {error}") from error
+    model = model.to(device).eval().requires_grad_(False)
+    return LoadedModel(
+        model=model,
+        folder=folder,
+        model_id=_model_id(source, folder),
+        vocab_size=metadata.vocab_size,
+        max_context_tokens=metadata.max_context_tokens,
+        fingerprint=tokenizer_fingerprint(folder),
+    )
+
+
+def _model_id(source: ModelSource, folder: Path) -> str:
+    if isinstance(source, CatalogueModel):
+        return source.name
+    return source.repo_id if isinstance(source, HubModel) else folder.name
+
+
+def _require_supported(metadata: ModelMetadata, folder: Path) -> None:
+    if metadata.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"{folder} holds an encoder-decoder model ({metadata.model_type}); only causal language models are served"
+        )
+    if metadata.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise UnsupportedModelError(
+            f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
+            "model of that name, and code that comes with a model is never run"
+        )

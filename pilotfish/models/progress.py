@@ -1,0 +1,34 @@
+"""What a pull tells while it runs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+class PullStage(enum.StrEnum):
+    """The stages of a pull, in order; a stage whose result is already there is skipped."""
+
+    WAIT = "waiting for another pull"
+    DOWNLOAD = "download"
+    EXTRACT = "extract"
+    CONVERT = "convert"
+    PUBLISH = "publish"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class PullProgress:
+    """One report. total_bytes of 0: this stage cannot tell how far it is."""
+
+    stage: PullStage
+    completed_bytes: int = 0
+    total_bytes: int = 0
+
+
+ProgressCallback = Callable[[PullProgress], None]
+
+
+def ignore_progress(progress: PullProgress) -> None:
+    """A ProgressCallback for callers who do not look."""

@@ -1,0 +1,88 @@
+"""A model's tokenizer without transformers, so that processes without torch can hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import tokenizers
+
+from pilotfish.errors import InvalidRequestError, UnsupportedModelError
+from pilotfish.models.chat_template import ChatTemplate, load_chat_template
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.folder import ModelMetadata, read_metadata
+from pilotfish.types import ChatMessage
+
+
+class Tokenizer:
+    """Text and chats to token ids and back, with the limits of the model they belong to.
+
+    Safe to share between threads: nothing changes after loading.
+    """
+
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        metadata: ModelMetadata,
+        chat_template: ChatTemplate | None,
+        fingerprint: str,
+    ) -> None:
+        self._backend = backend
+        # A tokenizer.json may carry its trainer's settings; they would cut or pad prompts.
+        self._backend.no_truncation()
+        self._backend.no_padding()
+        self._metadata = metadata
+        self._chat_template = chat_template
+        self.fingerprint = fingerprint
+        self.special_token_ids: frozenset[int] = frozenset(
+            token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
+        )
+
+    @classmethod
+    def load(cls, folder: Path | str) -> Tokenizer:
+        """Load from a model folder (config.json, tokenizer.json).
+
+        Raises: ModelNotFoundError, UnsupportedModelError.
+        """
+        folder = Path(folder)
+        fingerprint = tokenizer_fingerprint(folder)
+        try:
+            backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # the library raises bare Exception
+            raise UnsupportedModelError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from error
+        return cls(backend, read_metadata(folder), load_chat_template(folder), fingerprint)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does)."""
+        return list(self._backend.encode(text).ids)
+
+    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
+        """Text of token ids; ids that the tokenizer does not know are left out."""
+        return str(self._backend.decode(token_ids, skip_special_tokens=skip_special))
+
+    def apply_chat_template(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Token ids of a chat, ready for the assistant's turn.
+
+        The template writes the special tokens itself, so none is added around it.
+        Raises: InvalidRequestError when the model has no template or the template refuses the messages.
+        """
+        if self._chat_template is None:
+            raise InvalidRequestError("this model has no chat template: send text or token ids instead")
+        if not messages:
+            raise InvalidRequestError("the chat has no messages")
+        return list(self._backend.encode(self._chat_template.render(messages), add_special_tokens=False).ids)
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return self._metadata.eos_token_ids
+
+    @property
+    def vocab_size(self) -> int:
+        """The model's vocabulary size (the width of its logits)."""
+        return self._metadata.vocab_size
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Prompt plus output at most, by the model."""
+        return self._metadata.max_context_tokens
