@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import huggingface_hub
-from huggingface_hub.errors import (
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is its HTTP library's
     GatedRepoError,
-    HfHubHTTPError,
-    IncompleteSnapshotError,
+    HFValidationError,
+    HTTPError,
     LocalEntryNotFoundError,
     RepositoryNotFoundError,
+    RevisionResolutionError,
+    XetDownloadError,
 )
-from huggingface_hub.utils import tqdm
+from huggingface_hub.utils.tqdm import tqdm
 
 from pilotfish.errors import ModelDownloadError, ModelNotFoundError
 from pilotfish.models.progress import ProgressCallback, PullProgress, PullStage
@@ -43,10 +45,13 @@ def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
         raise ModelDownloadError(
             f"{repo_id} is gated: accept its terms on its hub page and log in with `hf auth login`"
         ) from error
-    except RepositoryNotFoundError as error:
+    except (RepositoryNotFoundError, HFValidationError) as error:
         raise ModelNotFoundError(f"the hub has no model {repo_id!r}, or it is private: `hf auth login`") from error
-    except (LocalEntryNotFoundError, IncompleteSnapshotError, HfHubHTTPError) as error:
-        raise ModelDownloadError(f"download of {repo_id} failed: {error}. Run it again: what came is kept") from error
+    except (HTTPError, XetDownloadError, RevisionResolutionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the network's
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelDownloadError(f"download of {repo_id} failed: {reason}. Run it again: what came is kept") from error
     return Path(folder)
 
 
@@ -58,7 +63,7 @@ def cached_snapshot(repo_id: str, cache_dir: Path) -> Path | None:
                 repo_id, cache_dir=cache_dir, allow_patterns=_PATTERNS, local_files_only=True
             )
         )
-    except (LocalEntryNotFoundError, IncompleteSnapshotError):
+    except LocalEntryNotFoundError:
         return None
 
 
@@ -69,7 +74,7 @@ def _reporting_bar(progress: ProgressCallback) -> type[tqdm]:
         def __init__(self, *args: Any, **options: Any) -> None:
             # huggingface_hub opens several bars; the one of this name counts the bytes that are on disk.
             self._counts_bytes = options.get("name") == "huggingface_hub.snapshot_download"
-            super().__init__(*args, **{**options, "disable": True})
+            super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call]
             self.total: float | None = options.get("total")
 
         def update(self, n: float | None = 1) -> bool | None:
