@@ -1,0 +1,71 @@
+"""The draft service as a Ray Serve deployment. Serve places, watches and replaces; tokens never pass it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray import serve
+
+from draft_service.server import DraftServer
+from pilotfish.config import Config
+from pilotfish.rpc.hosting import HostedService, reachable_address
+
+HEALTH_CHECK_PERIOD_S = 1.0
+HEALTH_CHECK_TIMEOUT_S = 5.0
+SHUTDOWN_TIMEOUT_S = 15.0
+
+
+class DraftReplica:
+    """One replica: a draft server on a free port of this node, announced as replica metadata."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._hosted: HostedService | None = None
+        self._address = ""
+        self._detail = ""
+
+    async def record_replica_metadata(self) -> dict[str, str]:
+        """Start the server; called once by Serve, which publishes the result to every router."""
+        # The configured interface, but a free port: several replicas may share a node.
+        draft = dataclasses.replace(self._config.draft, port=0)
+        server = await DraftServer.start(dataclasses.replace(self._config, draft=draft))
+        self._hosted = HostedService(server)
+        self._detail = f"proposer {server.model.proposer}, model {server.model.model_id}"
+        self._address = reachable_address(server.address, node_ip=ray.util.get_node_ip_address())
+        return {"address": self._address}
+
+    async def describe(self) -> dict[str, str]:
+        """The address and a line for people. The first call also starts the caller's router."""
+        return {"address": self._address, "detail": self._detail}
+
+    async def __del__(self) -> None:
+        if self._hosted is not None:
+            await self._hosted.stop()
+
+
+def draft_application(config: Config, *, router_config: Mapping[str, Any]) -> serve.Application:
+    """The deployment `draft`, bound to a configuration.
+
+    router_config: Serve's RequestRouterConfig, as a mapping, of this deployment's handles.
+    """
+    return serve.deployment(
+        DraftReplica,
+        name="draft",
+        num_replicas=config.draft.num_replicas,
+        ray_actor_options=_actor_options(config),
+        health_check_period_s=HEALTH_CHECK_PERIOD_S,
+        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
+        graceful_shutdown_timeout_s=SHUTDOWN_TIMEOUT_S,
+        graceful_shutdown_wait_loop_s=0.1,
+        request_router_config=dict(router_config),
+    ).bind(config)
+
+
+def _actor_options(config: Config) -> dict[str, float]:
+    # The engine's threads are its own business (num_threads): a whole CPU would keep three
+    # deployments off a machine with two.
+    num_gpus = 1.0 if config.draft.engine.device.startswith("cuda") else 0.0
+    return {"num_cpus": 0.1, "num_gpus": num_gpus}

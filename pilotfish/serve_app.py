@@ -1,0 +1,188 @@
+"""The Ray Serve application: three deployments, composed.
+
+`build` is what `serve deploy` imports. `python -m pilotfish.serve_app --config FILE` runs the
+application on a private Ray of this machine until SIGINT or SIGTERM; `pilotfish up` starts it so.
+It prints one line per service as it becomes ready, as the services themselves do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import ray
+from ray import serve
+from ray.serve.config import ProxyLocation
+from ray.serve.schema import ApplicationStatus, DeploymentStatus, LoggingConfig
+
+from draft_service.deployment import draft_application
+from orchestrator.deployment import orchestrator_application, router_config
+from orchestrator.directory import PoolName
+from pilotfish.config import Config, config_from_dict, load_config
+from pilotfish.errors import PilotfishError, UnavailableError
+from target_service.deployment import target_application
+
+APPLICATION = "pilotfish"
+SERVICES = {"target": "target_service", "draft": "draft_service", "orchestrator": "orchestrator"}
+"""Deployment name to service name."""
+
+_EXCEPTION_NAME = re.compile(r"^(\w+\.)+\w+: ")
+
+POLL_INTERVAL_S = 0.2
+DESCRIBE_TIMEOUT_S = 10.0
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+"""The smallest that Ray accepts is 75 MiB; nothing of ours goes through it."""
+
+
+def build(args: dict[str, Any]) -> serve.Application:
+    """Compose the application. `args` is the configuration: `pilotfish config --serve` writes it."""
+    return compose(config_from_dict(args, source="the application's args"))
+
+
+def compose(config: Config) -> serve.Application:
+    """The orchestrator's deployment, bound to those of the pools that the configuration asks for."""
+    pools: dict[PoolName, serve.Application] = {
+        "target": target_application(config, router_config=router_config("target"))
+    }
+    if config.draft.num_replicas > 0:
+        pools["draft"] = draft_application(config, router_config=router_config("draft"))
+    return orchestrator_application(config, pools)
+
+
+@contextlib.contextmanager
+def private_ray(temp_dir: Path) -> Iterator[None]:
+    """A Ray of our own on the loopback interface, whatever other Ray runs; ends with the block.
+
+    temp_dir: absolute and short (Ray puts Unix sockets there, whose paths hold 107 bytes).
+    """
+    ray.init(
+        address="local",
+        # Three deployments of a tenth of a CPU each, with room for their replicas.
+        num_cpus=max(4, os.cpu_count() or 1),
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        object_store_memory=OBJECT_STORE_BYTES,
+        _node_ip_address="127.0.0.1",
+        _temp_dir=str(temp_dir),
+    )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def running(config: Config) -> Iterator[None]:
+    """The application on the current Ray, deployed but not yet ready; deleted with the block."""
+    quiet = LoggingConfig(enable_access_log=False, log_level="WARNING")
+    # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
+    serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
+    try:
+        target = serve.RunTarget(target=compose(config), name=APPLICATION, route_prefix=None, logging_config=quiet)
+        serve.run_many([target], wait_for_applications_running=False)
+        yield
+    finally:
+        serve.shutdown()
+
+
+class Reporter:
+    """Prints what changes in the state of the deployments."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, DeploymentStatus] = {}
+
+    def poll(self) -> None:
+        """Compare with Serve's status once. Raises UnavailableError when a needed service cannot start."""
+        application = serve.status().applications.get(APPLICATION)
+        if application is None:
+            return
+        for name, deployment in application.deployments.items():
+            before = self._states.get(name)
+            self._states[name] = deployment.status
+            if deployment.status is before:
+                continue
+            if deployment.status is DeploymentStatus.HEALTHY:
+                self._print_ready(name)
+            elif deployment.status is DeploymentStatus.DEPLOY_FAILED and name != "draft":
+                raise UnavailableError(f"{SERVICES[name]} cannot start: {reason(deployment.message)}")
+            elif before is not None and deployment.status is not DeploymentStatus.UPDATING:
+                print(f"{SERVICES[name]}: {reason(deployment.message)}", file=sys.stderr, flush=True)
+        if application.status is ApplicationStatus.DEPLOY_FAILED and not application.deployments:
+            raise UnavailableError(f"the application cannot start: {reason(application.message)}")
+
+    def _print_ready(self, name: str) -> None:
+        handle = serve.get_deployment_handle(name, APPLICATION)
+        description = handle.describe.remote().result(timeout_s=DESCRIBE_TIMEOUT_S)
+        detail = f" ({description['detail']})" if description["detail"] else ""
+        print(f"{SERVICES[name]} ready on {description['address']}{detail}", flush=True)
+
+
+def reason(message: str) -> str:
+    """The last line of one of Serve's messages: of a traceback, the exception's own message."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return _EXCEPTION_NAME.sub("", lines[-1]) if lines else "no reason given"
+
+
+class Stop(BaseException):
+    """SIGINT or SIGTERM came."""
+
+
+def _raise_stop(*_: object) -> NoReturn:
+    raise Stop
+
+
+def _handle_signals(handler: Any) -> None:
+    for signal_number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signal_number, handler)
+
+
+def run(config: Config, temp_dir: Path) -> None:
+    """Run until a signal comes. Raises UnavailableError when a needed service cannot start."""
+    _handle_signals(_raise_stop)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(private_ray(temp_dir))
+            _handle_signals(_raise_stop)  # ray.init installs its own
+            stack.enter_context(running(config))
+            reporter = Reporter()
+            while True:
+                reporter.poll()
+                time.sleep(POLL_INTERVAL_S)
+        except (Stop, SystemExit):
+            pass
+        finally:
+            # A second signal must not interrupt the clean-up; who waits for us sends SIGKILL.
+            _handle_signals(signal.SIG_IGN)
+            # Ray prints there that the actors it is stopping have died.
+            with contextlib.redirect_stdout(io.StringIO()):
+                stack.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m pilotfish.serve_app", description=__doc__)
+    parser.add_argument("--config", type=Path, help="YAML file")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value")
+    parser.add_argument("--temp-dir", type=Path, required=True, help="for Ray's sockets and logs; short and absolute")
+    arguments = parser.parse_args()
+    logging.disable(logging.INFO)  # Serve tells of its every step
+    try:
+        run(load_config(arguments.config, arguments.set), arguments.temp_dir)
+    except PilotfishError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
