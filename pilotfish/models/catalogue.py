@@ -78,9 +78,9 @@ def resolve(name: str) -> ModelSource:
     if name in CATALOGUE:
         return CATALOGUE[name]
     folder = Path(name).expanduser()
-    if (folder / "config.json").is_file():
+    if name and (folder / "config.json").is_file():
         return LocalFolder(folder.resolve())
-    if folder.is_dir():
+    if name and folder.is_dir():
         raise ModelNotFoundError(f"{name} is a folder without a config.json: it holds no model")
     if _HUB_ID.fullmatch(name):
         return HubModel(name)

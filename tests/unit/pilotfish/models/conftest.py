@@ -1,0 +1,105 @@
+"""A tiny model folder: byte-level BPE with a few merges, and the JSON files around it; no weights."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers
+
+from pilotfish.config import default_cache_dir
+from pilotfish.models.cache import ModelCache
+from pilotfish.models.catalogue import DEFAULT_MODEL
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_level_backend() -> tokenizers.Tokenizer:
+    """Three special tokens, the 256 bytes, and merges that cut characters in unusual places."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: token_id for token_id, token in enumerate(["<|end|>", "<|im_start|>", "<|im_end|>", *alphabet])}
+    byte_to_char = {byte: _byte_char(byte) for byte in range(256)}
+    merges = []
+    # F0 9F (half an emoji), 98 80 (its other half), 80 F0 (a tail and the next head), and plain text.
+    for left, right in (
+        (0xF0, 0x9F),
+        (0x98, 0x80),
+        (0x80, 0xF0),
+        (0xE2, 0x82),
+        (ord("a"), ord("b")),
+        (ord(" "), ord("a")),
+    ):
+        merge = (byte_to_char[left], byte_to_char[right])
+        merges.append(merge)
+        vocab["".join(merge)] = len(vocab)
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|end|>", "<|im_start|>", "<|im_end|>"])
+    return backend
+
+
+def _byte_char(byte: int) -> str:
+    """GPT-2's printable stand-in for a byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    if byte in printable:
+        return chr(byte)
+    return chr(256 + [other for other in range(256) if other not in printable].index(byte))
+
+
+def write_tokenizer_files(folder: Path, vocab_size: int = 300) -> None:
+    """Everything of a tiny Llama's folder but the weights."""
+    byte_level_backend().save(str(folder / "tokenizer.json"))
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": vocab_size,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 128,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 0]}))
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"bos_token": "<|im_start|>", "eos_token": {"content": "<|im_end|>"}, "chat_template": TEMPLATE})
+    )
+
+
+@pytest.fixture(scope="session")
+def write_tiny_model() -> Callable[[Path], None]:
+    """write_tokenizer_files, for fixtures of a wider scope."""
+    return write_tokenizer_files
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    write_tokenizer_files(folder)
+    return folder
+
+
+@pytest.fixture
+def model_folder(tokenizer_folder: Path) -> Path:
+    """As tokenizer_folder, with a safetensors file of one tensor of 6 parameters."""
+    header = json.dumps({"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}).encode()
+    (tokenizer_folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(24))
+    return tokenizer_folder
+
+
+@pytest.fixture
+def default_model_folder() -> Path:
+    """The real default model, where it has been pulled."""
+    cache = ModelCache(Path(default_cache_dir()))
+    if not cache.is_complete(DEFAULT_MODEL.name):
+        pytest.skip(f"{DEFAULT_MODEL.name} is not in {cache.root}: `pilotfish models pull {DEFAULT_MODEL.name}`")
+    return cache.folder(DEFAULT_MODEL.name)
