@@ -1,0 +1,30 @@
+"""From scheduled rows to the decoder's input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.engine.scheduler import ScheduledRows
+from pilotfish.engine.sequence import VerifyTask
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+
+
+def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
+    """Rows of the sequences one after the other; logit rows are each complete sequence's last ones."""
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slices: list[SequenceSlice] = []
+    logit_rows: list[int] = []
+    for rows in scheduled:
+        sequence = rows.sequence
+        first_row, first_position = len(token_ids), sequence.num_computed_tokens
+        end = first_position + rows.num_rows
+        token_ids.extend(sequence.tokens[first_position:end])
+        if rows.is_complete and isinstance(sequence.task, VerifyTask):
+            token_ids.extend(sequence.task.draft_token_ids)
+        positions.extend(range(first_position, end))
+        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids))
+        last = first_row + rows.num_rows
+        logit_rows.extend(range(last - rows.num_logit_rows, last))
+    return StepInput(token_ids, positions, slices, logit_rows)

@@ -1,0 +1,183 @@
+"""The engine: commands in, one step at a time, events out. Synchronous, no I/O, no clock but the injected one.
+
+Role-blind: verifying for a target and proposing for a drafter are two kinds of task over the same
+sequences, scheduler and cache.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from torch import Tensor
+
+from pilotfish.config import EngineConfig
+from pilotfish.engine.batch import build_step
+from pilotfish.engine.block_pool import BlockPool
+from pilotfish.engine.intake import Intake
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.results import add_draft, commit_outcome, draft_row, verification_round
+from pilotfish.engine.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.sequence import EngineSequence, ProposeTask
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    Propose,
+    SequenceError,
+    Verify,
+)
+from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.models.decoder import Decoder
+from pilotfish.speculation.drafting import draft
+from pilotfish.speculation.rounds import verify
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+
+class EngineCore:
+    """See the module. Not thread-safe: one caller submits and steps."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        config: EngineConfig,
+        model: ModelInfo,
+        *,
+        top_m: int = 32,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.model = model
+        self.limits = Limits(max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences)
+        self._decoder = decoder
+        self._clock_ns = clock_ns
+        self._top_m = top_m
+        num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
+        decoder.allocate(num_blocks)
+        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=config.prefix_caching))
+        self._scheduler = Scheduler(
+            self._kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
+        )
+        self._sequences: dict[int, EngineSequence] = {}
+        self._intake = Intake(
+            self._sequences,
+            self._kv_cache,
+            vocab_size=model.vocab_size,
+            max_context_tokens=model.max_context_tokens,
+            limits=self.limits,
+        )
+        self._step_time_ns = 0
+        self._pending_events: list[Event] = []
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._pending_events) or any(
+            sequence.num_pending_rows > 0 for sequence in self._sequences.values()
+        )
+
+    @property
+    def kv_cache(self) -> KVCache:
+        return self._kv_cache
+
+    @property
+    def num_preemptions(self) -> int:
+        return self._scheduler.num_preemptions
+
+    def load(self) -> LoadReport:
+        waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
+        pool = self._kv_cache.pool
+        return LoadReport(
+            num_sequences_running=len(self._sequences) - waiting,
+            num_sequences_waiting=waiting,
+            num_kv_blocks_used=pool.num_used,
+            num_kv_blocks_total=pool.num_usable,
+            step_time_ns=self._step_time_ns,
+        )
+
+    def submit(self, command: Command) -> None:
+        """Take a command; what it is answered at once comes out of the next step."""
+        now_ns = self._clock_ns()
+        answer: Event | None
+        match command:
+            case OpenSequence():
+                answer = self._intake.open(command)
+            case Verify():
+                answer = self._intake.verify(command, now_ns)
+            case Decode():
+                answer = self._intake.decode(command, now_ns)
+            case Propose():
+                answer = self._intake.propose(command, now_ns)
+            case CloseSequence():
+                answer = self._intake.close(command)
+            case _:
+                assert_never(command)
+        if answer is not None:
+            self._pending_events.append(answer)
+
+    def step(self) -> list[Event]:
+        """Schedule, run, postprocess. Returns the events of this step and of commands since the last."""
+        events, self._pending_events = self._pending_events, []
+        start_ns = self._clock_ns()
+        scheduled = self._scheduler.schedule(list(self._sequences.values()))
+        events.extend(self._fail_oversized())
+        if not scheduled:
+            return events
+        # Verdicts first, so that each kind's logits are one slice.
+        scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, ProposeTask))
+        for rows in scheduled:
+            events.extend(self._begin(rows, start_ns))
+        logits = self._decoder.forward(build_step(scheduled))
+        events.extend(self._finish(logits, scheduled, start_ns))
+        self._step_time_ns = self._clock_ns() - start_ns
+        return events
+
+    def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
+        sequence = rows.sequence
+        if sequence.task is not None and sequence.task.start_ns == 0:
+            sequence.task.start_ns = start_ns
+            sequence.compute_time_ns = 0
+        if sequence.is_opened:
+            return []
+        sequence.is_opened = True
+        return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
+
+    def _finish(self, logits: Tensor, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
+        """Commit what was computed; returns the results."""
+        for rows in scheduled:
+            rows.sequence.num_computed_tokens += rows.num_rows
+            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
+        complete = [rows for rows in scheduled if rows.is_complete]
+        verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, ProposeTask)]
+        proposals = complete[len(verdicts) :]
+        num_verdict_rows = sum(rows.num_logit_rows for rows in verdicts)
+        outcomes = verify(logits[:num_verdict_rows], [verification_round(rows.sequence) for rows in verdicts])
+        drafts = draft(logits[num_verdict_rows:], [draft_row(rows.sequence) for rows in proposals], self._top_m)
+        elapsed_ns = self._clock_ns() - start_ns
+        for rows in scheduled:
+            rows.sequence.compute_time_ns += elapsed_ns
+        events: list[Event] = []
+        for rows, outcome in zip(verdicts, outcomes, strict=True):
+            verdict = commit_outcome(rows.sequence, outcome, self.model.max_context_tokens)
+            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
+            if verdict.finish_reason is not None:
+                self._intake.forget(rows.sequence)
+            events.append(verdict)
+        for rows, drafted in zip(proposals, drafts, strict=True):
+            proposal = add_draft(rows.sequence, drafted)
+            if proposal is not None:
+                events.append(proposal)
+        return events
+
+    def _fail_oversized(self) -> list[Event]:
+        events: list[Event] = []
+        for sequence in self._scheduler.oversized:
+            self._intake.forget(sequence)
+            message = (
+                f"the KV cache holds {self._kv_cache.pool.num_usable * BLOCK_SIZE} tokens, too few for this sequence of "
+                f"{len(sequence.tokens)}: raise engine.kv_cache_tokens or shorten the prompt"
+            )
+            events.append(SequenceError(sequence.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
+        return events

@@ -1,0 +1,167 @@
+"""Checks commands and turns them into tasks.
+
+Rewind by statement: every item says which committed length it stands on, so that repeated and late
+items are recognised. What cannot be served is answered with a SequenceError; nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.types import Limits, SequenceErrorCode
+
+
+class Intake:
+    """Owns which sequences are open; every method answers None or the error to send back."""
+
+    def __init__(
+        self,
+        sequences: dict[int, EngineSequence],
+        kv_cache: KVCache,
+        *,
+        vocab_size: int,
+        max_context_tokens: int,
+        limits: Limits,
+    ) -> None:
+        self._sequences = sequences
+        self._kv_cache = kv_cache
+        self._vocab_size = vocab_size
+        self._max_context_tokens = max_context_tokens
+        self._limits = limits
+        self._num_opened = 0
+
+    def open(self, command: OpenSequence) -> SequenceError | None:
+        fault = self._open_fault(command)
+        if fault is not None:
+            return SequenceError(command.sequence_id, *fault)
+        self._num_opened += 1
+        self._sequences[command.sequence_id] = EngineSequence(command, self._num_opened)
+        return None
+
+    def _open_fault(self, command: OpenSequence) -> tuple[SequenceErrorCode, str] | None:
+        num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)
+        capacity = self._kv_cache.pool.num_usable * BLOCK_SIZE
+        invalid, exhausted = SequenceErrorCode.INVALID, SequenceErrorCode.RESOURCE_EXHAUSTED
+        if command.sequence_id in self._sequences:
+            return invalid, "the sequence is open already"
+        if not command.prompt_token_ids:
+            return invalid, "the prompt is empty; send at least one token"
+        if num_tokens >= self._max_context_tokens:
+            return invalid, (
+                f"prompt and output have {num_tokens} tokens; the context holds {self._max_context_tokens}, "
+                "one of them for the next token"
+            )
+        bad = self._bad_token((*command.prompt_token_ids, *command.output_token_ids))
+        bad = self._bad_token(token_id for token_id, _ in command.sampling.logit_bias) if bad is None else bad
+        if bad is not None:
+            return invalid, f"token id {bad} is not in the vocabulary of {self._vocab_size}"
+        if num_tokens >= capacity:
+            return exhausted, (
+                f"prompt and output have {num_tokens} tokens; the KV cache holds {capacity}: raise engine.kv_cache_tokens"
+            )
+        if len(self._sequences) >= self._limits.max_sequences:
+            return exhausted, f"all {self._limits.max_sequences} sequences are in use (engine.max_sequences)"
+        return None
+
+    def verify(self, command: Verify, now_ns: int) -> SequenceError | None:
+        sequence = self._sequences.get(command.sequence_id)
+        if sequence is None:
+            return _unknown(command.sequence_id, command.base_length)
+        if command.base_length != len(sequence.tokens):
+            return _stale(sequence, command.base_length)
+        num_drafts = len(command.draft_token_ids)
+        if num_drafts > self._limits.max_draft_tokens:
+            return _invalid(
+                sequence, f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)"
+            )
+        if command.draft_probs and len(command.draft_probs) != num_drafts:
+            return _invalid(sequence, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
+        if command.parents:
+            return _invalid(sequence, "this engine verifies chains only; parents must be empty")
+        bad = self._bad_token(command.draft_token_ids)
+        bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
+        if bad is not None:
+            return _invalid(sequence, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
+        # Drafts past the end of the answer could never be used.
+        room = min(
+            self._max_context_tokens - len(sequence.tokens),
+            sequence.sampling.max_tokens - sequence.num_output_tokens,
+        )
+        kept = max(0, min(num_drafts, room - 1))
+        sequence.task = VerifyTask(command.draft_token_ids[:kept], command.draft_probs[:kept], now_ns)
+        return None
+
+    def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
+        """A run that overlaps the one in progress moves its goal, so that runs can be chained without a gap."""
+        sequence = self._sequences.get(command.sequence_id)
+        if sequence is None:
+            return _unknown(command.sequence_id, command.base_length)
+        if command.base_length > len(sequence.tokens):
+            return _stale(sequence, command.base_length)
+        goal = command.base_length + command.num_tokens
+        if isinstance(sequence.task, DecodeTask):
+            sequence.task.goal_length = max(sequence.task.goal_length, goal)
+        elif goal > len(sequence.tokens):
+            sequence.task = DecodeTask(goal, now_ns)
+        return None
+
+    def propose(self, command: Propose, now_ns: int) -> SequenceError | None:
+        sequence = self._sequences.get(command.sequence_id)
+        start = command.base_length - len(command.new_token_ids)
+        if sequence is None or not 0 <= start <= sequence.num_committed_tokens:
+            return _unknown(command.sequence_id, command.base_length)
+        bad = self._bad_token(command.new_token_ids)
+        if bad is not None:
+            return _invalid(sequence, f"token id {bad} is not in the vocabulary of {self._vocab_size}")
+        if not 1 <= command.num_draft_tokens <= self._limits.max_draft_tokens:
+            return _invalid(
+                sequence,
+                f"{command.num_draft_tokens} draft tokens wanted; 1 to {self._limits.max_draft_tokens} are possible",
+            )
+        if command.base_length >= self._max_context_tokens:
+            return _invalid(sequence, f"the draft model's context of {self._max_context_tokens} tokens is full")
+        common = start
+        for mine, stated in zip(sequence.tokens[start:], command.new_token_ids, strict=False):
+            if mine != stated:
+                break
+            common += 1
+        if common < len(sequence.tokens):
+            self._kv_cache.rewind(sequence, common)
+        sequence.append(command.new_token_ids[common - start :], committed=True)
+        sequence.num_committed_tokens = len(sequence.tokens)
+        # The last token's logits are wanted even if drafting already computed it.
+        sequence.num_computed_tokens = min(sequence.num_computed_tokens, len(sequence.tokens) - 1)
+        room = self._max_context_tokens - command.base_length
+        sequence.task = ProposeTask(command.base_length, min(command.num_draft_tokens, room), now_ns)
+        return None
+
+    def close(self, command: CloseSequence) -> None:
+        sequence = self._sequences.get(command.sequence_id)
+        if sequence is not None:
+            self.forget(sequence)
+
+    def forget(self, sequence: EngineSequence) -> None:
+        """Release the sequence's blocks and its slot."""
+        self._kv_cache.release(sequence)
+        del self._sequences[sequence.sequence_id]
+
+    def _bad_token(self, token_ids: Iterable[int]) -> int | None:
+        return next((token_id for token_id in token_ids if not 0 <= token_id < self._vocab_size), None)
+
+
+def _unknown(sequence_id: int, base_length: int) -> SequenceError:
+    message = "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
+    return SequenceError(sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, message, base_length)
+
+
+def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:
+    message = f"the item stands on {base_length} tokens; {len(sequence.tokens)} are committed"
+    return SequenceError(sequence.sequence_id, SequenceErrorCode.STALE, message, base_length)
+
+
+def _invalid(sequence: EngineSequence, message: str) -> SequenceError:
+    return SequenceError(sequence.sequence_id, SequenceErrorCode.INVALID, message)

@@ -1,0 +1,79 @@
+"""From a step's decisions to committed tokens and events."""
+
+from __future__ import annotations
+
+from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.messages import Proposal, Verdict
+from pilotfish.speculation.drafting import Draft, DraftRow
+from pilotfish.speculation.rounds import Outcome, Round
+from pilotfish.speculation.stopping import cut
+from pilotfish.types import Timings
+
+
+def verification_round(sequence: EngineSequence) -> Round:
+    """What the target decides for this sequence; a decode is a verification of nothing."""
+    task = sequence.task
+    is_verify = isinstance(task, VerifyTask)
+    return Round(
+        sampling=sequence.sampling,
+        first_position=len(sequence.tokens),
+        draft_token_ids=task.draft_token_ids if is_verify else (),
+        draft_probs=task.draft_probs if is_verify else (),
+        history=sequence.history,
+    )
+
+
+def draft_row(sequence: EngineSequence) -> DraftRow:
+    """What the drafter samples next for this sequence."""
+    return DraftRow(sampling=sequence.sampling, position=len(sequence.tokens), history=sequence.history)
+
+
+def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
+    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number."""
+    task = sequence.task
+    assert isinstance(task, VerifyTask | DecodeTask)
+    base_length = len(sequence.tokens)
+    remaining = min(sequence.sampling.max_tokens - sequence.num_output_tokens, max_context_tokens - base_length)
+    token_ids, num_accepted, finish_reason = cut(
+        outcome.token_ids,
+        outcome.num_accepted,
+        stop_token_ids=sequence.sampling.stop_token_ids,
+        remaining_tokens=remaining,
+    )
+    sequence.append(token_ids, committed=True)
+    sequence.num_computed_tokens = base_length + num_accepted
+    timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
+    num_draft_tokens = len(task.draft_token_ids) if isinstance(task, VerifyTask) else 0
+    if isinstance(task, VerifyTask) or len(sequence.tokens) >= task.goal_length:
+        sequence.task = None
+    sequence.compute_time_ns = 0
+    return Verdict(
+        sequence_id=sequence.sequence_id,
+        base_length=base_length,
+        num_draft_tokens=num_draft_tokens,
+        num_accepted_tokens=num_accepted,
+        token_ids=tuple(token_ids),
+        logprobs=outcome.logprobs[: len(token_ids)],
+        finish_reason=finish_reason,
+        timings=timings,
+    )
+
+
+def add_draft(sequence: EngineSequence, drafted: Draft) -> Proposal | None:
+    """Append a draft token; the proposal once enough are drafted."""
+    task = sequence.task
+    assert isinstance(task, ProposeTask)
+    sequence.append((drafted.token_id,), committed=False)
+    task.draft_token_ids.append(drafted.token_id)
+    if drafted.probs is not None:
+        task.draft_probs.append(drafted.probs)
+    if len(task.draft_token_ids) < task.num_draft_tokens:
+        return None
+    sequence.task = None
+    return Proposal(
+        sequence_id=sequence.sequence_id,
+        base_length=task.base_length,
+        draft_token_ids=tuple(task.draft_token_ids),
+        draft_probs=tuple(task.draft_probs),
+        timings=Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns),
+    )

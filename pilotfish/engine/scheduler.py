@@ -1,0 +1,116 @@
+"""Chooses the rows of each step.
+
+There is no prefill or decode phase: every sequence has tokens that are not computed yet, and a step
+computes as many as its budget allows. One row is a decode, K + 1 a verification, many a prefill chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.sequence import EngineSequence, VerifyTask
+
+PREFILL_SHARE = 0.25
+"""Share of the budget kept for prefills while decodes could fill the whole step."""
+
+
+@dataclass(slots=True)
+class ScheduledRows:
+    """num_rows rows of one sequence, from its first uncomputed token on."""
+
+    sequence: EngineSequence
+    num_rows: int
+    is_complete: bool
+    """Whether the rows reach the end of a task, so that its logits are wanted."""
+
+    @property
+    def num_logit_rows(self) -> int:
+        if not self.is_complete:
+            return 0
+        task = self.sequence.task
+        return 1 + len(task.draft_token_ids) if isinstance(task, VerifyTask) else 1
+
+
+class Scheduler:
+    """Stateless but for the step number; sequences carry their own state."""
+
+    def __init__(self, kv_cache: KVCache, *, max_batch_tokens: int, max_draft_tokens: int) -> None:
+        self._kv_cache = kv_cache
+        self._max_batch_tokens = max_batch_tokens
+        self._short = max_draft_tokens + 1
+        self._step = 0
+        self.num_preemptions = 0
+        self.oversized: list[EngineSequence] = []
+        """Sequences of the last schedule that the whole pool could not hold: the caller fails them."""
+
+    def schedule(self, sequences: Iterable[EngineSequence]) -> list[ScheduledRows]:
+        """Rows of the next step, at most max_batch_tokens; reserves their blocks.
+
+        Sequences that hold blocks may be preempted (their blocks taken, recomputed later) in favour
+        of those that were open longer; a sequence that can have no block at all waits.
+        """
+        self._step += 1
+        self.oversized = []
+        ready = [sequence for sequence in sequences if sequence.num_pending_rows > 0]
+        # Longest unserved first; sorting is stable, so earlier opened ones win ties.
+        ready.sort(key=lambda sequence: sequence.last_step)
+        short = [sequence for sequence in ready if sequence.num_pending_rows <= self._short]
+        long = [sequence for sequence in ready if sequence.num_pending_rows > self._short]
+        budget = self._max_batch_tokens
+        for_short = budget - int(budget * PREFILL_SHARE) if long else budget
+        scheduled: list[ScheduledRows] = []
+        holders = [sequence for sequence in sequences if sequence.block_ids]
+        for group, limit in ((short, min(budget, max(for_short, self._short))), (long, budget)):
+            for sequence in group:
+                rows = self._fit(sequence, min(limit, budget))
+                if rows is not None and self._reserve(rows, scheduled, holders):
+                    scheduled.append(rows)
+                    sequence.last_step = self._step
+                    budget -= rows.num_rows
+                    limit -= rows.num_rows
+        return scheduled
+
+    def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
+        """As many rows of the sequence as fit; drafts are verified together or not at all."""
+        if not sequence.block_ids and sequence.num_computed_tokens == 0:
+            self._kv_cache.attach_prefix(sequence)
+        pending = sequence.num_pending_rows
+        if pending <= limit:
+            return ScheduledRows(sequence, pending, is_complete=sequence.task is not None) if pending else None
+        if isinstance(sequence.task, VerifyTask):
+            pending -= len(sequence.task.draft_token_ids) + 1
+        num_rows = min(pending, limit)
+        return ScheduledRows(sequence, num_rows, is_complete=False) if num_rows > 0 else None
+
+    def _reserve(
+        self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: list[EngineSequence]
+    ) -> bool:
+        """Blocks for the rows, preempting later sequences that are not in this step if need be."""
+        sequence = rows.sequence
+        needed = sequence.num_computed_tokens + rows.num_rows
+        if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
+            self.oversized.append(sequence)
+            return False
+        in_step = {id(item.sequence) for item in scheduled}
+        while not self._kv_cache.reserve(sequence, needed):
+            victim = self._victim(sequence, in_step, holders)
+            if victim is None:
+                return False
+            self._kv_cache.release(victim)
+            holders.remove(victim)
+            self.num_preemptions += 1
+        if sequence not in holders:
+            holders.append(sequence)
+        return True
+
+    @staticmethod
+    def _victim(
+        sequence: EngineSequence, in_step: set[int], holders: list[EngineSequence]
+    ) -> EngineSequence | None:
+        """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
+        candidates = [holder for holder in holders if id(holder) not in in_step and holder is not sequence]
+        idle = [holder for holder in candidates if holder.task is None]
+        later = [holder for holder in candidates if holder.open_order > sequence.open_order]
+        return max(idle or later, key=lambda holder: holder.open_order, default=None)

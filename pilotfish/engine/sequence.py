@@ -1,0 +1,126 @@
+"""One sequence in an engine: its tokens, what is computed of them, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
+from pilotfish.messages import OpenSequence
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.types import SamplingParams, SparseDistribution
+
+
+@dataclass(slots=True)
+class VerifyTask:
+    """Verify these drafts; done in one step once the sequence has caught up."""
+
+    draft_token_ids: tuple[int, ...]
+    draft_probs: tuple[SparseDistribution, ...]
+    arrival_ns: int
+    start_ns: int = 0
+
+
+@dataclass(slots=True)
+class DecodeTask:
+    """Decode until the sequence is goal_length tokens long."""
+
+    goal_length: int
+    arrival_ns: int
+    start_ns: int = 0
+
+
+@dataclass(slots=True)
+class ProposeTask:
+    """Draft num_draft_tokens tokens after the first base_length."""
+
+    base_length: int
+    num_draft_tokens: int
+    arrival_ns: int
+    start_ns: int = 0
+    draft_token_ids: list[int] = field(default_factory=list)
+    draft_probs: list[SparseDistribution] = field(default_factory=list)
+
+
+Task = VerifyTask | DecodeTask | ProposeTask
+
+
+class EngineSequence:
+    """Mutable state; the scheduler and the core change it, nobody else.
+
+    Invariant: the KV cache holds tokens[:num_computed_tokens] in block_ids.
+    """
+
+    __slots__ = (
+        "block_ids",
+        "compute_time_ns",
+        "history",
+        "is_opened",
+        "last_hash",
+        "last_step",
+        "num_cached_tokens",
+        "num_committed_tokens",
+        "num_computed_tokens",
+        "num_prompt_tokens",
+        "num_registered_blocks",
+        "open_order",
+        "sampling",
+        "sequence_id",
+        "task",
+        "tokens",
+    )
+
+    def __init__(self, command: OpenSequence, open_order: int = 0) -> None:
+        self.sequence_id = command.sequence_id
+        self.open_order = open_order
+        """Earlier opened sequences may take blocks from later ones."""
+        self.sampling: SamplingParams = command.sampling
+        self.tokens: list[int] = [*command.prompt_token_ids, *command.output_token_ids]
+        """The first num_committed_tokens are committed; on the draft side drafts may follow."""
+        self.num_committed_tokens = len(self.tokens)
+        self.num_prompt_tokens = len(command.prompt_token_ids)
+        self.history: TokenHistory | None = None
+        if self.sampling.has_penalties:
+            self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
+        self.num_computed_tokens = 0
+        self.block_ids: list[int] = []
+        self.num_registered_blocks = 0
+        self.last_hash: BlockHash = ROOT_HASH
+        self.num_cached_tokens = 0
+        self.task: Task | None = None
+        self.is_opened = False
+        """Whether its Opened event was sent."""
+        self.last_step = -1
+        """Step that last served it: the longest unserved goes first."""
+        self.compute_time_ns = 0
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def num_pending_rows(self) -> int:
+        """Rows to compute until the task's next result; without a task, to be ready for one."""
+        behind = len(self.tokens) - self.num_computed_tokens
+        if self.task is None:
+            # The last token waits for the task that needs its logits.
+            return max(0, behind - 1)
+        if isinstance(self.task, VerifyTask):
+            return behind + len(self.task.draft_token_ids)
+        return behind
+
+    def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
+        """Add tokens at the end; drafts (not committed) may be truncated again."""
+        self.tokens.extend(token_ids)
+        if committed:
+            self.num_committed_tokens = len(self.tokens)
+        if self.history is not None:
+            self.history.append(token_ids)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first length tokens; blocks are the caller's to mind."""
+        del self.tokens[length:]
+        self.num_committed_tokens = min(self.num_committed_tokens, length)
+        self.num_computed_tokens = min(self.num_computed_tokens, length)
+        if self.history is not None:
+            self.history.truncate(length)

@@ -1,0 +1,163 @@
+"""Paged attention on torch's scaled_dot_product_attention: runs everywhere.
+
+Keys are gathered in whole blocks and queries go in tiles. Why tiles: on CPU, SDPA rounds a row
+the same way only while a call has MIN_TILE_ROWS to MAX_TILE_ROWS query rows per key head,
+an explicit mask and a key length that is a multiple of 16 (measured on Intel AMX and AMD Zen 4
+machines; `models/determinism.py` probes it). Grouped-query heads are folded into the query rows, so
+keys are never repeated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from pilotfish.models.attention import BLOCK_SIZE, AttentionShape, SequenceSlice, slot_mapping
+
+MIN_TILE_ROWS = 4
+MAX_TILE_ROWS = 32
+
+
+@dataclass(slots=True)
+class _Tile:
+    """Up to MAX_TILE_ROWS / G consecutive rows of one sequence."""
+
+    first_row: int
+    num_rows: int
+    first_position: int
+    block_ids: Sequence[int]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Tiles of like size, run in one call: N tiles of Q rows over L keys."""
+
+    rows: Tensor
+    """[N * Q] int64: row of the step in each place; short tiles repeat their last row."""
+    positions: Tensor
+    """[N, Q] int64."""
+    block_table: Tensor
+    """[N * L / BLOCK_SIZE] int64, filled up with block 0."""
+    num_tiles: int
+    places: Tensor
+    """[num valid rows] int64: which of the N * Q places hold a row, in the order of `targets`."""
+    targets: Tensor
+    """[num valid rows] int64: the row of the step each valid place belongs to."""
+    masks: dict[int | None, Tensor] = field(default_factory=dict)
+
+
+class SdpaBatch:
+    """One step on SDPA; see AttentionBatch."""
+
+    def __init__(self, slices: Sequence[SequenceSlice], num_rows: int, deterministic: bool) -> None:
+        self._slices = slices
+        self._num_rows = num_rows
+        self._deterministic = deterministic
+        self._slots = slot_mapping(slices, num_rows)
+        self._groups: dict[int, list[_Group]] = {}
+
+    def write_kv(self, pool: Tensor, key_value: Tensor) -> None:
+        if self._slots.device != pool.device:
+            self._slots = self._slots.to(pool.device)
+        pool.index_copy_(0, self._slots, key_value)
+
+    def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
+        group_size = query.shape[1] // shape.num_kv_heads
+        groups = self._groups.get(group_size)
+        if groups is None:
+            groups = self._groups[group_size] = self._tile(group_size, query.device)
+        output = torch.empty(self._num_rows, query.shape[1] * shape.head_dim, dtype=query.dtype, device=query.device)
+        for group in groups:
+            rows = _attend_group(query, pool, shape, group)
+            output.index_copy_(0, group.targets, rows.index_select(0, group.places))
+        return output
+
+    def _tile(self, group_size: int, device: torch.device) -> list[_Group]:
+        largest = max(1, MAX_TILE_ROWS // group_size) if self._deterministic else 256
+        smallest = -(-MIN_TILE_ROWS // group_size)
+        by_size: dict[tuple[int, int], list[_Tile]] = defaultdict(list)
+        for part in self._slices:
+            for start in range(0, part.num_rows, largest):
+                num_rows = min(largest, part.num_rows - start)
+                first_position = part.first_position + start
+                num_blocks = (first_position + num_rows - 1) // BLOCK_SIZE + 1
+                tile = _Tile(part.first_row + start, num_rows, first_position, part.block_ids[:num_blocks])
+                # Powers of two bound the padding within a call to half of it.
+                by_size[_power_of_two(max(num_rows, smallest), largest), _power_of_two(num_blocks)].append(tile)
+        return [_group(tiles, max(size, smallest), device) for (size, _), tiles in sorted(by_size.items())]
+
+
+class SdpaBackend:
+    """Attention on torch's SDPA; deterministic bounds the tiles (see the module)."""
+
+    name = "sdpa"
+
+    def __init__(self, deterministic: bool) -> None:
+        self._deterministic = deterministic
+
+    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> SdpaBatch:
+        return SdpaBatch(slices, num_rows, self._deterministic)
+
+
+def _power_of_two(value: int, most: int | None = None) -> int:
+    size = 1 << (value - 1).bit_length()
+    return size if most is None else min(size, most)
+
+
+def _group(tiles: Sequence[_Tile], size: int, device: torch.device) -> _Group:
+    width = max(len(tile.block_ids) for tile in tiles)
+    step = torch.arange(size)
+    last = torch.tensor([tile.num_rows - 1 for tile in tiles])[:, None]
+    within = torch.minimum(step[None], last)  # [N, Q]
+    rows = within + torch.tensor([tile.first_row for tile in tiles])[:, None]
+    positions = within + torch.tensor([tile.first_position for tile in tiles])[:, None]
+    table = torch.tensor([[*tile.block_ids, *[0] * (width - len(tile.block_ids))] for tile in tiles])
+    valid = (step[None] <= last).view(-1)
+    places = valid.nonzero().view(-1)
+    return _Group(
+        rows=rows.view(-1).to(device),
+        positions=positions.to(device),
+        block_table=table.view(-1).to(device),
+        num_tiles=len(tiles),
+        places=places.to(device),
+        targets=rows.view(-1)[places].to(device),
+    )
+
+
+def _mask(group: _Group, group_size: int, window: int | None, dtype: torch.dtype) -> Tensor:
+    """[N, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per window and step."""
+    mask = group.masks.get(window)
+    if mask is None:
+        num_keys = group.block_table.numel() // group.num_tiles * BLOCK_SIZE
+        keys = torch.arange(num_keys, device=group.positions.device)
+        distance = group.positions[:, :, None] - keys  # [N, Q, L]
+        visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        additive = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
+        mask = group.masks[window] = additive.repeat_interleave(group_size, dim=1)[:, None]
+    return mask
+
+
+def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Group) -> Tensor:
+    """Attention of the group's places; returns [N * Q, H * D]."""
+    num_tiles, num_kv, dim = group.num_tiles, shape.num_kv_heads, shape.head_dim
+    num_heads = query.shape[1]
+    group_size = num_heads // num_kv
+    blocks = pool.view(-1, BLOCK_SIZE * 2 * num_kv * dim).index_select(0, group.block_table)
+    key_value = blocks.view(num_tiles, -1, 2, num_kv, dim)
+    key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [N, H_kv, L, D]
+    folded = query.index_select(0, group.rows).view(num_tiles, -1, num_kv, group_size, dim).transpose(1, 2)
+    folded = folded.reshape(num_tiles, num_kv, -1, dim)  # [N, H_kv, Q * G, D]
+    mask = _mask(group, group_size, shape.sliding_window, query.dtype)
+    if shape.softcap is None:
+        output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
+    else:
+        scores = torch.matmul(folded, key.transpose(-1, -2)).float() * shape.scale
+        scores = shape.softcap * torch.tanh(scores / shape.softcap) + mask
+        output = torch.matmul(scores.softmax(-1).to(value.dtype), value)
+    output = output.view(num_tiles, num_kv, -1, group_size, dim).transpose(1, 2)
+    return output.reshape(-1, num_heads * dim)

@@ -1,0 +1,59 @@
+"""What an engine needs of a model: one forward over the rows of a step.
+
+Legend: T rows of the step, R rows whose logits are wanted, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.attention import AttentionShape, SequenceSlice
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The rows of one step. Rows that belong to no slice are padding."""
+
+    token_ids: Sequence[int]
+    """[T]"""
+    positions: Sequence[int]
+    """[T]"""
+    slices: Sequence[SequenceSlice]
+    logit_rows: Sequence[int]
+    """[R] rows whose next-token logits are wanted, ascending."""
+
+
+class KVPool(Protocol):
+    """The decoder's own storage for keys and values; blocks are numbered, block 0 is never handed out."""
+
+    num_blocks: int
+
+    @property
+    def num_bytes(self) -> int: ...
+
+
+class Decoder(Protocol):
+    """A causal language model over a paged KV pool. Not thread-safe."""
+
+    name: str
+    """Which implementation runs: `transformers`, `native`."""
+    vocab_size: int
+    max_context_tokens: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def allocate(self, num_blocks: int) -> KVPool:
+        """A pool of num_blocks blocks; replaces the previous one."""
+
+    def forward(self, step: StepInput) -> Tensor:
+        """Run the rows, write their keys and values to the pool; returns logits [R, V]."""
+
+
+def bytes_per_block(layers: Sequence[AttentionShape], block_size: int, dtype: torch.dtype) -> int:
+    """KV bytes of one block over all layers."""
+    return sum(2 * layer.num_kv_heads * layer.head_dim for layer in layers) * block_size * dtype.itemsize

@@ -1,0 +1,84 @@
+"""Compiles kernels.cpp for this machine, once, into the cache folder.
+
+One call of the system's C++ compiler (a few seconds); the result is keyed by source, flags, compiler and
+processor, so that a cache folder shared by unlike machines never mixes them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=fast")
+COMPILERS = ("c++", "g++", "clang++")
+BUILD_TIMEOUT_S = 300
+
+
+class NativeKernelsUnavailableError(Exception):
+    """No compiler, or it failed; the caller falls back to torch and says why."""
+
+
+def build_kernels(cache_dir: Path) -> Path:
+    """Path of the shared library, compiled if need be. Raises NativeKernelsUnavailableError."""
+    compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    if compiler is None:
+        raise NativeKernelsUnavailableError(f"no C++ compiler found (tried {', '.join(COMPILERS)})")
+    folder = cache_dir / "native"
+    library = folder / f"kernels-{_key(compiler)}.so"
+    if library.exists():
+        return library
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            built = Path(scratch) / library.name
+            command = [compiler, *FLAGS, "-o", str(built), str(SOURCE)]
+            result = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+            if result.returncode != 0:
+                raise NativeKernelsUnavailableError(f"{compiler} failed: {result.stderr.strip()[:500]}")
+            built.replace(library)  # atomic: two builders at once leave one whole file
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NativeKernelsUnavailableError(f"cannot build into {folder}: {error}") from error
+    return library
+
+
+def load_kernels(library: Path) -> ctypes.CDLL:
+    """The library with argument types set. Raises NativeKernelsUnavailableError if it cannot be loaded."""
+    try:
+        kernels = ctypes.CDLL(str(library))
+    except OSError as error:
+        raise NativeKernelsUnavailableError(f"cannot load {library}: {error}") from error
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    kernels.pilotfish_pack.argtypes = [pointer, size, size, size, size, pointer]
+    kernels.pilotfish_pack.restype = None
+    kernels.pilotfish_create.argtypes = [pointer, ctypes.c_int]
+    kernels.pilotfish_create.restype = pointer
+    kernels.pilotfish_destroy.argtypes = [pointer]
+    kernels.pilotfish_destroy.restype = None
+    kernels.pilotfish_set_pools.argtypes = [pointer, pointer, pointer]
+    kernels.pilotfish_set_pools.restype = None
+    kernels.pilotfish_forward.argtypes = [pointer, pointer]
+    kernels.pilotfish_forward.restype = None
+    return kernels
+
+
+def _key(compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    digest = hashlib.sha256()
+    for part in (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version.encode(), _processor().encode()):
+        digest.update(part + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() + platform.machine() + str(os.cpu_count())
+    return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))

@@ -1,0 +1,87 @@
+"""Llama-style decoders on the native CPU kernels: one call a step, batch-invariant by construction."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import weakref
+from array import array
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.native.build import build_kernels, load_kernels
+from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
+
+
+class NativePool:
+    """Keys and values of all layers in the kernels' block layouts, one allocation."""
+
+    def __init__(self, num_blocks: int, num_layers: int, num_kv_heads: int, head_dim: int) -> None:
+        self.num_blocks = num_blocks
+        shape = (num_layers, 2, num_blocks, num_kv_heads * head_dim * BLOCK_SIZE)
+        self.tensor = huge_empty(math.prod(shape)).view(shape)  # fresh pages are zero
+
+    @property
+    def num_bytes(self) -> int:
+        return self.tensor.numel() * self.tensor.itemsize
+
+
+class NativeDecoder:
+    """See Decoder. Takes the weights out of the model; check `layout.unsupported_reason` first."""
+
+    name = "native"
+
+    def __init__(self, model: PreTrainedModel, *, max_context_tokens: int, num_threads: int, cache_dir: Path) -> None:
+        self._kernels = load_kernels(build_kernels(cache_dir))
+        self.vocab_size: int = model.config.vocab_size
+        self.max_context_tokens = max_context_tokens
+        self.dtype = torch.bfloat16
+        self.device = torch.device("cpu")
+        self._weights = PackedWeights(model, self._kernels, max_context_tokens)
+        self._engine = self._kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
+        weakref.finalize(self, self._kernels.pilotfish_destroy, self._engine)
+        self._pool: NativePool | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        return self._weights.num_bytes
+
+    def allocate(self, num_blocks: int) -> NativePool:
+        struct = self._weights.model_struct
+        pool = self._pool = NativePool(num_blocks, struct.num_layers, struct.kv_heads, struct.head_dim)
+        pointers = ctypes.c_void_p * struct.num_layers
+        keys = pointers(*(layer[0].data_ptr() for layer in pool.tensor))
+        values = pointers(*(layer[1].data_ptr() for layer in pool.tensor))
+        self._kernels.pilotfish_set_pools(self._engine, keys, values)
+        return pool
+
+    def forward(self, step: StepInput) -> Tensor:
+        if self._pool is None:
+            raise RuntimeError("allocate a KV pool before the first forward")
+        # Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.
+        width = max(len(part.block_ids) for part in step.slices)
+        tables, row_table, slots = array("q"), array("q"), array("q")
+        for index, part in enumerate(step.slices):
+            tables.extend(part.block_ids)
+            tables.extend([0] * (width - len(part.block_ids)))
+            row_table.extend([index] * part.num_rows)
+            for position in range(part.first_position, part.first_position + part.num_rows):
+                slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+        arrays = (array("q", step.token_ids), array("q", step.positions), slots, row_table, tables)
+        logit_rows = array("q", step.logit_rows)
+        logits = torch.empty(len(step.logit_rows), self.vocab_size)
+        struct = StepStruct(
+            len(step.token_ids),
+            len(step.logit_rows),
+            *(values.buffer_info()[0] for values in arrays),
+            width,
+            logit_rows.buffer_info()[0],
+            logits.data_ptr(),
+        )
+        self._kernels.pilotfish_forward(self._engine, ctypes.addressof(struct))  # ctypes releases the GIL
+        return logits

@@ -1,0 +1,190 @@
+"""The structs of kernels.cpp, and a transformers model's weights in their layouts."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+LANES = 16
+"""Outputs in one vector."""
+
+GROUP = 32
+"""Outputs that lie together in a packed weight."""
+
+MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+"""Architectures that are: norm, rotary attention, norm, SwiGLU."""
+
+
+class LayerStruct(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_void_p)
+        for name in (
+            "input_norm",
+            "qkv",
+            "qkv_bias",
+            "query_norm",
+            "key_norm",
+            "output",
+            "post_norm",
+            "gate_up",
+            "down",
+            "keys",
+            "values",
+        )
+    ] + [("window", ctypes.c_int64)]
+
+
+class ModelStruct(ctypes.Structure):
+    _fields_ = [
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                "hidden",
+                "heads",
+                "kv_heads",
+                "head_dim",
+                "intermediate",
+                "vocab",
+                "num_layers",
+                "max_positions",
+            )
+        ),
+        ("eps", ctypes.c_float),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("embedding", "final_norm", "head", "cosine", "sine", "layers")),
+    ]
+
+
+class StepStruct(ctypes.Structure):
+    _fields_ = [
+        ("rows", ctypes.c_int64),
+        ("num_logit_rows", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("token_ids", "positions", "slots", "row_table", "tables")),
+        ("table_width", ctypes.c_int64),
+        ("logit_rows", ctypes.c_void_p),
+        ("logits", ctypes.c_void_p),
+    ]
+
+
+def unsupported_reason(model: PreTrainedModel) -> str | None:
+    """Why the native kernels cannot run the model; None when they can."""
+    config = model.config
+    if config.model_type not in MODEL_TYPES:
+        return f"model type {config.model_type!r} is not one of {', '.join(sorted(MODEL_TYPES))}"
+    if model.dtype is not torch.bfloat16 or model.device.type != "cpu":
+        return f"they need bfloat16 on cpu, the model is {model.dtype} on {model.device}"
+    if config.hidden_act != "silu":
+        return f"activation {config.hidden_act!r} is not silu"
+    attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
+    if attention.o_proj.bias is not None or mlp.gate_proj.bias is not None:
+        return "biases on the output or feed-forward linears"
+    sizes = {
+        "hidden_size": (config.hidden_size, GROUP),
+        "head_dim": (attention.head_dim, LANES),
+        "the width of q, k and v": (attention.q_proj.out_features + 2 * attention.k_proj.out_features, GROUP),
+        "intermediate_size": (config.intermediate_size, LANES),
+        "vocab_size": (config.vocab_size, GROUP),
+    }
+    for name, (size, multiple) in sizes.items():
+        if size % multiple:
+            return f"{name} is {size}, not a multiple of {multiple}"
+    return None
+
+
+class PackedWeights:
+    """Owns the packed tensors that the structs point to; the model's own weights can go."""
+
+    def __init__(self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int) -> None:
+        self._kernels = kernels
+        self._tensors: list[Tensor] = []
+        config, body = model.config, model.model
+        attention = body.layers[0].self_attn
+        head_weight = model.get_output_embeddings().weight
+        tied = head_weight.data_ptr() == body.embed_tokens.weight.data_ptr()
+        cosine, sine = _rotary_tables(body, max_positions)
+        self.layer_structs = (LayerStruct * config.num_hidden_layers)(*(self._layer(layer) for layer in body.layers))
+        self.model_struct = ModelStruct(
+            hidden=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=attention.head_dim,
+            intermediate=config.intermediate_size,
+            vocab=config.vocab_size,
+            num_layers=config.num_hidden_layers,
+            max_positions=max_positions,
+            eps=config.rms_norm_eps,
+            scale=attention.scaling,
+            # A tied embedding is read from the packed head: 16 columns of a block are 16 tokens.
+            embedding=None if tied else self._keep(body.embed_tokens.weight),
+            final_norm=self._keep(body.norm.weight),
+            head=self._pack([head_weight]),
+            cosine=self._keep(cosine),
+            sine=self._keep(sine),
+            layers=ctypes.addressof(self.layer_structs),
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
+
+    def _layer(self, layer: nn.Module) -> LayerStruct:
+        attention, mlp = layer.self_attn, layer.mlp
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        biases = [projection.bias for projection in projections if projection.bias is not None]
+        struct = LayerStruct(
+            input_norm=self._keep(layer.input_layernorm.weight),
+            qkv=self._pack([projection.weight for projection in projections]),
+            qkv_bias=self._keep(torch.cat(biases)) if biases else None,
+            query_norm=self._keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
+            key_norm=self._keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
+            output=self._pack([attention.o_proj.weight]),
+            post_norm=self._keep(layer.post_attention_layernorm.weight),
+            gate_up=self._pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
+            down=self._pack([mlp.down_proj.weight]),
+            window=getattr(attention, "sliding_window", None) or 0,
+        )
+        for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+            # Freed as soon as packed: the peak is one layer above the weights.
+            projection.weight = nn.Parameter(torch.empty(0, dtype=torch.bfloat16), requires_grad=False)
+        return struct
+
+    def _keep(self, tensor: Tensor) -> int:
+        kept = tensor.detach().clone().contiguous()
+        self._tensors.append(kept)
+        return kept.data_ptr()
+
+    def _pack(self, weights: Sequence[Tensor], interleave: bool = False) -> int:
+        """Pack [N, K] weights one below the other, or block by block in turn."""
+        inputs = weights[0].shape[1]
+        packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
+        sources = [weight.detach().contiguous() for weight in weights]
+        if not interleave:
+            sources = [sources[0] if len(sources) == 1 else torch.cat(sources)]
+        for index, source in enumerate(sources):
+            self._kernels.pilotfish_pack(
+                source.data_ptr(), source.shape[0], inputs, len(sources), index, packed.data_ptr()
+            )
+        self._tensors.append(packed)
+        return packed.data_ptr()
+
+
+def huge_empty(count: int) -> Tensor:
+    """count bfloat16, uninitialised, on huge pages where the kernel gives them: fewer TLB misses per weight."""
+    size = count * 2
+    mapping = mmap.mmap(-1, size)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(mapping, dtype=torch.bfloat16)
+
+
+def _rotary_tables(body: nn.Module, max_positions: int) -> tuple[Tensor, Tensor]:
+    """cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
+    positions = torch.arange(max_positions)[None]
+    cosine, sine = body.rotary_emb(torch.empty(0, dtype=torch.float32), positions)
+    half = cosine.shape[-1] // 2
+    return cosine[0, :, :half].float(), sine[0, :, :half].float()

@@ -1,0 +1,71 @@
+"""Linears for CPU: weights packed once for oneDNN, rows cut so that results do not depend on the batch.
+
+oneDNN rounds a row the same way while a call has between 4 and 32 rows: outside, other kernels take
+over (a single row on AMD Zen 4, more than 32 rows on Intel AMX; float32 differs everywhere).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+MIN_ROWS = 4
+MAX_ROWS = 32
+
+
+class PackedLinear(nn.Module):
+    """A bfloat16 linear with packed weights; takes [..., in_features], gives [..., out_features].
+
+    With deterministic, at most MAX_ROWS rows are multiplied at a time.
+    """
+
+    def __init__(self, linear: nn.Linear, deterministic: bool) -> None:
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self._deterministic = deterministic
+        # Plain attributes, not parameters: the packed layout is opaque to everything but oneDNN.
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), MAX_ROWS)
+        self._bias = None if linear.bias is None else linear.bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.in_features)
+        num_rows = rows.shape[0]
+        if num_rows < MIN_ROWS:
+            rows = torch.cat((rows, rows[-1:].expand(MIN_ROWS - num_rows, -1)))
+        if rows.shape[0] <= MAX_ROWS or not self._deterministic:
+            out = self._multiply(rows)
+        else:
+            tiles = list(rows.split(MAX_ROWS))
+            if len(tiles[-1]) < MIN_ROWS:
+                # Borrow rows from the tile before, drop their second results.
+                borrowed = MIN_ROWS - len(tiles[-1])
+                tiles[-1] = rows[-MIN_ROWS:]
+                results = [self._multiply(tile) for tile in tiles]
+                results[-1] = results[-1][borrowed:]
+            else:
+                results = [self._multiply(tile) for tile in tiles]
+            out = torch.cat(results)
+        return out[:num_rows].view(*x.shape[:-1], self.out_features)
+
+    def _multiply(self, rows: Tensor) -> Tensor:
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(
+            rows.contiguous(), self._packed, self._bias, "none", [], ""
+        )
+        return result
+
+
+def pack_linears(model: nn.Module, deterministic: bool) -> int:
+    """Replace every bfloat16 nn.Linear of a CPU model in place; returns how many.
+
+    The original weights are freed one by one; an embedding tied to the output projection keeps its own.
+    """
+    targets = [
+        (parent, name, child)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if type(child) is nn.Linear and child.weight.dtype is torch.bfloat16 and child.weight.device.type == "cpu"
+    ]
+    for parent, name, child in targets:
+        setattr(parent, name, PackedLinear(child, deterministic))
+    return len(targets)
