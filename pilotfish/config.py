@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,12 @@ def default_cache_dir() -> str:
     if root:
         return root
     return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotfish")
+
+
+def environment(variables: Mapping[str, str] | None = None, *, without: Collection[str] = ()) -> dict[str, str]:
+    """This process's environment for a child: with `variables` set and those named in `without` left out."""
+    kept = {name: value for name, value in os.environ.items() if name not in without}
+    return {**kept, **(variables or {})}
 
 
 def _require(holds: bool, message: str) -> None:
