@@ -58,9 +58,7 @@ def list_models(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
 @fail_on_error()
 def pull(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
     """Bring a model into the cache. A pull that broke off goes on where it was."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
-    with Progress(*columns, console=error_console()) as bars:
-        folder = pull_model(name, _cache(cache_dir).root, _StageBars(bars))
+    folder = pull_with_progress(name, _cache(cache_dir).root)
     if as_json:
         _print_json({"name": name, "folder": str(folder)})
     else:
@@ -97,6 +95,13 @@ def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
         text = _megabytes(value) if key == "size_bytes" else f"{value:,}" if isinstance(value, int) else str(value)
         table.add_row(key, text)
     output_console().print(table)
+
+
+def pull_with_progress(name: str, cache_dir: Path) -> Path:
+    """`pull_model` with a bar for each stage on stderr; silent when there is nothing to do."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
+    with Progress(*columns, console=error_console()) as bars:
+        return pull_model(name, cache_dir, _StageBars(bars))
 
 
 class _StageBars:

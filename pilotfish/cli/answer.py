@@ -1,0 +1,86 @@
+"""What the public API answers, as plain values: field meanings are those of inference.proto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, TokenOrigin
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions:
+    """How to answer; None leaves the server's default."""
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    speculation: str = "auto"
+    """auto, on or off."""
+    num_speculative_tokens: int | None = None
+    proposer: str = ""
+    acceptance: AcceptanceMode = AcceptanceMode.COUPLED
+
+
+Prompt = str | tuple[ChatMessage, ...]
+"""Raw text, or a conversation for the model's chat template."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Tokens committed together; `text` may lag behind them."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    origins: tuple[TokenOrigin, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """How the answer came about: the end of the stream."""
+
+    request_id: str
+    model_id: str
+    finish_reason: FinishReason
+    stopped_by: str
+    seed: int
+    emulated: bool
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    time_to_first_token_s: float
+    total_time_s: float
+    num_rounds: int
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_plain_tokens: int
+    num_missed_deadlines: int
+    mean_acceptance_length: float
+    acceptance_per_position: tuple[float, ...]
+    reason: str
+    """Why speculation was off or limited; empty if it was not."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decoding speed: output tokens after the first, over the time after the first."""
+        decode_time_s = self.total_time_s - self.time_to_first_token_s
+        return (self.num_output_tokens - 1) / decode_time_s if decode_time_s > 0 else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over drafted tokens."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+
+@dataclass(frozen=True)
+class ServiceInfo:
+    """What serves at an address."""
+
+    model_id: str
+    num_target_replicas: int
+    num_draft_replicas: int
+    proposers: tuple[str, ...]
+    version: str
+    emulated: bool

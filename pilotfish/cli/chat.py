@@ -1,0 +1,131 @@
+"""`pilotfish chat`: a conversation."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from pilotfish.cli.answer import GenerateOptions, Summary
+from pilotfish.cli.client import InferenceClient
+from pilotfish.cli.console import output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.generate import (
+    DEFAULT_TIMEOUT_S,
+    MaxTokens,
+    NumSpeculativeTokens,
+    Proposer,
+    Speculation,
+    SpeculationOption,
+    System,
+    Temperature,
+)
+from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
+from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.errors import PilotfishError
+from pilotfish.types import ChatMessage
+
+HELP = "/stats how the last answer came about · /reset a new conversation · /quit"
+
+
+@fail_on_error()
+def chat(
+    address: Address = DEFAULT_ADDRESS,
+    system: System = None,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    speculation: SpeculationOption = Speculation.AUTO,
+    num_speculative_tokens: NumSpeculativeTokens = None,
+    proposer: Proposer = "",
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    no_color: NoColor = False,
+) -> None:
+    """Talk with the model; each turn reuses the cached prefix of the ones before.
+
+    Commands: /stats, /reset, /quit. Ctrl-C ends an answer, and at the prompt the chat.
+    """
+    options = GenerateOptions(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        speculation=speculation.value,
+        num_speculative_tokens=num_speculative_tokens,
+        proposer=proposer,
+    )
+    console = output_console(no_color=no_color)
+    with InferenceClient(address) as client:
+        console.print(f"[bold]{client.info().model_id}[/] · {HELP}")
+        if console.is_terminal and not no_color:
+            console.print(legend())
+        Conversation(client, console, options, system=system, timeout_s=timeout).run()
+
+
+class Conversation:
+    """The turns so far and the loop that adds to them."""
+
+    def __init__(
+        self,
+        client: InferenceClient,
+        console: Console,
+        options: GenerateOptions,
+        *,
+        system: str | None,
+        timeout_s: float,
+    ) -> None:
+        self._client = client
+        self._console = console
+        self._options = options
+        self._timeout_s = timeout_s
+        self._preamble = () if system is None else (ChatMessage(role="system", content=system),)
+        self._messages: tuple[ChatMessage, ...] = self._preamble
+        self._summary: Summary | None = None
+
+    def run(self) -> None:
+        """Read and answer until /quit or end of input."""
+        while True:
+            try:
+                line = self._console.input("[bold]> [/]").strip()
+            except EOFError:
+                self._console.print()
+                return
+            if line == "/quit":
+                return
+            if line.startswith("/"):
+                self._command(line)
+            elif line:
+                self._turn(line)
+
+    def _command(self, line: str) -> None:
+        if line == "/reset":
+            self._messages = self._preamble
+            self._summary = None
+            self._console.print("[dim]a new conversation[/]")
+        elif line == "/stats":
+            self._console.print(statistics_table(self._summary) if self._summary else "[dim]no answer yet[/]")
+        else:
+            self._console.print(Text(f"no such command: {line} ({HELP})", style="red"))
+
+    def _turn(self, line: str) -> None:
+        """Answer one line. A failed or interrupted turn leaves the conversation as it was."""
+        messages = (*self._messages, ChatMessage(role="user", content=line))
+        answer = self._client.generate(messages, self._options, timeout_s=self._timeout_s)
+        try:
+            text, self._summary = render(answer, self._console, self._client.detokenize)
+        except PilotfishError as error:
+            self._console.print(Text(f"error: {error}", style="red"))
+            return
+        except KeyboardInterrupt:
+            self._console.print("\n[dim]interrupted; this turn is forgotten[/]")
+            return
+        self._messages = (*messages, ChatMessage(role="assistant", content=text))
+        self._console.print(f"[dim]{brief(self._summary)}[/]")
+
+
+def brief(summary: Summary) -> str:
+    """One line about an answer."""
+    parts = [
+        f"{summary.num_cached_tokens} of {summary.num_prompt_tokens} prompt tokens from the cache",
+        f"first token {summary.time_to_first_token_s * 1e3:.0f} ms",
+        f"{summary.tokens_per_s:.1f} tokens/s",
+    ]
+    if summary.num_rounds:
+        parts.append(f"{summary.mean_acceptance_length:.2f} tokens a round")
+    return " · ".join(parts)

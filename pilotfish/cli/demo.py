@@ -1,0 +1,164 @@
+"""`pilotfish demo`: the same prompts plain and speculative, side by side. `make demo` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pilotfish.cli.answer import Chunk, GenerateOptions, Summary
+from pilotfish.cli.client import InferenceClient
+from pilotfish.cli.console import output_console
+from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error
+from pilotfish.cli.options import ConfigFile, Overrides
+from pilotfish.cli.preflight import find_running, require_free
+from pilotfish.cli.rendering import legend, render
+from pilotfish.cli.up import Printer, pull_models, run_services
+from pilotfish.config import Config, load_config
+from pilotfish.errors import InternalError
+from pilotfish.types import ChatMessage
+
+MAX_TOKENS = 96
+TIMEOUT_S = 300.0
+WARM_UP = "Say hello."
+WARM_UP_TOKENS = 8
+
+REWRITE = (
+    "Correct the spelling and repeat the whole text: The litle fish swims ahead of the shark. The litle fish looks "
+    "around every rock, and the shark decides where to go. When the litle fish is right, the shark follows at once. "
+    "When the litle fish is wrong, the shark turns, and the litle fish swims ahead of the shark again."
+)
+PROMPTS = {"repeats its prompt": REWRITE, "ordinary": "Why is the sky blue? Answer in three sentences."}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One prompt, both ways, greedily."""
+
+    name: str
+    plain: Summary
+    speculative: Summary
+    identical: bool
+
+    @property
+    def speed_up(self) -> float:
+        """Tokens per second with speculation over those without; 0 when neither can be told."""
+        return self.speculative.tokens_per_s / self.plain.tokens_per_s if self.plain.tokens_per_s else 0.0
+
+
+@fail_on_error()
+def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
+    """Start the services if none run, answer two prompts plainly and with drafts, and compare."""
+    config = load_config(config_file, overrides or ())
+    console = output_console()
+    address = f"{config.orchestrator.host}:{config.orchestrator.port}"
+    running = find_running(address)
+    if running is not None:
+        console.print(f"Using what already serves {running.model_id} on {address}.")
+        compare(address, console)
+        return
+    require_free(config.orchestrator.host, config.orchestrator.port)
+    pull_models(config)
+    console.print("Starting the three services under Ray Serve on this machine ...")
+    asyncio.run(_start_and_compare(config, console))
+
+
+async def _start_and_compare(config: Config, console: Console) -> None:
+    """Run the services for as long as the comparison takes."""
+    stop = asyncio.Event()
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    services = asyncio.create_task(
+        run_services(config, standalone=False, on_line=Printer(console).line, on_up=address.set_result, stop=stop)
+    )
+    try:
+        await asyncio.wait([services, address], return_when=asyncio.FIRST_COMPLETED)
+        if address.done():
+            # On a thread, whose calls fail at once when a signal stops the services.
+            comparison = asyncio.create_task(asyncio.to_thread(compare, address.result(), console))
+            await asyncio.wait([services, comparison], return_when=asyncio.FIRST_COMPLETED)
+            if not services.done():
+                await comparison
+            else:
+                await asyncio.wait([comparison])
+                comparison.exception()  # seen: what the stop did to the call
+    finally:
+        interrupted = stop.is_set()
+        stop.set()
+        await services
+    if interrupted:
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def compare(address: str, console: Console) -> None:
+    """Answer every prompt plainly and with drafts, and print the figures."""
+    with InferenceClient(address) as client:
+        # The first answers pay for what is built on first use, and the first of two for the prefill:
+        # here neither of the two that are compared is the first.
+        for prompt in (WARM_UP, *PROMPTS.values()):
+            for mode in ("off", "on"):
+                _answer(client, prompt, mode, max_tokens=WARM_UP_TOKENS)
+        comparisons = []
+        for name, prompt in PROMPTS.items():
+            console.print(f"\n[bold]{prompt}[/]", soft_wrap=True)
+            if console.is_terminal:
+                console.print(legend())
+            answer = client.generate(_chat(prompt), _options("on"), timeout_s=TIMEOUT_S)
+            text, speculative = render(answer, console, client.detokenize)
+            plain_text, plain = _answer(client, prompt, "off")
+            comparisons.append(Comparison(name, plain, speculative, identical=text == plain_text))
+    console.print()
+    console.print(comparison_table(comparisons))
+    for comparison in comparisons:
+        console.print(verdict(comparison), soft_wrap=True)
+
+
+def _chat(prompt: str) -> tuple[ChatMessage, ...]:
+    return (ChatMessage(role="user", content=prompt),)
+
+
+def _options(mode: str, max_tokens: int = MAX_TOKENS) -> GenerateOptions:
+    return GenerateOptions(max_tokens=max_tokens, temperature=0, speculation=mode)
+
+
+def _answer(client: InferenceClient, prompt: str, mode: str, max_tokens: int = MAX_TOKENS) -> tuple[str, Summary]:
+    messages = list(client.generate(_chat(prompt), _options(mode, max_tokens), timeout_s=TIMEOUT_S))
+    text = "".join(message.text for message in messages if isinstance(message, Chunk))
+    for message in messages:
+        if isinstance(message, Summary):
+            return text, message
+    raise InternalError("the answer broke off before its summary")
+
+
+def comparison_table(comparisons: list[Comparison]) -> Table:
+    """One row for each prompt and way."""
+    table = Table(
+        "prompt", "", "tokens/s", "ratio", "first token (cached prompt)", "tokens a round", "accepted", "same text"
+    )
+    for comparison in comparisons:
+        plain, speculative = comparison.plain, comparison.speculative
+        table.add_row(comparison.name, "plain", *_speed(plain, 1.0), "", "", "")
+        length = f"{speculative.mean_acceptance_length:.2f}" if speculative.num_rounds else "no rounds"
+        accepted = f"{speculative.acceptance_rate:.0%} of {speculative.num_draft_tokens}"
+        same = "[green]yes[/]" if comparison.identical else "[red]NO[/]"
+        table.add_row("", "speculative", *_speed(speculative, comparison.speed_up), length, accepted, same)
+    return table
+
+
+def _speed(summary: Summary, ratio: float) -> tuple[str, str, str]:
+    return f"{summary.tokens_per_s:.1f}", f"{ratio:.2f}x", f"{summary.time_to_first_token_s * 1e3:.0f} ms"
+
+
+def verdict(comparison: Comparison) -> str:
+    """What the figures say, plainly."""
+    emulated = " (emulated hardware: the figures say nothing about a real one)" if comparison.plain.emulated else ""
+    if not comparison.identical:
+        return f"[red]{comparison.name}: the texts differ, which must not happen in deterministic mode[/]{emulated}"
+    if comparison.speed_up > 1:
+        return f"{comparison.name}: speculation pays, {comparison.speed_up:.2f}x{emulated}"
+    if not comparison.speculative.num_rounds:
+        why = comparison.speculative.reason or "the drafter had nothing to propose"
+        return f"{comparison.name}: no speculation took place ({why}){emulated}"
+    return f"{comparison.name}: speculation does not pay here, {comparison.speed_up:.2f}x{emulated}"

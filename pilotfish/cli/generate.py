@@ -1,0 +1,122 @@
+"""`pilotfish generate`: one answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from pilotfish.cli.answer import Chunk, GenerateOptions, Prompt, Summary
+from pilotfish.cli.client import InferenceClient
+from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
+from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.errors import InternalError, InvalidRequestError
+from pilotfish.types import AcceptanceMode, ChatMessage
+
+DEFAULT_TIMEOUT_S = 600.0
+
+
+class Speculation(StrEnum):
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class Acceptance(StrEnum):
+    COUPLED = "coupled"
+    REJECTION = "rejection"
+
+
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Output tokens at most.", min=1)]
+Temperature = Annotated[float | None, typer.Option("--temperature", "-t", help="0 is greedy.")]
+SpeculationOption = Annotated[Speculation, typer.Option("--speculation", "-s", help="Use drafts?")]
+NumSpeculativeTokens = Annotated[
+    int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round.", min=1)
+]
+Proposer = Annotated[str, typer.Option("--proposer", help="draft (the draft service) or ngram (prompt lookup).")]
+System = Annotated[str | None, typer.Option("--system", help="System message.")]
+
+
+@fail_on_error()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="What to answer; - reads standard input.")],
+    address: Address = DEFAULT_ADDRESS,
+    max_tokens: MaxTokens = None,
+    temperature: Temperature = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", help="Nucleus sampling.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="0 keeps all tokens.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="The same seed gives the same answer.")] = None,
+    stop: Annotated[list[str] | None, typer.Option("--stop", help="End before this text; repeatable.")] = None,
+    speculation: SpeculationOption = Speculation.AUTO,
+    num_speculative_tokens: NumSpeculativeTokens = None,
+    proposer: Proposer = "",
+    acceptance: Annotated[
+        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0.")
+    ] = Acceptance.COUPLED,
+    system: System = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    no_color: NoColor = False,
+) -> None:
+    """Stream an answer, coloured by where its tokens came from, and say how speculation went.
+
+    The answer goes to standard output, everything else to standard error.
+    """
+    options = GenerateOptions(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        stop=tuple(stop or ()),
+        speculation=speculation.value,
+        num_speculative_tokens=num_speculative_tokens,
+        proposer=proposer,
+        acceptance=AcceptanceMode[acceptance.name],
+    )
+    request = to_prompt(sys.stdin.read() if prompt == "-" else prompt, system=system, raw=raw)
+    with InferenceClient(address) as client:
+        answer = client.generate(request, options, timeout_s=timeout)
+        if as_json:
+            print(answer_json(list(answer)))
+            return
+        notes = error_console()
+        if notes.is_terminal and not no_color:
+            notes.print(legend())
+        _, summary = render(answer, output_console(no_color=no_color), client.detokenize)
+        notes.print(statistics_table(summary))
+
+
+def to_prompt(text: str, *, system: str | None, raw: bool) -> Prompt:
+    """The request's prompt. Raises InvalidRequestError for a system message without a template."""
+    if raw:
+        if system is not None:
+            raise InvalidRequestError("--system needs the chat template, which --raw leaves out")
+        return text
+    user = ChatMessage(role="user", content=text)
+    return (user,) if system is None else (ChatMessage(role="system", content=system), user)
+
+
+def answer_json(answer: list[Chunk | Summary]) -> str:
+    """The whole answer as one JSON object: text, token_ids, origins and the summary's fields."""
+    chunks = [message for message in answer if isinstance(message, Chunk)]
+    summaries = [message for message in answer if isinstance(message, Summary)]
+    if len(summaries) != 1:
+        raise InternalError("the answer broke off before its summary")
+    (summary,) = summaries
+    values = {
+        "text": "".join(chunk.text for chunk in chunks),
+        "token_ids": [token_id for chunk in chunks for token_id in chunk.token_ids],
+        "origins": [origin.name.lower() for chunk in chunks for origin in chunk.origins],
+        **dataclasses.asdict(summary),
+        "finish_reason": summary.finish_reason.name.lower(),
+        "tokens_per_s": summary.tokens_per_s,
+    }
+    return json.dumps(values, ensure_ascii=False)

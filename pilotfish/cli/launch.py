@@ -1,0 +1,80 @@
+"""What `pilotfish up` starts: one child for Ray Serve, or one per service."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+from pilotfish.cli.child import ChildSpec
+from pilotfish.config import Config
+
+SERVICE_NAMES = {"target": "target_service", "draft": "draft_service", "orchestrator": "orchestrator"}
+
+
+def ray_specs(config: Config, folder: Path) -> list[ChildSpec]:
+    """The process that runs the Ray Serve application. `folder` holds config.yaml and Ray's files."""
+    services = {"target_service", "orchestrator"} | ({"draft_service"} if config.draft.num_replicas else set())
+    argv = [*_python("pilotfish.serve_app", folder), "--temp-dir", str(folder / "ray")]
+    return [ChildSpec(name="serve", argv=argv, services=frozenset(services))]
+
+
+def ray_environment() -> dict[str, str]:
+    """For a Ray that only we can talk to: a token that lives in this process and its children.
+
+    Ray listens on every interface and runs what it is sent, so it must not run without one.
+    """
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # Keep Ray from hiding the GPUs from replicas that asked for none, and from announcing it.
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+
+
+FOREIGN_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH", "RAY_RUNTIME_ENV_HOOK")
+"""Of a Ray that the user already runs."""
+
+
+def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:
+    """One process per service; config.yaml in `folder` is the configuration of `with_local_addresses`."""
+    specs = [
+        ChildSpec(name=service, argv=_python(service, folder), services=frozenset({service}), essential=name != "draft")
+        for name, service in SERVICE_NAMES.items()
+    ]
+    return specs if config.draft.num_replicas else [spec for spec in specs if spec.essential]
+
+
+def with_local_addresses(config: Config) -> Config:
+    """The configuration of the standalone processes: free internal ports, known to the orchestrator.
+
+    The ports are chosen up front, so that all start at once and a restarted draft service is found
+    where it was.
+    """
+    target_port, draft_port = free_ports(2)
+    target = dataclasses.replace(config.target, host="127.0.0.1", port=target_port)
+    draft = dataclasses.replace(config.draft, host="127.0.0.1", port=draft_port)
+    orchestrator = dataclasses.replace(
+        config.orchestrator,
+        target_addresses=(f"127.0.0.1:{target_port}",),
+        draft_addresses=(f"127.0.0.1:{draft_port}",) if config.draft.num_replicas else (),
+    )
+    return dataclasses.replace(config, target=target, draft=draft, orchestrator=orchestrator)
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct TCP ports of the loopback interface that nobody uses right now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _python(module: str, folder: Path) -> list[str]:
+    # -u: ready lines must not wait in a buffer.
+    return [sys.executable, "-u", "-m", module, "--config", str(folder / "config.yaml")]

@@ -1,0 +1,57 @@
+"""The command line: one module per command, gathered here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pilotfish import __version__
+from pilotfish.cli.chat import chat
+from pilotfish.cli.demo import demo
+from pilotfish.cli.generate import generate
+from pilotfish.cli.models import models_app
+from pilotfish.cli.show_config import config
+from pilotfish.cli.up import up
+
+app = typer.Typer(
+    name="pilotfish",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with [bold]pilotfish up[/] in one terminal and [bold]pilotfish generate 'Why is the sky blue?'[/] "
+    "in another.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pilotfish {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def pilotfish(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Lossless speculative decoding whose drafter lives on its own machines.
+
+    A draft service proposes tokens, a target service verifies them, an orchestrator streams the
+    answer: the same text that the target alone would write, sooner.
+    """
+
+
+app.command()(up)
+app.command()(generate)
+app.command()(chat)
+app.command()(config)
+app.add_typer(models_app, name="models")
+app.command(hidden=True)(demo)
+
+
+def main() -> None:
+    """The console script."""
+    app()

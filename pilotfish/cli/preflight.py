@@ -1,0 +1,72 @@
+"""What `pilotfish up` checks before it starts anything: that the public address is free."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import sys
+from collections.abc import Iterator
+
+from pilotfish.cli.answer import ServiceInfo
+from pilotfish.cli.client import InferenceClient
+from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
+
+PROBE_TIMEOUT_S = 1.0
+
+
+def find_running(address: str) -> ServiceInfo | None:
+    """What Pilotfish serves at an address, None if none answers there."""
+    try:
+        with InferenceClient(address, connect_timeout_s=PROBE_TIMEOUT_S) as client:
+            return client.info()
+    except PilotfishError:
+        return None
+
+
+def require_free(host: str, port: int) -> None:
+    """Raise UnavailableError if the public address is taken, ConfigError if it is not this machine's."""
+    if port == 0:
+        return
+    address = f"{host}:{port}"
+    other = f"choose another port with --set orchestrator.port={port + 1 if port < 65535 else 0}"
+    try:
+        family, _, _, _, bind_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As gRPC binds: a port in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(bind_address)
+            probe.listen(1)
+            return
+    except socket.gaierror:
+        raise ConfigError(f"orchestrator.host {host!r} is not an address of this machine") from None
+    except PermissionError:
+        raise ConfigError(f"port {port} needs privileges: {other}") from None
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
+    running = find_running(address)
+    if running is not None:
+        raise UnavailableError(f"Pilotfish already serves {running.model_id} on {address}: use it, stop it, or {other}")
+    raise UnavailableError(f"another program listens on {address}: stop it, or {other}")
+
+
+@contextlib.contextmanager
+def reserved(host: str, port: int) -> Iterator[None]:
+    """Keep a second `up` off the same address while this one is still starting.
+
+    The claim is a Unix socket in the abstract namespace, which ends with this process whatever
+    happens to it. Only Linux has those; elsewhere the services' own bind is the check.
+    """
+    if sys.platform != "linux" or port == 0:
+        yield
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim:
+        try:
+            claim.bind(f"\0pilotfish-up-{host}:{port}")
+        except OSError:
+            raise UnavailableError(
+                f"another `pilotfish up` is starting on {host}:{port}: wait for it, or choose another port "
+                f"with --set orchestrator.port=PORT"
+            ) from None
+        yield

@@ -1,0 +1,103 @@
+"""An answer on the terminal: text as it comes, coloured by where its tokens came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from pilotfish.cli.answer import Chunk, Summary
+from pilotfish.errors import InternalError
+from pilotfish.types import TokenOrigin
+
+STYLES = {
+    TokenOrigin.ACCEPTED: "green",
+    TokenOrigin.BONUS: "cyan",
+    TokenOrigin.RECOVERED: "yellow",
+    TokenOrigin.PLAIN: "",
+}
+MEANINGS = {
+    TokenOrigin.ACCEPTED: "accepted draft",
+    TokenOrigin.BONUS: "bonus after a fully accepted draft",
+    TokenOrigin.RECOVERED: "target's own after a rejection",
+    TokenOrigin.PLAIN: "plain",
+}
+MAX_POSITIONS_SHOWN = 16
+
+Detokenize = Callable[[tuple[int, ...]], str]
+
+
+def legend() -> Text:
+    """What the colours mean."""
+    return Text(" · ").join(Text(MEANINGS[origin], style=style or "default") for origin, style in STYLES.items())
+
+
+def segments(chunk: Chunk, detokenize: Detokenize) -> Iterator[tuple[str, TokenOrigin]]:
+    """Split a chunk's text by origin.
+
+    A chunk holds accepted tokens and at most one other. Its text is cut where the accepted tokens'
+    own text ends. Where the two do not line up (a character or a possible stop string is held
+    back), the whole text counts as what most of the tokens are.
+    """
+    if not chunk.text:
+        return
+    if not chunk.origins:
+        yield chunk.text, TokenOrigin.PLAIN
+        return
+    first, last = chunk.origins[0], chunk.origins[-1]
+    if first is last:
+        yield chunk.text, first
+        return
+    num_first = sum(origin is first for origin in chunk.origins)
+    head = detokenize(chunk.token_ids[:num_first])
+    if head and chunk.text.startswith(head):
+        yield head, first
+        if len(chunk.text) > len(head):
+            yield chunk.text[len(head) :], last
+    else:
+        yield chunk.text, first
+
+
+def render(answer: Iterable[Chunk | Summary], console: Console, detokenize: Detokenize) -> tuple[str, Summary]:
+    """Print an answer as it streams; returns its text and summary."""
+    parts: list[str] = []
+    coloured = console.is_terminal and not console.no_color
+    for message in answer:
+        if isinstance(message, Summary):
+            console.print()
+            return "".join(parts), message
+        parts.append(message.text)
+        pieces = segments(message, detokenize) if coloured else [(message.text, TokenOrigin.PLAIN)]
+        for text, origin in pieces:
+            console.print(Text(text, style=STYLES[origin]), end="", soft_wrap=True)
+        console.file.flush()
+    raise InternalError("the answer broke off before its summary")
+
+
+def statistics_table(summary: Summary) -> Table:
+    """How the answer came about, for people."""
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column()
+    cached = f", {summary.num_cached_tokens} from the prefix cache" if summary.num_cached_tokens else ""
+    ending = summary.finish_reason.name.lower() + (f" ({summary.stopped_by!r})" if summary.stopped_by else "")
+    table.add_row("tokens", f"{summary.num_output_tokens} after a prompt of {summary.num_prompt_tokens}{cached}")
+    table.add_row("ended by", ending)
+    table.add_row("first token", f"{summary.time_to_first_token_s * 1e3:.0f} ms")
+    table.add_row("then", f"{summary.tokens_per_s:.1f} tokens/s")
+    if summary.num_rounds:
+        shown = summary.acceptance_per_position[:MAX_POSITIONS_SHOWN]
+        accepted = f"{summary.num_accepted_tokens} of {summary.num_draft_tokens} ({summary.acceptance_rate:.0%})"
+        table.add_row("drafts accepted", accepted)
+        table.add_row("rounds", f"{summary.num_rounds}, {summary.mean_acceptance_length:.2f} tokens each")
+        table.add_row("by position", " ".join(f"{rate:.0%}" for rate in shown))
+    if summary.num_missed_deadlines:
+        table.add_row("late drafts", str(summary.num_missed_deadlines))
+    table.add_row("plain tokens", str(summary.num_plain_tokens))
+    if summary.reason:
+        table.add_row("speculation", summary.reason)
+    table.add_row("seed", str(summary.seed))
+    table.add_row("model", summary.model_id + (" (emulated hardware)" if summary.emulated else ""))
+    return table

@@ -1,0 +1,73 @@
+"""Runs the children of `pilotfish up` until a signal comes or one that is needed dies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from pilotfish.cli.child import Child, ChildSpec
+from pilotfish.errors import UnavailableError
+
+RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+"""Waits between the starts of a child that keeps ending; the last one repeats."""
+
+
+class Supervisor:
+    """Starts every child at once; stops them in reverse order: who calls before who is called."""
+
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        environment: Mapping[str, str],
+        on_line: Callable[[str, str], None],
+        on_ready: Callable[[str, str], None],
+    ) -> None:
+        """on_line(child name, line) and on_ready(service, address) are called on the event loop."""
+        self._specs = specs
+        self._environment = environment
+        self._on_line = on_line
+        self._on_ready = on_ready
+        self._children: dict[str, Child] = {}
+
+    async def run(self, stop: asyncio.Event, force: asyncio.Event) -> None:
+        """Run until `stop` is set; no child is left when it returns or raises.
+
+        Setting `force` as well ends a patient stop. Raises UnavailableError when an essential
+        child ends.
+        """
+        keepers = [asyncio.create_task(self._keep(spec)) for spec in self._specs]
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait([stopped, *keepers], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()
+        finally:
+            for task in (stopped, *keepers):
+                task.cancel()
+            await asyncio.gather(stopped, *keepers, return_exceptions=True)
+            for spec in reversed(self._specs):
+                if spec.name in self._children:
+                    await self._children[spec.name].stop(force)
+
+    async def _keep(self, spec: ChildSpec) -> None:
+        """Start a child; start it again if it is not essential. Raises when an essential one ends."""
+        attempt = 0
+        while True:
+            # Shielded: a cancellation here must not lose a process that was just started.
+            start = asyncio.create_task(Child.start(spec, self._environment, self._on_line, self._on_ready))
+            try:
+                child = await asyncio.shield(start)
+            except asyncio.CancelledError:
+                self._children[spec.name] = await start
+                raise
+            self._children[spec.name] = child
+            status = await child.wait()
+            ending = f"was ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
+            if spec.essential:
+                detail = child.last_error.removeprefix("error: ")
+                raise UnavailableError(f"{spec.name} {ending}" + (f": {detail}" if detail else ""))
+            delay_s = RESTART_DELAYS_S[min(attempt, len(RESTART_DELAYS_S) - 1)]
+            attempt += 1
+            self._on_line(spec.name, f"{ending}; requests go on without it, next start in {delay_s:g} s")
+            await asyncio.sleep(delay_s)

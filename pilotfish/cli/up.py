@@ -1,0 +1,129 @@
+"""`pilotfish up`: the three services on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pilotfish.cli.console import output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.launch import (
+    FOREIGN_RAY_VARIABLES,
+    ray_environment,
+    ray_specs,
+    standalone_specs,
+    with_local_addresses,
+)
+from pilotfish.cli.models import pull_with_progress
+from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
+from pilotfish.cli.preflight import require_free, reserved
+from pilotfish.cli.supervisor import Supervisor
+from pilotfish.config import Config, config_to_yaml, environment, load_config
+
+SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
+
+
+@fail_on_error()
+def up(
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="Plain processes instead of a Ray Serve application.")
+    ] = False,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
+
+    By default as a Ray Serve application on a Ray of its own. The model is pulled first if it is
+    not there.
+    """
+    config = load_config(config_file, overrides or ())
+    with reserved(config.orchestrator.host, config.orchestrator.port):
+        require_free(config.orchestrator.host, config.orchestrator.port)
+        pull_models(config)
+        printer = Printer(output_console())
+        asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
+    print("stopped")
+
+
+class Printer:
+    """What the services say, line by line, with their names."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def line(self, child: str, line: str) -> None:
+        """A child's line; a ready line stands for itself."""
+        service, separator, rest = line.partition(" ready on ")
+        if separator and service in SERVICE_STYLES:
+            self._print(Text.assemble(("✓ ", "green"), (service, SERVICE_STYLES[service]), separator, rest))
+        else:
+            self._print(Text.assemble((f"{child} | ", SERVICE_STYLES.get(child, "")), line))
+
+    def up(self, address: str) -> None:
+        """All that requests need is there."""
+        option = "" if address == DEFAULT_ADDRESS else f" --address {address}"
+        self._print(Text.assemble("Pilotfish is up on ", (address, "bold"), ". Ctrl-C stops it. Try:"))
+        self._print(Text(f"  pilotfish generate{option} 'Why is the sky blue?'"))
+
+    def _print(self, text: Text) -> None:
+        self._console.print(text, soft_wrap=True)
+        self._console.file.flush()
+
+
+def pull_models(config: Config) -> None:
+    """Fetch what the services will load, with a progress bar."""
+    names = {config.target.model} | ({config.draft.model} if config.draft.num_replicas else set())
+    for name in sorted(names):
+        pull_with_progress(name, Path(config.cache_dir))
+
+
+async def run_services(
+    config: Config,
+    *,
+    standalone: bool,
+    on_line: Callable[[str, str], None],
+    on_up: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run the services until SIGINT, SIGTERM, SIGHUP or `stop`; nothing is left when it ends.
+
+    on_line(child, line) for every line that a child prints; on_up(public address) once all are
+    ready. A second signal kills what is still stopping. Raises UnavailableError when a service
+    that is needed ends.
+    """
+    stop, force = stop or asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: force.set() if stop.is_set() else stop.set())
+    with tempfile.TemporaryDirectory(prefix="pilotfish-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        if standalone:
+            config = with_local_addresses(config)
+            specs, variables = standalone_specs(config, folder), environment()
+        else:
+            specs = ray_specs(config, folder)
+            variables = environment(ray_environment(), without=FOREIGN_RAY_VARIABLES)
+        (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+        waiting = {service for spec in specs for service in spec.services}
+        public = ""
+
+        def on_ready(service: str, address: str) -> None:
+            nonlocal public
+            if service == "orchestrator":
+                public = address
+            if service in waiting:
+                waiting.discard(service)
+                # Requests are served without drafts too.
+                if waiting <= {"draft_service"} and public:
+                    on_up(public)
+                    public = ""
+
+        await Supervisor(specs, environment=variables, on_line=on_line, on_ready=on_ready).run(stop, force)
