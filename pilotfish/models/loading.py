@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -48,14 +49,7 @@ def load_model(
     folder = pull_model(name_or_path, cache_dir)
     metadata = read_metadata(folder)
     _require_supported(metadata, folder)
-    silence_transformers()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, trust_remote_code=False, local_files_only=True
-        )
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ModelError(f"the weights in {folder} cannot be loaded: {error}") from error
-    model = model.to(device).eval().requires_grad_(False)
+    model = _read_weights(folder, dtype).to(device).eval().requires_grad_(False)
     return LoadedModel(
         model=model,
         folder=folder,
@@ -64,6 +58,25 @@ def load_model(
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
     )
+
+
+def _read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    silence_transformers()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        raise ModelError(f"the weights in {folder} cannot be loaded: {error}") from error
+    # transformers fills what is missing with random numbers.
+    if missing := sorted(report["missing_keys"]):
+        raise ModelError(f"the weights in {folder} lack {len(missing)} tensors that config.json asks for: {missing[0]}")
+    return model
 
 
 def _model_id(source: ModelSource, folder: Path) -> str:

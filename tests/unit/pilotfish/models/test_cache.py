@@ -44,9 +44,12 @@ def test_damage_is_noticed_and_replaced(cache: ModelCache, damage: str) -> None:
 
 
 def test_failed_write_leaves_nothing(cache: ModelCache) -> None:
-    with pytest.raises(RuntimeError), cache.partial_folder("m") as partial:
+    def fail(partial: Path) -> None:
         (partial / "file").write_text("x")
         raise RuntimeError
+
+    with pytest.raises(RuntimeError), cache.partial_folder("m") as partial:
+        fail(partial)
     assert list((cache.root / "models").iterdir()) == []
 
 

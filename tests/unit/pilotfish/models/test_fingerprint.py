@@ -2,6 +2,7 @@ import copy
 import json
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def tokenizer_json(tokens: list[str], num_added: int = 1) -> dict[str, Any]:
         "model": {
             "type": "BPE",
             "vocab": {token: token_id for token_id, token in enumerate(tokens)},
-            "merges": [[left, right] for left, right in zip(tokens[1:], tokens[2:], strict=False)],
+            "merges": [[left, right] for left, right in pairwise(tokens[1:])],
         },
     }
 

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.loading import load_model
+
+
+@pytest.fixture
+def llama_folder(tokenizer_folder: Path) -> Path:
+    torch.set_num_threads(1)
+    generation_config = (tokenizer_folder / "generation_config.json").read_bytes()
+    config = LlamaConfig(**json.loads((tokenizer_folder / "config.json").read_bytes()))
+    LlamaForCausalLM(config).save_pretrained(tokenizer_folder)
+    (tokenizer_folder / "generation_config.json").write_bytes(generation_config)
+    return tokenizer_folder
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_loads_for_inference(llama_folder: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    loaded = load_model(str(llama_folder), cache_dir=tmp_path, dtype=dtype, device="cpu")
+    assert (loaded.vocab_size, loaded.max_context_tokens, loaded.model_id) == (300, 128, "tiny")
+    assert loaded.folder == llama_folder
+    assert loaded.fingerprint == tokenizer_fingerprint(llama_folder)
+    assert not loaded.model.training
+    assert all(p.dtype == dtype and not p.requires_grad for p in loaded.model.parameters())
+    assert loaded.model(torch.tensor([[1, 5]])).logits.shape == (1, 2, 300)
+
+
+def edit_config(folder: Path, **changes: object) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **changes}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"is_encoder_decoder": True, "model_type": "t5"}, "encoder-decoder"),
+        ({"model_type": "made_up"}, "unknown architecture 'made_up'"),
+        ({"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "code.Model"}}, "never run"),
+    ],
+)
+def test_what_cannot_be_served(model_folder: Path, tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    edit_config(model_folder, **changes)
+    with pytest.raises(UnsupportedModelError, match=message):
+        load_model(str(model_folder), cache_dir=tmp_path)
+
+
+def test_damaged_weights(llama_folder: Path, tmp_path: Path) -> None:
+    weights = llama_folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        load_model(str(llama_folder), cache_dir=tmp_path)
+
+
+def test_weights_that_do_not_fit_the_config(llama_folder: Path, tmp_path: Path) -> None:
+    edit_config(llama_folder, num_hidden_layers=2)
+    with pytest.raises(ModelError, match="lack"):
+        load_model(str(llama_folder), cache_dir=tmp_path)
+
+
+def test_unknown_name(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError):
+        load_model("nothing", cache_dir=tmp_path)
