@@ -1,0 +1,90 @@
+"""Drafting: the next draft token of every sequence of a drafter's step.
+
+Shapes: R rows, one per sequence; V vocabulary; M = top_m candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pilotfish.speculation import greedy
+from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.coupling import keys_of, pick_rows
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.logits import process
+from pilotfish.speculation.noise import Stream, gumbel
+from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.rules import Rule, group
+from pilotfish.types import SamplingParams, SparseDistribution
+
+
+@dataclass(slots=True)
+class DraftRow:
+    """What shapes the draft distribution of one row besides its logits."""
+
+    sampling: SamplingParams
+    position: int
+    """Absolute index (prompt + output + earlier drafts) of the token to draft; keys the random numbers."""
+    history: TokenHistory | None
+    """Prompt, output and earlier drafts; None when there are no penalties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    token_id: int
+    probs: SparseDistribution | None
+    """What the token was sampled from, in rejection mode; else None."""
+
+
+@torch.inference_mode()
+def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int) -> list[Draft]:
+    """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
+
+    Greedy rows take the argmax and coupled rows the pick that shares its noise with the target.
+    Rejection rows sample from their top_m likeliest tokens, renormalised and rounded to float32:
+    exactly the pairs that travel, so that both sides hold the same draft distribution.
+    Raises ValueError when the rows do not add up or penalties come without a history.
+    """
+    if logits.shape[0] != len(rows):
+        raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} drafts")
+    if not rows:
+        return []
+    blocks = BlockedLogits.of(logits)
+    drafts: dict[int, Draft] = {}
+    for (rule, _), members in group(row.sampling for row in rows).items():
+        chosen = [Row(rows[index].sampling, rows[index].position, rows[index].history) for index in members]
+        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
+    return [drafts[index] for index in range(len(rows))]
+
+
+def _draft_by(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+    match rule:
+        case Rule.GREEDY:
+            return [Draft(token_id, None) for token_id in greedy.choose(blocks, rows)]
+        case Rule.COUPLED:
+            token_ids = pick_rows(process(blocks, rows), rows, Stream.COUPLED)
+            return [Draft(token_id, None) for token_id in token_ids.tolist()]
+        case Rule.REJECTION:
+            return _sample_top_m(blocks, rows, top_m)
+
+
+def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+    distribution = process(blocks, rows)
+    logits, token_ids = distribution.blocks.rank(top_m)  # [R, M]
+    probs = distribution.scores_of(logits, token_ids).softmax(-1).float()
+    noise = gumbel(keys_of(rows, Stream.DRAFT, logits.device), token_ids)
+    places = (probs.double().log_() + noise).argmax(-1).tolist()
+    return [
+        Draft(row_ids[place], _without_zeros(row_ids, row_probs))
+        for place, row_ids, row_probs in zip(places, token_ids.tolist(), probs.tolist(), strict=True)
+    ]
+
+
+def _without_zeros(token_ids: list[int], probs: list[float]) -> SparseDistribution:
+    """Probabilities descend, so the zeros (cut or underflown) are at the end."""
+    num_kept = len(probs) - probs.count(0.0)
+    return SparseDistribution(tuple(token_ids[:num_kept]), tuple(probs[:num_kept]))

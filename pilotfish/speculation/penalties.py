@@ -1,0 +1,85 @@
+"""Penalties and logit bias: the steps that look at the tokens before a position.
+
+Shapes: R rows, V vocabulary, E (row, token) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.history import CountTable, TokenHistory
+from pilotfish.types import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What shapes the distribution of one row besides its logits."""
+
+    sampling: SamplingParams
+    position: int
+    """Absolute index (prompt + output) of the token that the row decides."""
+    history: TokenHistory | None
+    """Prompt and output before the drafts; None when no penalty looks at it."""
+    draft_token_ids: Sequence[int] = ()
+    """Drafts between the history and the position."""
+
+
+def needs_adjustment(sampling: SamplingParams) -> bool:
+    """Whether penalties or bias change the logits."""
+    return sampling.has_penalties or bool(sampling.logit_bias)
+
+
+def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
+    """Penalties, then logit bias, on a copy; the input itself when no row has any.
+
+    Raises ValueError for a row with penalties and no history.
+    """
+    if not any(needs_adjustment(row.sampling) for row in rows):
+        return blocks
+    logits = blocks.logits.clone()
+    _apply_penalties_(logits, rows)
+    _apply_bias_(logits, rows)
+    return BlockedLogits.of(logits)
+
+
+def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
+    table = CountTable()
+    for index, row in enumerate(rows):
+        if row.sampling.has_penalties:
+            if row.history is None:
+                raise ValueError(f"the row at position {row.position} has penalties but no token history")
+            row.history.add_to(table, index, row.draft_token_ids)
+    if not table.rows:
+        return
+    device = logits.device
+    entry_rows = torch.frombuffer(table.rows, dtype=torch.int64).to(device)  # [E]
+    token_ids = torch.frombuffer(table.token_ids, dtype=torch.int64).to(device)  # [E]
+    counts = torch.frombuffer(table.output_counts, dtype=torch.int64).to(device)  # [E]
+    parameters = torch.tensor(
+        [
+            (row.sampling.repetition_penalty, row.sampling.presence_penalty, row.sampling.frequency_penalty)
+            for row in rows
+        ],
+        dtype=torch.float32,
+        device=device,
+    )
+    repetition, presence, frequency = parameters[entry_rows].unbind(-1)
+    values = logits[entry_rows, token_ids]
+    values = torch.where(values > 0, values / repetition, values * repetition)
+    values -= presence * (counts > 0) + frequency * counts
+    logits[entry_rows, token_ids] = values
+
+
+def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
+    entries = [(index, *pair) for index, row in enumerate(rows) for pair in row.sampling.logit_bias]
+    if not entries:
+        return
+    entry_rows, token_ids, biases = zip(*entries, strict=True)
+    device = logits.device
+    index = (torch.tensor(entry_rows, device=device), torch.tensor(token_ids, device=device))
+    logits.index_put_(index, torch.tensor(biases, dtype=torch.float32, device=device), accumulate=True)

@@ -1,0 +1,146 @@
+"""Verification: what a step's logits decide for every sequence in it.
+
+Vocabulary: draft tokens are proposed; an accepted one becomes output; a recovered token replaces
+the first rejected draft; a bonus follows when all were accepted; a plain token had no draft.
+
+Shapes: R rows of the step, V vocabulary, K drafts of a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from pilotfish.speculation import greedy, rejection
+from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.coupling import pick_rows
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.logits import process
+from pilotfish.speculation.logprobs import token_logprobs
+from pilotfish.speculation.noise import Stream
+from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.rules import Rule, group
+from pilotfish.types import SamplingParams, SparseDistribution, TokenLogprobs
+
+
+@dataclass(slots=True)
+class Round:
+    """One sequence's rows in a step: row i decides the token after the first i drafts."""
+
+    sampling: SamplingParams
+    first_position: int
+    """Absolute index (prompt + output) of the token that row 0 decides; keys the random numbers."""
+    draft_token_ids: Sequence[int]
+    """K of them; none is plain decoding."""
+    draft_probs: Sequence[SparseDistribution]
+    """K of them in rejection mode, which the drafts were sampled from; else not looked at."""
+    history: TokenHistory | None
+    """Prompt and committed output; None when there are no penalties."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The accepted drafts and the one token after them."""
+
+    num_accepted: int
+    token_ids: tuple[int, ...]
+    """num_accepted + 1 of them."""
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token when the request asks for them."""
+
+
+_Decision = tuple[int, tuple[int, ...]]
+"""Accepted drafts, and the output tokens."""
+
+
+@torch.inference_mode()
+def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
+    """Decide every round of a step.
+
+    logits: [R, V], bfloat16 or float32, never mutated; the K + 1 rows of each round follow those
+    of the round before. What a round gets depends on its own rows, seed and positions alone.
+    Raises ValueError when the rows do not add up, when penalties come without a history, or when
+    rejection mode has not one distribution per draft.
+    """
+    ends = list(accumulate(len(round_.draft_token_ids) + 1 for round_ in rounds))
+    if logits.shape[0] != (ends[-1] if ends else 0):
+        raise ValueError(f"{logits.shape[0]} rows of logits for rounds of {ends[-1] if ends else 0}")
+    if not rounds:
+        return []
+    first_rows = [0, *ends[:-1]]
+    blocks = BlockedLogits.of(logits)
+    decisions: list[_Decision] = [(0, ())] * len(rounds)
+    for key, members in group(round_.sampling for round_ in rounds).items():
+        row_ids = [row for index in members for row in range(first_rows[index], ends[index])]
+        chosen = [rounds[index] for index in members]
+        for index, decision in zip(members, _decide(blocks.select(row_ids), chosen, *key), strict=True):
+            decisions[index] = decision
+    logprobs = _logprobs(blocks, rounds, first_rows, decisions)
+    return [Outcome(*decision, logprobs.get(index, ())) for index, decision in enumerate(decisions)]
+
+
+def _decide(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
+    if rule is Rule.GREEDY:
+        return _match(rounds, greedy.choose(blocks, _rows(rounds) if is_adjusted else ()))
+    rows = _rows(rounds)
+    distribution = process(blocks, rows)
+    if rule is Rule.COUPLED:
+        return _match(rounds, pick_rows(distribution, rows, Stream.COUPLED).tolist())
+    draft_blocks = []
+    first_row = 0
+    for round_ in rounds:
+        draft_blocks.append(rejection.DraftBlock(first_row, round_.draft_token_ids, round_.draft_probs))
+        first_row += len(round_.draft_token_ids) + 1
+    return [
+        (num_accepted, (*round_.draft_token_ids[:num_accepted], token_id))
+        for round_, (num_accepted, token_id) in zip(
+            rounds, rejection.decide(distribution, rows, draft_blocks), strict=True
+        )
+    ]
+
+
+def _rows(rounds: Sequence[Round]) -> list[Row]:
+    return [
+        Row(round_.sampling, round_.first_position + offset, round_.history, round_.draft_token_ids[:offset])
+        for round_ in rounds
+        for offset in range(len(round_.draft_token_ids) + 1)
+    ]
+
+
+def _match(rounds: Sequence[Round], target_token_ids: list[int]) -> list[_Decision]:
+    """The target's own choices up to and including the first that no draft foresaw."""
+    decisions: list[_Decision] = []
+    first_row = 0
+    for round_ in rounds:
+        end = first_row + len(round_.draft_token_ids) + 1
+        choices = target_token_ids[first_row:end]
+        num_accepted = greedy.num_matching(round_.draft_token_ids, choices)
+        decisions.append((num_accepted, tuple(choices[: num_accepted + 1])))
+        first_row = end
+    return decisions
+
+
+def _logprobs(
+    blocks: BlockedLogits, rounds: Sequence[Round], first_rows: list[int], decisions: list[_Decision]
+) -> dict[int, tuple[TokenLogprobs, ...]]:
+    """By index of the round, for those that ask."""
+    row_ids: list[int] = []
+    token_ids: list[int] = []
+    num_logprobs: list[int] = []
+    for round_, first_row, (_, output) in zip(rounds, first_rows, decisions, strict=True):
+        if round_.sampling.num_logprobs is not None:
+            row_ids.extend(range(first_row, first_row + len(output)))
+            token_ids.extend(output)
+            num_logprobs.extend([round_.sampling.num_logprobs] * len(output))
+    if not row_ids:
+        return {}
+    flat = iter(token_logprobs(blocks.select(row_ids), token_ids, num_logprobs))
+    return {
+        index: tuple(next(flat) for _ in decisions[index][1])
+        for index, round_ in enumerate(rounds)
+        if round_.sampling.num_logprobs is not None
+    }

@@ -1,0 +1,87 @@
+"""Acceptance statistics of speculation, for people and for control. Torch-free."""
+
+from __future__ import annotations
+
+
+class AcceptanceStatistics:
+    """Exact counts over rounds that had drafts; plain steps are not rounds."""
+
+    __slots__ = ("_accepted_at", "_drafted_at", "num_accepted_tokens", "num_draft_tokens", "num_rounds")
+
+    def __init__(self) -> None:
+        self.num_rounds = 0
+        self.num_draft_tokens = 0
+        self.num_accepted_tokens = 0
+        self._drafted_at: list[int] = []
+        self._accepted_at: list[int] = []
+
+    def add(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        """Count one round; a round without drafts is ignored."""
+        if num_draft_tokens == 0:
+            return
+        self.num_rounds += 1
+        self.num_draft_tokens += num_draft_tokens
+        self.num_accepted_tokens += num_accepted_tokens
+        missing = num_draft_tokens - len(self._drafted_at)
+        self._drafted_at.extend([0] * missing)
+        self._accepted_at.extend([0] * missing)
+        for position in range(num_draft_tokens):
+            self._drafted_at[position] += 1
+            self._accepted_at[position] += position < num_accepted_tokens
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over draft tokens; 0 before any."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Output tokens per round, the recovered or bonus token counted: 1 + accepted / rounds."""
+        return 1 + self.num_accepted_tokens / self.num_rounds if self.num_rounds else 1.0
+
+    @property
+    def num_accepted_tokens_per_position(self) -> tuple[int, ...]:
+        return tuple(self._accepted_at)
+
+    @property
+    def acceptance_per_position(self) -> tuple[float, ...]:
+        """Share of the rounds that drafted position i in which drafts 0..i were all accepted."""
+        return tuple(accepted / drafted for accepted, drafted in zip(self._accepted_at, self._drafted_at, strict=True))
+
+
+class DecayedAcceptance:
+    """Acceptance probability of each draft position with old rounds fading, for the controller.
+
+    A position is conditional on those before it: it learns only from rounds that reached it.
+    """
+
+    __slots__ = ("_accepted", "_decay", "_prior", "_prior_weight", "_reached")
+
+    def __init__(self, *, half_life_rounds: float = 32.0, prior: float = 0.5, prior_weight: float = 1.0) -> None:
+        """prior: the belief before any round, worth prior_weight rounds."""
+        self._decay = 0.5 ** (1 / half_life_rounds)
+        self._prior = prior
+        self._prior_weight = prior_weight
+        self._reached: list[float] = []
+        self._accepted: list[float] = []
+
+    def add(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
+        """Learn from one round."""
+        missing = num_draft_tokens - len(self._reached)
+        self._reached.extend([0.0] * missing)
+        self._accepted.extend([0.0] * missing)
+        for position in range(min(num_draft_tokens, num_accepted_tokens + 1)):
+            is_accepted = position < num_accepted_tokens
+            self._reached[position] = self._reached[position] * self._decay + 1
+            self._accepted[position] = self._accepted[position] * self._decay + is_accepted
+
+    def probabilities(self, num_positions: int) -> tuple[float, ...]:
+        """Pr(draft i accepted | all before it were), for `cost`; unseen positions hold the belief before them."""
+        belief = self._prior
+        beliefs = []
+        for position in range(num_positions):
+            if position < len(self._reached) and self._reached[position] > 0:
+                accepted = self._accepted[position] + self._prior_weight * belief
+                belief = accepted / (self._reached[position] + self._prior_weight)
+            beliefs.append(belief)
+        return tuple(beliefs)
