@@ -1,0 +1,86 @@
+"""The first frames of a stream: who speaks, and whether the two sides fit."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pilotfish.errors import HandshakeError
+from pilotfish.rpc.conversion import limits_from_proto, limits_to_proto, model_from_proto, model_to_proto
+from pilotfish.rpc.v1 import types_pb2 as pb
+from pilotfish.types import Limits, ModelInfo
+
+PROTOCOL_VERSION = 1
+"""Major version of the internal streams."""
+
+_SHOWN_FINGERPRINT_CHARACTERS = 12
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True):
+    """From the side that dials; see pilotfish.v1.Hello."""
+
+    peer: str
+    """Name of the dialling side for logs."""
+    tokenizer_fingerprint: str = ""
+    """Empty asks for no check."""
+    protocol_version: int = PROTOCOL_VERSION
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The replica's answer; see pilotfish.v1.Welcome."""
+
+    model: ModelInfo
+    limits: Limits
+    replica_id: str
+    protocol_version: int = PROTOCOL_VERSION
+
+
+def check_handshake(hello: Hello, welcome: Welcome) -> None:
+    """Both sides call this with what they said and heard.
+
+    Raises: HandshakeError, whose message names both sides, when versions or tokenizers differ.
+    """
+    if hello.protocol_version != welcome.protocol_version:
+        raise HandshakeError(
+            f"{hello.peer} speaks stream protocol version {hello.protocol_version}, replica {welcome.replica_id} "
+            f"version {welcome.protocol_version}: run the same release of Pilotfish on both sides"
+        )
+    theirs = welcome.model.tokenizer_fingerprint
+    if hello.tokenizer_fingerprint and hello.tokenizer_fingerprint != theirs:
+        raise HandshakeError(
+            f"{hello.peer} has tokenizer {_short(hello.tokenizer_fingerprint)}, replica {welcome.replica_id} "
+            f"(model {welcome.model.model_id}) has {_short(theirs)}: both need models with the same tokenizer"
+        )
+
+
+def hello_to_proto(hello: Hello) -> pb.Hello:
+    return pb.Hello(
+        protocol_version=hello.protocol_version, tokenizer_fingerprint=hello.tokenizer_fingerprint, peer=hello.peer
+    )
+
+
+def hello_from_proto(proto: pb.Hello) -> Hello:
+    return Hello(
+        protocol_version=proto.protocol_version, tokenizer_fingerprint=proto.tokenizer_fingerprint, peer=proto.peer
+    )
+
+
+def welcome_to_proto(welcome: Welcome) -> pb.Welcome:
+    return pb.Welcome(
+        protocol_version=welcome.protocol_version,
+        model=model_to_proto(welcome.model),
+        limits=limits_to_proto(welcome.limits),
+        replica_id=welcome.replica_id,
+    )
+
+
+def welcome_from_proto(proto: pb.Welcome) -> Welcome:
+    return Welcome(
+        protocol_version=proto.protocol_version,
+        model=model_from_proto(proto.model),
+        limits=limits_from_proto(proto.limits),
+        replica_id=proto.replica_id,
+    )
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint[:_SHOWN_FINGERPRINT_CHARACTERS] or "(none)"
