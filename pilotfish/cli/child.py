@@ -8,14 +8,18 @@ import ctypes
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 STOP_TIMEOUT_S = 25.0
-LINE_LIMIT_BYTES = 1024 * 1024
+_STDOUT, _STDERR = 1, 2
 _PR_SET_PDEATHSIG = 1
 _READY_LINE = re.compile(r"^(?P<service>\w+) ready on (?P<address>\S+)")
+
+LineCallback = Callable[[str, str], None]
+ReadyCallback = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,82 +41,98 @@ class Child:
     stop. The kernel sends it SIGTERM should we be killed (Linux).
     """
 
-    def __init__(self, spec: ChildSpec, process: asyncio.subprocess.Process, pumps: list[asyncio.Task[None]]) -> None:
+    def __init__(self, spec: ChildSpec, transport: asyncio.SubprocessTransport, output: _Output) -> None:
         self.spec = spec
-        self._process = process
-        self._pumps = pumps
-        self.last_error = ""
-        """The last line of its stderr."""
+        self._transport = transport
+        self._output = output
 
     @classmethod
     async def start(
-        cls,
-        spec: ChildSpec,
-        environment: Mapping[str, str],
-        on_line: Callable[[str, str], None],
-        on_ready: Callable[[str, str], None],
+        cls, spec: ChildSpec, environment: Mapping[str, str], on_line: LineCallback, on_ready: ReadyCallback
     ) -> Child:
         """Start it. on_line(name, line) for each line, on_ready(service, address) for each ready line."""
-        process = await asyncio.create_subprocess_exec(
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Output(spec, on_line, on_ready),
             *spec.argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
             env=dict(environment),
-            limit=LINE_LIMIT_BYTES,
             start_new_session=True,
             preexec_fn=_die_with_parent(os.getpid()) if sys.platform == "linux" else None,
         )
-        pumps: list[asyncio.Task[None]] = []
-        child = cls(spec, process, pumps)
-
-        async def pump(stream: asyncio.StreamReader, is_error: bool) -> None:
-            async for raw in stream:
-                line = raw.decode(errors="replace").rstrip()
-                ready = None if is_error else _READY_LINE.match(line)
-                if is_error and line:
-                    child.last_error = line
-                on_line(spec.name, line)
-                if ready and ready["service"] in spec.services:
-                    on_ready(ready["service"], ready["address"])
-
-        assert process.stdout is not None
-        assert process.stderr is not None
-        child._pumps += [
-            asyncio.create_task(pump(process.stdout, False)),
-            asyncio.create_task(pump(process.stderr, True)),
-        ]
-        return child
+        return cls(spec, transport, output)
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
+    def last_error(self) -> str:
+        """The last line of its stderr."""
+        return self._output.last_error
 
     async def wait(self) -> int:
         """Wait for its end and its last lines; returns the exit status, negative for a signal."""
-        status = await self._process.wait()
+        await self._output.exited.wait()
         # Its descendants may hold the pipes open: they end with it.
         self._signal_session(signal.SIGKILL)
-        await asyncio.gather(*self._pumps)
+        await self._output.closed.wait()
+        self._transport.close()
+        status = self._transport.get_returncode()
+        assert status is not None
         return status
 
     async def stop(self, force: asyncio.Event) -> None:
         """SIGTERM, then SIGKILL after STOP_TIMEOUT_S or as soon as `force` is set."""
-        if self._process.returncode is None:
+        if not self._output.exited.is_set():
             with contextlib.suppress(ProcessLookupError):
-                self._process.terminate()
-            forced = asyncio.create_task(force.wait())
-            ended = asyncio.create_task(self._process.wait())
-            await asyncio.wait({forced, ended}, timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+                self._transport.terminate()
+            forced, exited = asyncio.create_task(force.wait()), asyncio.create_task(self._output.exited.wait())
+            await asyncio.wait({forced, exited}, timeout=STOP_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
             forced.cancel()
-            ended.cancel()
+            exited.cancel()
             self._signal_session(signal.SIGKILL)
         await self.wait()
 
     def _signal_session(self, number: signal.Signals) -> None:
         # The child leads a process group of its own id, which outlives it as long as members do.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self._transport.get_pid(), number)
+
+
+class _Output(asyncio.SubprocessProtocol):
+    """Cuts a child's output into lines.
+
+    Not asyncio's streams: before Python 3.12.4 their `wait` waits for the pipes too, which a
+    descendant may hold open.
+    """
+
+    def __init__(self, spec: ChildSpec, on_line: LineCallback, on_ready: ReadyCallback) -> None:
+        self._spec = spec
+        self._on_line = on_line
+        self._on_ready = on_ready
+        self._partial = {_STDOUT: b"", _STDERR: b""}
+        self.last_error = ""
+        self.exited = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        *lines, self._partial[fd] = (self._partial[fd] + data).split(b"\n")
+        for line in lines:
+            self._take(fd, line)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        for fd, rest in self._partial.items():
+            if rest:
+                self._take(fd, rest)
+        self.closed.set()
+
+    def _take(self, fd: int, raw: bytes) -> None:
+        line = raw.decode(errors="replace").rstrip()
+        if fd == _STDERR and line:
+            self.last_error = line
+        self._on_line(self._spec.name, line)
+        ready = _READY_LINE.match(line) if fd == _STDOUT else None
+        if ready and ready["service"] in self._spec.services:
+            self._on_ready(ready["service"], ready["address"])
 
 
 def _die_with_parent(parent_pid: int) -> Callable[[], None]:

@@ -14,13 +14,18 @@ from pilotfish.rpc.channel import CHANNEL_OPTIONS
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
-from pilotfish.types import FinishReason, TokenOrigin
+from pilotfish.rpc.v1 import types_pb2
+from pilotfish.types import AcceptanceMode, FinishReason, TokenOrigin
 
 CONNECT_TIMEOUT_S = 3.0
 INFO_TIMEOUT_S = 5.0
 TOKENIZE_TIMEOUT_S = 5.0
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
+_ACCEPTANCES = {
+    AcceptanceMode.COUPLED: types_pb2.ACCEPTANCE_MODE_COUPLED,
+    AcceptanceMode.REJECTION: types_pb2.ACCEPTANCE_MODE_REJECTION,
+}
 
 
 class InferenceClient:
@@ -79,7 +84,7 @@ class InferenceClient:
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         finally:
-            call.cancel()
+            call.cancel()  # type: ignore[no-untyped-call]
 
     def detokenize(self, token_ids: tuple[int, ...]) -> str:
         """The text of token ids."""
@@ -102,7 +107,7 @@ def _request(prompt: Prompt, options: GenerateOptions) -> pb.GenerateRequest:
             mode=_MODES[options.speculation],
             num_speculative_tokens=options.num_speculative_tokens,
             proposer=options.proposer,
-            acceptance=options.acceptance.value,
+            acceptance=_ACCEPTANCES[options.acceptance],
         ),
     )
     if isinstance(prompt, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -74,7 +75,8 @@ async def _start_and_compare(config: Config, console: Console) -> None:
         run_services(config, standalone=False, on_line=Printer(console).line, on_up=address.set_result, stop=stop)
     )
     try:
-        await asyncio.wait([services, address], return_when=asyncio.FIRST_COMPLETED)
+        first: list[asyncio.Future[Any]] = [services, address]
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if address.done():
             # On a thread, whose calls fail at once when a signal stops the services.
             comparison = asyncio.create_task(asyncio.to_thread(compare, address.result(), console))

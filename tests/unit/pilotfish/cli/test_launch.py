@@ -1,0 +1,45 @@
+"""What `up` would start."""
+
+from pathlib import Path
+
+from pilotfish.cli.launch import free_ports, ray_environment, ray_specs, standalone_specs, with_local_addresses
+from pilotfish.config import Config, load_config
+
+FOLDER = Path("/tmp/x")
+NO_DRAFT = load_config(overrides=["draft.num_replicas=0"])
+
+
+def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
+    specs = {spec.name: spec for spec in standalone_specs(Config(), FOLDER)}
+    assert set(specs) == {"target_service", "draft_service", "orchestrator"}
+    assert [name for name, spec in specs.items() if not spec.essential] == ["draft_service"]
+    assert all("/tmp/x/config.yaml" in spec.argv for spec in specs.values())
+
+
+def test_the_orchestrator_stops_first_so_it_starts_last() -> None:
+    assert standalone_specs(Config(), FOLDER)[-1].name == "orchestrator"
+
+
+def test_no_draft_replicas_means_no_draft_process_and_no_address() -> None:
+    assert {spec.name for spec in standalone_specs(NO_DRAFT, FOLDER)} == {"target_service", "orchestrator"}
+    assert with_local_addresses(NO_DRAFT).orchestrator.draft_addresses == ()
+    assert ray_specs(NO_DRAFT, FOLDER)[0].services == {"target_service", "orchestrator"}
+
+
+def test_local_addresses_agree_and_leave_the_public_one_alone() -> None:
+    config = with_local_addresses(Config())
+    assert config.orchestrator.target_addresses == (f"127.0.0.1:{config.target.port}",)
+    assert config.orchestrator.draft_addresses == (f"127.0.0.1:{config.draft.port}",)
+    assert config.target.port != config.draft.port
+    assert config.orchestrator.port == Config().orchestrator.port
+
+
+def test_free_ports_are_distinct() -> None:
+    assert len(set(free_ports(5))) == 5
+
+
+def test_each_ray_has_a_token_of_its_own() -> None:
+    first, second = ray_environment(), ray_environment()
+    assert first["RAY_AUTH_MODE"] == "token"
+    assert len(first["RAY_AUTH_TOKEN"]) == 64
+    assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]

@@ -1,0 +1,45 @@
+"""A public address that cannot be had is refused before anything starts."""
+
+import socket
+
+import pytest
+
+from pilotfish.cli.preflight import require_free, reserved
+from pilotfish.errors import ConfigError, UnavailableError
+
+
+def test_a_free_port_passes_and_stays_free() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    require_free("127.0.0.1", port)
+    require_free("127.0.0.1", port)
+
+
+def test_port_0_always_passes() -> None:
+    require_free("127.0.0.1", 0)
+
+
+def test_a_taken_port_is_refused_with_what_to_do() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(UnavailableError, match=r"another program listens.*--set orchestrator\.port="):
+            require_free("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.77", "no-such-host.invalid"])
+def test_a_host_that_is_not_ours_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError):
+        require_free(host, 50951)
+
+
+def test_two_cannot_start_on_one_address_at_once() -> None:
+    with reserved("127.0.0.1", 50952):
+        with pytest.raises(UnavailableError, match="is starting on"), reserved("127.0.0.1", 50952):
+            pytest.fail("entered")
+        with reserved("127.0.0.1", 50953):
+            pass
+    with reserved("127.0.0.1", 50952):
+        pass

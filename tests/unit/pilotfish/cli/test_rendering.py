@@ -1,0 +1,116 @@
+"""Colours follow origins; tables say what the summary says."""
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from pilotfish.cli.answer import Chunk, Summary
+from pilotfish.cli.rendering import render, segments, statistics_table
+from pilotfish.errors import InternalError
+from pilotfish.types import FinishReason, TokenOrigin
+
+ACCEPTED, BONUS, PLAIN, RECOVERED = (
+    TokenOrigin.ACCEPTED,
+    TokenOrigin.BONUS,
+    TokenOrigin.PLAIN,
+    TokenOrigin.RECOVERED,
+)
+TEXTS = {1: "The", 2: " small", 3: " fish"}
+SUMMARY = Summary(
+    request_id="r",
+    model_id="tiny",
+    finish_reason=FinishReason.STOP,
+    stopped_by="END",
+    seed=7,
+    emulated=False,
+    num_prompt_tokens=12,
+    num_output_tokens=11,
+    num_cached_tokens=5,
+    time_to_first_token_s=0.5,
+    total_time_s=2.5,
+    num_rounds=4,
+    num_draft_tokens=20,
+    num_accepted_tokens=6,
+    num_plain_tokens=1,
+    num_missed_deadlines=0,
+    mean_acceptance_length=2.5,
+    acceptance_per_position=(0.75, 0.5, 0.25, 0.0, 0.0),
+    reason="",
+)
+
+
+def detokenize(token_ids: tuple[int, ...]) -> str:
+    return "".join(TEXTS[token_id] for token_id in token_ids)
+
+
+def refuse(token_ids: tuple[int, ...]) -> str:
+    raise AssertionError("no need to ask")
+
+
+def shown(table: object) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_a_chunk_of_one_origin_needs_no_detokenizing() -> None:
+    assert list(segments(Chunk("The", (1,), (PLAIN,)), refuse)) == [("The", PLAIN)]
+    assert list(segments(Chunk("The small", (1, 2), (ACCEPTED, ACCEPTED)), refuse)) == [("The small", ACCEPTED)]
+
+
+def test_a_mixed_chunk_is_cut_where_the_accepted_text_ends() -> None:
+    chunk = Chunk("The small fish", (1, 2, 3), (ACCEPTED, ACCEPTED, BONUS))
+    assert list(segments(chunk, detokenize)) == [("The small", ACCEPTED), (" fish", BONUS)]
+
+
+def test_text_that_lags_behind_its_tokens_is_not_cut() -> None:
+    held_back = Chunk("The sm", (1, 2, 3), (ACCEPTED, ACCEPTED, RECOVERED))
+    assert list(segments(held_back, detokenize)) == [("The sm", ACCEPTED)]
+
+
+def test_a_chunk_without_text_has_no_segments() -> None:
+    assert list(segments(Chunk("", (1, 2), (ACCEPTED, BONUS)), refuse)) == []
+
+
+def test_render_writes_the_text_and_returns_it_with_the_summary() -> None:
+    console = Console(file=io.StringIO(), width=10)
+    answer = [Chunk("The small ", (1, 2), (ACCEPTED, BONUS)), Chunk("[fish] swims far", (3,), (PLAIN,)), SUMMARY]
+    text, summary = render(answer, console, refuse)
+    assert text == "The small [fish] swims far"
+    assert console.file.getvalue() == text + "\n"  # type: ignore[attr-defined]
+    assert summary is SUMMARY
+
+
+def test_render_colours_by_origin_on_a_terminal() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="standard", no_color=False)
+    answer = [Chunk("The small fish", (1, 2, 3), (ACCEPTED, ACCEPTED, RECOVERED)), SUMMARY]
+    render(answer, console, detokenize)
+    assert console.file.getvalue() == "\x1b[32mThe small\x1b[0m\x1b[33m fish\x1b[0m\n"  # type: ignore[attr-defined]
+
+
+def test_an_answer_without_a_summary_is_an_error() -> None:
+    with pytest.raises(InternalError, match="before its summary"):
+        render([Chunk("The", (1,), (PLAIN,))], Console(file=io.StringIO()), refuse)
+
+
+def test_statistics_say_what_happened() -> None:
+    text = shown(statistics_table(SUMMARY))
+    for part in ("11 after a prompt of 12, 5 from the prefix cache", "stop ('END')", "500 ms", "5.0 tokens/s"):
+        assert part in text
+    for part in ("6 of 20 (30%)", "4, 2.50 tokens each", "75% 50% 25% 0% 0%"):
+        assert part in text
+
+
+def test_statistics_of_a_plain_answer_show_no_rounds_but_the_reason() -> None:
+    plain = dataclasses.replace(SUMMARY, num_rounds=0, num_draft_tokens=0, reason="asked for", emulated=True)
+    text = shown(statistics_table(plain))
+    assert "drafts accepted" not in text
+    assert "asked for" in text
+    assert "tiny (emulated hardware)" in text
+
+
+def test_speed_of_a_single_token_is_zero_not_an_error() -> None:
+    single = dataclasses.replace(SUMMARY, num_output_tokens=1, total_time_s=0.5)
+    assert single.tokens_per_s == 0

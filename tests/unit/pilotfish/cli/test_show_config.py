@@ -1,0 +1,52 @@
+"""`pilotfish config` prints YAML that loads again."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+from pilotfish.config import config_from_dict, load_config
+
+runner = CliRunner()
+
+
+def test_printed_configuration_loads_as_the_effective_one(tmp_path: Path) -> None:
+    printed = runner.invoke(app, ["config", "--set", "draft.num_replicas=3", "--set", "target.engine.num_threads=2"])
+    assert printed.exit_code == 0
+    path = tmp_path / "config.yaml"
+    path.write_text(printed.stdout)
+    loaded = load_config(path)
+    assert loaded.draft.num_replicas == 3
+    assert loaded.target.engine.num_threads == 2
+
+
+def test_serve_form_carries_the_configuration_as_application_args(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = runner.invoke(app, ["config", "--serve", "--set", "target.host=0.0.0.0"])
+    assert printed.exit_code == 0
+    values = yaml.safe_load(printed.stdout)
+    (application,) = values["applications"]
+    assert application["import_path"] == "pilotfish.serve_app:build"
+    assert "cache_dir" not in application["args"], "each machine has its own default"
+    assert config_from_dict(application["args"]).target.host == "0.0.0.0"
+
+
+def test_serve_form_keeps_a_cache_folder_that_was_asked_for() -> None:
+    printed = runner.invoke(app, ["config", "--serve", "--set", "cache_dir=/mnt/models"])
+    assert yaml.safe_load(printed.stdout)["applications"][0]["args"]["cache_dir"] == "/mnt/models"
+
+
+@pytest.mark.parametrize("override", ["target.colour=blue", "nonsense", "target.port=70000"])
+def test_a_wrong_override_is_one_clear_line(override: str) -> None:
+    result = runner.invoke(app, ["config", "--set", override])
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_missing_file_is_named() -> None:
+    result = runner.invoke(app, ["config", "--config", "/nowhere/c.yaml"])
+    assert result.exit_code == 1
+    assert "/nowhere/c.yaml" in result.stderr
