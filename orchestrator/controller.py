@@ -1,0 +1,166 @@
+"""How many tokens to draft next: decided from what is measured, explained with a reason.
+
+Pure: no I/O and no clock; what it knows is what it is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.measurements import Measurements, new_acceptance
+from orchestrator.request import GenerationRequest
+from pilotfish.speculation.cost import best_num_draft_tokens
+
+MIN_AUTO_OUTPUT_TOKENS = 10
+"""Shorter answers end before a drafter that has to read the prompt repays it."""
+_MEASURING_TOKENS = 4
+_PROBE_TOKENS = 2
+"""Draft tokens of a probe: enough to see whether guesses hold again."""
+_FIRST_PROBE_INTERVAL_TOKENS = 32
+_MAX_PROBE_INTERVAL_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the last round asked for, cost and yielded; all zero before the first."""
+
+    num_output_tokens: int = 0
+    """Committed so far."""
+    num_remaining_tokens: int
+    """Output tokens still allowed."""
+    num_requested_tokens: int = 0
+    """Draft tokens asked of the drafter."""
+    num_draft_tokens: int = 0
+    """Draft tokens verified."""
+    num_accepted_tokens: int = 0
+    num_decoded_tokens: int = 0
+    """Tokens of the last round that were decoded plainly."""
+    propose_s: float = 0.0
+    step_s: float = 0.0
+    """Time of the verification or of the whole decode run; 0 where it was not measured."""
+    draft_problem: str = ""
+    """Why the last proposal was empty, when something went wrong."""
+    drafter_absence: str = ""
+    """Why no proposal can be had now; empty if one can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Draft tokens for the next round, or how far to decode plainly, and why."""
+
+    num_draft_tokens: int
+    num_decode_tokens: int
+    reason: str
+
+
+class Controller:
+    """Decides for one request; learns for all of them through `measurements`."""
+
+    def __init__(
+        self,
+        request: GenerationRequest,
+        measurements: Measurements,
+        *,
+        decode_run_tokens: int,
+    ) -> None:
+        self._mode = request.speculation.mode
+        self._max_draft_tokens = request.num_speculative_tokens
+        self._max_tokens = request.sampling.max_tokens
+        self._times = measurements.times
+        self._proposer = measurements.proposer(request.speculation.proposer)
+        self._acceptance = new_acceptance(prior=self._proposer.acceptance.probabilities(1)[0])
+        self._decode_run_tokens = decode_run_tokens
+        self._num_plain_tokens = 0  # since the last proposal was asked for
+        self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
+        self.limitation = self._standing_reason()
+        """Why speculation was off or limited, for the summary; empty if it was not."""
+
+    @property
+    def will_draft_soon(self) -> bool:
+        """Whether it is worth while that the drafter reads the prompt now."""
+        if self._standing_reason():
+            return False
+        decode_s = self._times.decode_s
+        return self._mode == "on" or decode_s is None or self._best_k(self._max_tokens, decode_s) > 0
+
+    def next_k(self, observation: Observation) -> Decision:
+        """The decision for the next round."""
+        self._learn(observation)
+        decision = self._decide(observation)
+        if decision.num_draft_tokens:
+            self._num_plain_tokens = 0
+        return decision
+
+    def _decide(self, observation: Observation) -> Decision:
+        num_remaining = observation.num_remaining_tokens
+        standing_reason = self._standing_reason()
+        if standing_reason:
+            return Decision(0, num_remaining, standing_reason)
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
+        if observation.drafter_absence:
+            return self._limited(num_run_tokens, observation.drafter_absence)
+        if observation.num_output_tokens == 0:
+            return Decision(0, 1, "the first token waits for no drafter")
+        # The target adds a token of its own to what it accepts.
+        limit = min(self._max_draft_tokens, num_remaining - 1)
+        if limit == 0:
+            return Decision(0, 1, "one token is left")
+        if self._mode == "on":
+            return Decision(limit, 0, "the request asks for it")
+        return self._decide_by_cost(limit, num_run_tokens)
+
+    def _decide_by_cost(self, limit: int, num_run_tokens: int) -> Decision:
+        decode_s = self._times.decode_s
+        if decode_s is None:
+            return Decision(0, min(_MEASURING_TOKENS, num_run_tokens), "plain decoding is measured first")
+        num_draft_tokens = self._best_k(limit, decode_s)
+        if num_draft_tokens > 0:
+            self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
+            return Decision(num_draft_tokens, 0, "measured: the fastest")
+        if self._num_plain_tokens >= self._probe_interval_tokens:
+            self._probe_interval_tokens = min(2 * self._probe_interval_tokens, _MAX_PROBE_INTERVAL_TOKENS)
+            return Decision(min(_PROBE_TOKENS, limit), 0, "a probe: the text may have become predictable")
+        chance = self._acceptance.probabilities(1)[0]
+        return self._limited(num_run_tokens, f"measured: plain decoding is faster (acceptance of a token {chance:.2f})")
+
+    def _best_k(self, limit: int, decode_s: float) -> int:
+        limit = min(limit, self._max_draft_tokens)
+        return best_num_draft_tokens(
+            self._acceptance.probabilities(limit),
+            limit,
+            verify_time=self._times.verify_s,
+            draft_time=self._proposer.propose_s,
+            decode_time=decode_s,
+        )
+
+    def _limited(self, num_decode_tokens: int, reason: str) -> Decision:
+        self.limitation = reason
+        return Decision(0, num_decode_tokens, reason)
+
+    def _standing_reason(self) -> str:
+        """Why this request never speculates; empty if it may."""
+        if self._mode == "off":
+            return "the request or the server's default turns speculation off"
+        if self._max_draft_tokens == 0:
+            return "num_speculative_tokens is 0"
+        if self._mode == "auto" and self._max_tokens < MIN_AUTO_OUTPUT_TOKENS:
+            return f"answers of fewer than {MIN_AUTO_OUTPUT_TOKENS} tokens do not repay a drafter"
+        return ""
+
+    def _learn(self, observation: Observation) -> None:
+        if observation.num_draft_tokens:
+            self._acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+            self._proposer.acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+            self._proposer.add_propose(observation.propose_s, observation.num_requested_tokens)
+            if observation.step_s:
+                self._times.add_verify(observation.step_s, observation.num_draft_tokens)
+            return
+        self._num_plain_tokens += observation.num_decoded_tokens
+        # A first run holds the prefill, which is no decode step.
+        is_first = observation.num_output_tokens == observation.num_decoded_tokens
+        if observation.step_s and not is_first:
+            self._times.add_decode(observation.step_s, observation.num_decoded_tokens)
+        if observation.draft_problem:
+            self.limitation = observation.draft_problem
+            # Waiting for nothing costs too: it counts as the price of a proposal.
+            self._proposer.add_propose(observation.propose_s, observation.num_requested_tokens)

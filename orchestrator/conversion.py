@@ -1,0 +1,141 @@
+"""The public API's messages from and to plain values. Only the servicer uses this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.output import OutputChunk
+from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from orchestrator.report import Report
+from orchestrator.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
+from pilotfish.config import SpeculationConfig
+from pilotfish.errors import InvalidRequestError
+from pilotfish.rpc.v1 import inference_pb2, types_pb2
+from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams, TokenLogprobs
+
+_MODES: dict[int, Mode] = {
+    inference_pb2.SPECULATION_MODE_AUTO: "auto",
+    inference_pb2.SPECULATION_MODE_OFF: "off",
+    inference_pb2.SPECULATION_MODE_ON: "on",
+}
+
+
+def prompt_from_proto(
+    request: inference_pb2.GenerateRequest | inference_pb2.TokenizeRequest, kind: str | None
+) -> Prompt:
+    """The prompt in the field that is set. Raises InvalidRequestError if none is."""
+    match kind:
+        case "text":
+            return TextPrompt(request.text)
+        case "tokens":
+            return TokenPrompt(request.tokens.token_ids)
+        case "chat":
+            messages = request.chat.messages
+            return ChatPrompt(tuple(ChatMessage(role=message.role, content=message.content) for message in messages))
+        case _:
+            raise InvalidRequestError("the request has no prompt; set text, tokens or chat")
+
+
+def options_from_proto(request: inference_pb2.GenerateRequest, defaults: SpeculationConfig) -> GenerationOptions:
+    """Everything but the prompt. Raises InvalidRequestError for values out of range."""
+    given = {
+        name: getattr(request, name)
+        for name in (
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "repetition_penalty",
+            "presence_penalty",
+            "frequency_penalty",
+        )
+        if request.HasField(name)
+    }
+    return GenerationOptions(
+        sampling=SamplingParams(
+            **given,
+            logit_bias=tuple((item.token_id, item.bias) for item in request.logit_bias),
+            seed=request.seed if request.HasField("seed") else draw_seed(),
+            acceptance=_acceptance(request.speculation.acceptance),
+            stop_token_ids=tuple(request.stop_token_ids),
+            num_logprobs=request.logprobs if request.HasField("logprobs") else None,
+        ),
+        speculation=_speculation(request.speculation, defaults),
+        stop=tuple(request.stop),
+        ignore_eos=request.ignore_eos,
+    )
+
+
+def _acceptance(value: types_pb2.AcceptanceMode.ValueType) -> AcceptanceMode:
+    if value == types_pb2.ACCEPTANCE_MODE_UNSPECIFIED:
+        return AcceptanceMode.COUPLED
+    try:
+        return AcceptanceMode(value)
+    except ValueError:
+        raise InvalidRequestError(f"acceptance mode {value} is unknown") from None
+
+
+def _speculation(options: inference_pb2.SpeculationOptions, defaults: SpeculationConfig) -> SpeculationOptions:
+    mode = defaults.mode
+    if options.mode != inference_pb2.SPECULATION_MODE_UNSPECIFIED:
+        if options.mode not in _MODES:
+            raise InvalidRequestError(f"speculation mode {options.mode} is unknown")
+        mode = _MODES[options.mode]
+    return SpeculationOptions(
+        mode=mode,
+        num_speculative_tokens=options.num_speculative_tokens if options.HasField("num_speculative_tokens") else None,
+        proposer=options.proposer or defaults.proposer,
+    )
+
+
+def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
+    return inference_pb2.GenerateResponse(
+        chunk=inference_pb2.Chunk(
+            text=chunk.text,
+            token_ids=chunk.token_ids,
+            origins=[int(origin) for origin in chunk.origins],  # type: ignore[misc]  # the values are equal
+            logprobs=_logprobs_to_proto(chunk.logprobs),
+        )
+    )
+
+
+def _logprobs_to_proto(logprobs: Iterable[TokenLogprobs]) -> list[types_pb2.TokenLogprobs]:
+    return [
+        types_pb2.TokenLogprobs(logprob=item.logprob, top_token_ids=item.top_token_ids, top_logprobs=item.top_logprobs)
+        for item in logprobs
+    ]
+
+
+def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
+    statistics = report.statistics
+    return inference_pb2.GenerateResponse(
+        summary=inference_pb2.Summary(
+            request_id=report.request_id,
+            finish_reason=int(report.finish_reason),  # type: ignore[arg-type]  # the values are equal
+            stopped_by=report.stopped_by,
+            usage=inference_pb2.Usage(
+                prompt_tokens=report.num_prompt_tokens,
+                output_tokens=report.num_output_tokens,
+                cached_prompt_tokens=report.num_cached_tokens,
+            ),
+            timings=inference_pb2.RequestTimings(
+                queue_time_ns=report.queue_time_ns,
+                time_to_first_token_ns=report.time_to_first_token_ns,
+                total_time_ns=report.total_time_ns,
+            ),
+            speculation=inference_pb2.SpeculationStats(
+                num_rounds=statistics.num_rounds,
+                num_draft_tokens=statistics.num_draft_tokens,
+                num_accepted_tokens=statistics.num_accepted_tokens,
+                mean_acceptance_length=statistics.mean_acceptance_length,
+                acceptance_per_position=statistics.acceptance_per_position,
+                num_missed_deadlines=report.num_missed_deadlines,
+                reason=report.limitation,
+                num_plain_tokens=report.num_plain_tokens,
+            ),
+            seed=report.seed,
+            model_id=report.model_id,
+            emulated=report.emulated,
+        )
+    )

@@ -1,0 +1,156 @@
+"""The service behind the public API: from a prompt to an answer, whatever protocol asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Iterator
+
+from orchestrator.controller import Controller
+from orchestrator.drafter import Drafter, NgramDrafter
+from orchestrator.link import ReplicaLink
+from orchestrator.measurements import Measurements
+from orchestrator.output import OutputChunk, OutputText
+from orchestrator.pool import ReplicaPool
+from orchestrator.prompt import Prompt, prompt_token_ids
+from orchestrator.remote_drafter import RemoteDrafter
+from orchestrator.report import Report
+from orchestrator.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
+from orchestrator.sequence import Sequence
+from orchestrator.session import Session
+from orchestrator.target import RemoteTarget
+from pilotfish.config import Config
+from pilotfish.errors import ResourceExhaustedError
+from pilotfish.models.tokenizer import Tokenizer
+
+_MIN_DRAFT_DEADLINE_S = 0.005
+"""Below this the deadline would measure the event loop, not the drafter."""
+_UNMEASURED_DECODE_S = 0.05
+
+
+class Answer:
+    """One request being served: its chunks, then its report."""
+
+    def __init__(self, session: Session, link: ReplicaLink, arrival_ns: int) -> None:
+        self._session = session
+        self._model = link.model
+        self._arrival_ns = arrival_ns
+        self._start_ns = time.monotonic_ns()
+        self._first_token_ns = self._last_token_ns = arrival_ns
+
+    async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
+        """Close it with `aclosing`: that frees everything at every await."""
+        async with contextlib.aclosing(self._session.run()) as chunks:
+            async for chunk in chunks:
+                self._last_token_ns = time.monotonic_ns()
+                if self._first_token_ns == self._arrival_ns:
+                    self._first_token_ns = self._last_token_ns
+                yield chunk
+
+    def report(self) -> Report:
+        """The account of a finished answer."""
+        sequence, target = self._session.sequence, self._session.target
+        request = sequence.request
+        assert sequence.finish_reason is not None
+        return Report(
+            request_id=request.request_id,
+            finish_reason=sequence.finish_reason,
+            stopped_by=sequence.stopped_by,
+            num_prompt_tokens=len(request.prompt_token_ids),
+            num_output_tokens=sequence.num_output_tokens,
+            num_cached_tokens=target.num_cached_tokens,
+            queue_time_ns=self._start_ns - self._arrival_ns + target.queue_time_ns,
+            time_to_first_token_ns=self._first_token_ns - self._arrival_ns,
+            total_time_ns=self._last_token_ns - self._arrival_ns,
+            statistics=sequence.statistics,
+            num_plain_tokens=sequence.num_plain_tokens,
+            num_missed_deadlines=self._session.drafter.num_missed_deadlines,
+            limitation=self._session.controller.limitation,
+            seed=request.sampling.seed,
+            model_id=self._model.model_id,
+            emulated=self._model.emulated,
+        )
+
+
+class InferenceService:
+    """Admits requests and gives each its sequence, controller, drafter and target."""
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, targets: ReplicaPool, drafts: ReplicaPool) -> None:
+        self.tokenizer = tokenizer
+        self.targets = targets
+        self.drafts = drafts
+        self.num_active_requests = 0
+        self._config = config.orchestrator
+        self._draft_config = config.draft
+        self._measurements = Measurements()
+
+    @contextlib.contextmanager
+    def admission(self) -> Iterator[None]:
+        """Hold a place for one request. Raises ResourceExhaustedError when all are taken."""
+        limit = self._config.max_concurrent_requests
+        if self.num_active_requests >= limit:
+            raise ResourceExhaustedError(f"{limit} requests are being served, which is the limit; try again later")
+        self.num_active_requests += 1
+        try:
+            yield
+        finally:
+            self.num_active_requests -= 1
+
+    async def answer(self, prompt: Prompt, options: GenerationOptions, arrival_ns: int) -> Answer:
+        """Validate a request and make ready to serve it.
+
+        Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
+        """
+        token_ids = await prompt_token_ids(prompt, self.tokenizer)
+        link = await self.ready_target()
+        request = bind_request(options, token_ids, self._served_model(link))
+        return Answer(self._session(request), link, arrival_ns)
+
+    async def ready_target(self) -> ReplicaLink:
+        """A connected target replica, to learn the model from. Raises UnavailableError."""
+        return await self.targets.acquire(self._config.connect_timeout_s)
+
+    def _served_model(self, link: ReplicaLink) -> ServedModel:
+        return ServedModel(
+            vocab_size=link.model.vocab_size,
+            max_context_tokens=link.model.max_context_tokens,
+            max_draft_tokens=link.limits.max_draft_tokens,
+            default_draft_tokens=self._config.speculation.num_speculative_tokens,
+            eos_token_ids=self.tokenizer.eos_token_ids,
+        )
+
+    def _session(self, request: GenerationRequest) -> Session:
+        config = self._config
+        return Session(
+            sequence=Sequence(request, OutputText(self.tokenizer, request)),
+            controller=Controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
+            drafter=self._drafter(request),
+            target=RemoteTarget(
+                self.targets,
+                acquire_timeout_s=config.connect_timeout_s,
+                max_run_tokens=config.slow_reader_tokens,
+            ),
+        )
+
+    def _drafter(self, request: GenerationRequest) -> Drafter:
+        if request.speculation.proposer == "ngram":
+            return NgramDrafter(
+                request.sampling,
+                prompt_lookup_min=self._draft_config.prompt_lookup_min,
+                prompt_lookup_max=self._draft_config.prompt_lookup_max,
+            )
+        return RemoteDrafter(self.drafts, self._draft_deadline_s)
+
+    def _draft_deadline_s(self, num_tokens: int) -> float:
+        """As long as plain decoding would take for as many tokens: waiting longer cannot pay."""
+        configured_ms = self._config.speculation.draft_deadline_ms
+        if configured_ms:
+            return configured_ms / 1000
+        decode_s = self._measurements.times.decode_s or _UNMEASURED_DECODE_S
+        return max(num_tokens * decode_s, _MIN_DRAFT_DEADLINE_S)
+
+
+async def load_tokenizer(folder: str) -> Tokenizer:
+    """Load a tokenizer without holding up the event loop."""
+    return await asyncio.to_thread(Tokenizer.load, folder)

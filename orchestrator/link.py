@@ -1,0 +1,215 @@
+"""The connection to one replica: kept alive, checked, and shared by its sequences."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from orchestrator.circuit import Circuit
+from orchestrator.remote_sequence import RemoteSequence
+from pilotfish.errors import HandshakeError, PilotfishError, UnavailableError
+from pilotfish.messages import Command, Event
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+_log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_S = 0.1
+_MAX_BACKOFF_S = 5.0
+_MISMATCH_BACKOFF_S = 15.0
+"""A replica with another model stays that way until somebody restarts it."""
+_SILENCE_S = 10.0
+"""Replicas report their load once a second; one that is silent for this long is lost."""
+
+
+class Stream(Protocol):
+    """The part of pilotfish.rpc.stream.MuxStream that is needed here."""
+
+    @property
+    def model(self) -> ModelInfo: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def send(self, command: Command) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class StreamHandlers(Protocol):
+    """What a stream calls, on the event loop."""
+
+    def on_events(self, events: Sequence[Event]) -> None: ...
+
+    def on_load(self, load: LoadReport) -> None: ...
+
+    def on_lost(self, error: PilotfishError) -> None: ...
+
+
+Connect = Callable[[str, StreamHandlers], Awaitable[Stream]]
+"""Dials an address; raises HandshakeError or UnavailableError."""
+
+
+class ReplicaLink:
+    """Keeps one stream to a replica, through its restarts. Sequences do not survive a stream."""
+
+    def __init__(
+        self,
+        replica_id: str,
+        address: str,
+        connect: Connect,
+        check: Callable[[ModelInfo], None],
+        on_change: Callable[[], None],
+    ) -> None:
+        """`check` raises HandshakeError for a model that does not fit; `on_change` hears of every (dis)connection."""
+        self.replica_id = replica_id
+        self.address = address
+        self.load = LoadReport()
+        self._connect = connect
+        self._check = check
+        self._on_change = on_change
+        self._stream: Stream | None = None
+        self._lost: asyncio.Future[PilotfishError] | None = None
+        self._last_heard_s = 0.0
+        self._is_draining = False
+        self._circuit = Circuit()
+        self._sequences: dict[int, RemoteSequence] = {}
+        self._ids = itertools.count(1)
+        self.problem = "not connected yet"
+        """Why it cannot be used; empty when it can."""
+
+    # What sequences need.
+
+    @property
+    def is_connected(self) -> bool:
+        return self._stream is not None
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.is_connected and not self._is_draining and self._circuit.allows(_now_s())
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._require_stream().model
+
+    @property
+    def limits(self) -> Limits:
+        return self._require_stream().limits
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of this orchestrator on the replica."""
+        return len(self._sequences)
+
+    def attach(self, sequence: RemoteSequence) -> int:
+        sequence_id = next(self._ids)
+        self._sequences[sequence_id] = sequence
+        return sequence_id
+
+    def detach(self, sequence_id: int) -> None:
+        self._sequences.pop(sequence_id, None)
+
+    def send(self, command: Command) -> None:
+        self._require_stream().send(command)
+
+    def report_failure(self, reason: str) -> None:
+        if self._circuit.failed(_now_s()):
+            self.problem = reason
+            _log.warning("replica %s at %s is skipped for a while: %s", self.replica_id, self.address, reason)
+
+    def report_success(self) -> None:
+        if self._circuit.succeeded():
+            self.problem = ""
+            _log.info("replica %s at %s works again", self.replica_id, self.address)
+
+    def report_draining(self) -> None:
+        self._is_draining = True
+        self.problem = "draining"
+
+    # What the stream tells.
+
+    def on_events(self, events: Sequence[Event]) -> None:
+        self._last_heard_s = _now_s()
+        for event in events:
+            sequence = self._sequences.get(event.sequence_id)
+            if sequence is not None:
+                sequence.deliver(event)
+
+    def on_load(self, load: LoadReport) -> None:
+        self._last_heard_s = _now_s()
+        self.load = load
+        if load.draining and not self._is_draining:
+            _log.info("replica %s at %s drains", self.replica_id, self.address)
+            self.report_draining()
+
+    def on_lost(self, error: PilotfishError) -> None:
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(error)
+
+    # The connection's life.
+
+    async def run(self) -> None:
+        """Connect, and again after every loss, until cancelled."""
+        backoff_s = _FIRST_BACKOFF_S
+        while True:
+            try:
+                await self._live_once()
+            except HandshakeError as error:
+                backoff_s = _MISMATCH_BACKOFF_S
+                self._note(error)
+            except PilotfishError as error:
+                self._note(error)
+            else:
+                backoff_s = _FIRST_BACKOFF_S
+            # Jitter: the orchestrators of a pool shall not dial a restarted replica in step.
+            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
+            backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
+
+    async def _live_once(self) -> None:
+        """One stream from handshake to loss. Raises HandshakeError or UnavailableError if none came about."""
+        self._lost = asyncio.get_running_loop().create_future()
+        stream = await self._connect(self.address, self)
+        try:
+            self._check(stream.model)
+            self._stream, self._last_heard_s = stream, _now_s()
+            self._is_draining, self._circuit, self.problem = False, Circuit(), ""
+            _log.info("connected to replica %s at %s", self.replica_id, self.address)
+            self._on_change()
+            error = await self._loss(self._lost)
+            self._note(error)
+        finally:
+            was_connected, self._stream = self._stream is not None, None
+            self._fail_sequences()
+            if was_connected:
+                self._on_change()
+            await stream.close()
+
+    async def _loss(self, lost: asyncio.Future[PilotfishError]) -> PilotfishError:
+        while True:
+            done, _ = await asyncio.wait((lost,), timeout=_SILENCE_S / 4)
+            if done:
+                return lost.result()
+            if _now_s() - self._last_heard_s > _SILENCE_S:
+                return UnavailableError(f"nothing was heard for {_SILENCE_S:.0f} s")
+
+    def _fail_sequences(self) -> None:
+        error = UnavailableError(f"replica {self.replica_id} at {self.address} was lost: {self.problem or 'closed'}")
+        for sequence in tuple(self._sequences.values()):
+            sequence.fail(error)
+
+    def _note(self, error: PilotfishError) -> None:
+        if str(error) != self.problem:
+            _log.warning("replica %s at %s cannot be used: %s", self.replica_id, self.address, error)
+        self.problem = str(error)
+
+    def _require_stream(self) -> Stream:
+        if self._stream is None:
+            raise UnavailableError(f"replica {self.replica_id} at {self.address} is not connected: {self.problem}")
+        return self._stream
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

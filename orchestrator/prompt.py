@@ -1,0 +1,57 @@
+"""Prompts as callers write them, and their token ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import assert_never
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.types import ChatMessage
+
+_MAX_INLINE_CHARS = 512
+"""Longer text is tokenised on a thread: 512 characters take well under a millisecond."""
+
+
+@dataclass(frozen=True)
+class TextPrompt:
+    """Raw text, without a template."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TokenPrompt:
+    """Token ids, taken as they are."""
+
+    token_ids: Sequence[int]
+
+
+@dataclass(frozen=True)
+class ChatPrompt:
+    """A conversation, formatted with the model's chat template."""
+
+    messages: tuple[ChatMessage, ...]
+
+
+Prompt = TextPrompt | TokenPrompt | ChatPrompt
+
+
+async def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
+    """Token ids of the prompt. Raises InvalidRequestError for an empty text or chat."""
+    match prompt:
+        case TokenPrompt():
+            return prompt.token_ids
+        case TextPrompt():
+            if not prompt.text:
+                raise InvalidRequestError("the prompt is empty; it must have at least one character")
+            if len(prompt.text) <= _MAX_INLINE_CHARS:
+                return tokenizer.encode(prompt.text)
+            return await asyncio.to_thread(tokenizer.encode, prompt.text)
+        case ChatPrompt():
+            # Always on a thread: a template may do anything.
+            return await asyncio.to_thread(tokenizer.apply_chat_template, prompt.messages)
+        case _:
+            assert_never(prompt)

@@ -1,0 +1,111 @@
+"""One sequence on one replica: its id there, what was sent, and what came back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from pilotfish.errors import InternalError, PilotfishError
+from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+
+class Link(Protocol):
+    """The connection to one replica, as its sequences see it."""
+
+    @property
+    def replica_id(self) -> str: ...
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    @property
+    def is_healthy(self) -> bool:
+        """Connected, not draining, and not failing round after round."""
+
+    @property
+    def model(self) -> ModelInfo:
+        """What the replica serves. Raises UnavailableError while it is not connected."""
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the replica. Raises UnavailableError while it is not connected."""
+
+    @property
+    def load(self) -> LoadReport: ...
+
+    def attach(self, sequence: RemoteSequence) -> int:
+        """Route events to `sequence`; returns the id it has on this replica, never used before."""
+
+    def detach(self, sequence_id: int) -> None:
+        """Stop routing. Idempotent."""
+
+    def send(self, command: Command) -> None:
+        """Queue a command without blocking. Raises UnavailableError or ResourceExhaustedError."""
+
+    def report_failure(self, reason: str) -> None:
+        """A sequence was served badly; enough of these in a row and the replica is left alone for a while."""
+
+    def report_success(self) -> None:
+        """A sequence was served well."""
+
+    def report_draining(self) -> None:
+        """A sequence was turned away because the replica drains."""
+
+
+class RemoteSequence:
+    """A mailbox on a replica. Every one that is made must be closed."""
+
+    def __init__(self, link: Link, *, max_events: int) -> None:
+        """Attach to `link`; more than `max_events` unread events mean a replica out of its mind."""
+        self._events: asyncio.Queue[Event | PilotfishError] = asyncio.Queue(max_events + 1)
+        self._max_events = max_events
+        self._is_closed = False
+        self.link = link
+        self.sequence_id = link.attach(self)
+        self.known_length = 0
+        """Committed tokens that the replica has been told."""
+        self.last_sent_s = 0.0
+        self.last_arrival_s = 0.0
+        """On the event loop's clock; an event arrives when the stream reads it, not when `receive` returns it."""
+
+    @property
+    def is_usable(self) -> bool:
+        return not self._is_closed and self.link.is_connected
+
+    def send(self, command: Command) -> None:
+        """Raises UnavailableError when the replica is gone, ResourceExhaustedError when it is swamped."""
+        self.last_sent_s = asyncio.get_running_loop().time()
+        self.link.send(command)
+
+    async def receive(self) -> Event:
+        """The next event. Raises the PilotfishError that ended the connection. Cancelling loses nothing."""
+        item = await self._events.get()
+        if isinstance(item, PilotfishError):
+            raise item
+        return item
+
+    def deliver(self, event: Event) -> None:
+        """Called by the link, in order of arrival."""
+        self.last_arrival_s = asyncio.get_running_loop().time()
+        if self._events.qsize() < self._max_events:
+            self._events.put_nowait(event)
+        elif not self._events.full():
+            self.fail(InternalError(f"replica {self.link.replica_id} sent more than it was asked for"))
+
+    def fail(self, error: PilotfishError) -> None:
+        """Called by the link: nothing more will come."""
+        if not self._events.full():
+            self._events.put_nowait(error)
+
+    def close(self) -> None:
+        """Free what the replica holds for the sequence. Idempotent; never raises."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.link.is_connected:
+            # A stream that is going down releases the sequence as well.
+            with contextlib.suppress(PilotfishError):
+                self.link.send(CloseSequence(sequence_id=self.sequence_id))
+        self.link.detach(self.sequence_id)

@@ -1,0 +1,133 @@
+"""What a caller asks for, validated: bad input never gets past this module."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.types import SamplingParams
+
+MAX_STOP_STRINGS = 16
+Mode = Literal["auto", "off", "on"]
+PROPOSERS = ("draft", "ngram")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeculationOptions:
+    """How one request speculates."""
+
+    mode: Mode = "auto"
+    num_speculative_tokens: int | None = None
+    """Draft tokens a round; 0 is the same as mode `off`, None the server's default."""
+    proposer: str = "draft"
+
+    def __post_init__(self) -> None:
+        if self.proposer not in PROPOSERS:
+            raise InvalidRequestError(f"proposer {self.proposer!r} is unknown; known are {', '.join(PROPOSERS)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """Everything about a request but its prompt, before the model is known."""
+
+    sampling: SamplingParams
+    """Without the model's end tokens."""
+    speculation: SpeculationOptions = SpeculationOptions()
+    stop: tuple[str, ...] = ()
+    """The answer ends before the first of these that appears."""
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.stop) > MAX_STOP_STRINGS:
+            raise InvalidRequestError(f"{len(self.stop)} stop strings; at most {MAX_STOP_STRINGS} are allowed")
+        if not all(self.stop):
+            raise InvalidRequestError("a stop string is empty; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """The limits that the served model sets to requests."""
+
+    vocab_size: int
+    max_context_tokens: int
+    max_draft_tokens: int
+    """Draft tokens in one round at most."""
+    default_draft_tokens: int
+    """Draft tokens in one round where the request does not say."""
+    eos_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationRequest:
+    """A request that can be served as it stands."""
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    """With the model's end tokens (unless ignored) and max_tokens cut to the context."""
+    speculation: SpeculationOptions
+    num_speculative_tokens: int
+    """Draft tokens a round; 0 turns speculation off."""
+    stop: tuple[str, ...] = ()
+    request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+def draw_seed() -> int:
+    """A seed for a request that names none: below 2^63, so that it fits the API's int64."""
+    return secrets.randbits(63)
+
+
+def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
+    """Refuse a request before anything is spent on it. Raises PromptTooLongError."""
+    if num_bytes > max_bytes:
+        raise PromptTooLongError(f"the request has {num_bytes} bytes; at most {max_bytes} are accepted")
+
+
+def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel) -> GenerationRequest:
+    """Check a request against the served model and make every value concrete.
+
+    Raises InvalidRequestError (PromptTooLongError for a prompt that fills the context).
+    """
+    _check_prompt(prompt_token_ids, model)
+    sampling = options.sampling
+    _check_token_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], model.vocab_size)
+    _check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
+    num_draft_tokens = options.speculation.num_speculative_tokens
+    if num_draft_tokens is None:
+        num_draft_tokens = min(model.default_draft_tokens, model.max_draft_tokens)
+    if num_draft_tokens > model.max_draft_tokens:
+        raise InvalidRequestError(
+            f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round"
+        )
+    eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
+    return GenerationRequest(
+        prompt_token_ids=tuple(prompt_token_ids),
+        sampling=msgspec.structs.replace(
+            sampling,
+            max_tokens=min(sampling.max_tokens, model.max_context_tokens - len(prompt_token_ids)),
+            stop_token_ids=tuple(sorted(eos_token_ids.union(sampling.stop_token_ids))),
+        ),
+        speculation=options.speculation,
+        num_speculative_tokens=num_draft_tokens,
+        stop=options.stop,
+    )
+
+
+def _check_prompt(prompt_token_ids: Sequence[int], model: ServedModel) -> None:
+    if not prompt_token_ids:
+        raise InvalidRequestError("the prompt is empty; it must have at least one token")
+    if len(prompt_token_ids) >= model.max_context_tokens:
+        raise PromptTooLongError(
+            f"the prompt has {len(prompt_token_ids)} tokens and the context {model.max_context_tokens}; "
+            "it must leave room for at least one output token"
+        )
+    _check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
+
+
+def _check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    if token_ids and max(token_ids) >= vocab_size:
+        raise InvalidRequestError(f"{name} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}")

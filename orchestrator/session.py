@@ -1,0 +1,66 @@
+"""One request from its first token to its last. This page explains the system.
+
+A drafter guesses the next few tokens, the target decides in one step which of them stand and adds
+one of its own, and the controller learns from every round how far to guess. What can go wrong is
+handled in the objects called here: the drafter answers late, empty or wrong without harm, and the
+target goes on when its replica is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from orchestrator.controller import Controller, Decision, Observation
+from orchestrator.drafter import DraftBlock, Drafter
+from orchestrator.output import OutputChunk
+from orchestrator.sequence import Sequence
+from orchestrator.target import RemoteTarget, Round
+from pilotfish.messages import Verdict
+
+
+class Session:
+    """Everything that serves one request."""
+
+    def __init__(self, sequence: Sequence, controller: Controller, drafter: Drafter, target: RemoteTarget) -> None:
+        self.sequence = sequence
+        self.controller = controller
+        self.drafter = drafter
+        self.target = target
+
+    async def run(self) -> AsyncGenerator[OutputChunk, None]:
+        """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
+        sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
+        try:
+            if controller.will_draft_soon:
+                drafter.prepare(sequence)
+            observation = Observation(
+                num_remaining_tokens=sequence.num_remaining_tokens, drafter_absence=drafter.unavailable_reason
+            )
+            while not sequence.is_finished:
+                decision = controller.next_k(observation)
+                if decision.num_draft_tokens:
+                    draft = await drafter.propose(sequence, decision.num_draft_tokens)
+                    verdicts = target.verify(sequence, draft)
+                else:
+                    draft = DraftBlock()
+                    verdicts = target.decode(sequence, decision.num_decode_tokens)
+                async for verdict in verdicts:
+                    yield sequence.commit(verdict)
+                observation = self._observe(decision, draft, verdict, verdicts)
+        finally:
+            drafter.close()
+            target.close()
+
+    def _observe(self, decision: Decision, draft: DraftBlock, last_verdict: Verdict, verdicts: Round) -> Observation:
+        return Observation(
+            num_output_tokens=self.sequence.num_output_tokens,
+            num_remaining_tokens=self.sequence.num_remaining_tokens,
+            num_requested_tokens=decision.num_draft_tokens,
+            num_draft_tokens=last_verdict.num_draft_tokens,
+            num_accepted_tokens=last_verdict.num_accepted_tokens,
+            num_decoded_tokens=verdicts.num_decoded_tokens,
+            propose_s=draft.elapsed_s,
+            step_s=verdicts.elapsed_s,
+            draft_problem=draft.problem,
+            drafter_absence=self.drafter.unavailable_reason,
+        )

@@ -1,0 +1,218 @@
+"""The target as one request sees it: it answers, whichever replica does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncIterator, Collection
+from typing import Protocol
+
+from orchestrator.drafter import DraftBlock
+from orchestrator.remote_sequence import Link, RemoteSequence
+from orchestrator.sequence import Sequence
+from pilotfish.errors import (
+    DeadlineExceededError,
+    InternalError,
+    InvalidRequestError,
+    PilotfishError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from pilotfish.messages import Decode, Opened, OpenSequence, SequenceError, TargetCommand, Verdict, Verify
+from pilotfish.types import SequenceErrorCode
+
+_log = logging.getLogger(__name__)
+
+_MAX_ATTEMPTS = 4
+"""Replicas tried for one verdict. A request that breaks replicas must not break all of them."""
+_VERDICT_DEADLINE_S = 300.0
+"""For one verdict, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
+
+_ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
+    SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
+    SequenceErrorCode.STALE: InternalError,
+    SequenceErrorCode.INVALID: InvalidRequestError,
+    SequenceErrorCode.RESOURCE_EXHAUSTED: ResourceExhaustedError,
+    SequenceErrorCode.UNAVAILABLE: UnavailableError,
+    SequenceErrorCode.INTERNAL: InternalError,
+}
+
+
+class TargetPool(Protocol):
+    """The part of a replica pool that a target needs."""
+
+    def pick(self, avoid: Collection[str] = ()) -> Link | None: ...
+
+    async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> Link: ...
+
+
+class Round(Protocol):
+    """A verification or a decode run in progress: an iterator over its verdicts."""
+
+    elapsed_s: float
+    """From sending the command to the last verdict's arrival; 0 when a failover makes it meaningless."""
+    num_decoded_tokens: int
+    """Tokens that came without a draft."""
+
+    def __aiter__(self) -> AsyncIterator[Verdict]: ...
+
+
+class RemoteTarget:
+    """One request's sequence on the target pool. It survives its replica.
+
+    When a replica is lost, drains or fails, the sequence is opened elsewhere with its committed
+    tokens and the round is asked for again: in greedy and coupled mode the text goes on unchanged.
+    """
+
+    def __init__(self, pool: TargetPool, *, acquire_timeout_s: float, max_run_tokens: int) -> None:
+        """`max_run_tokens` bounds what a client that reads slowly leaves waiting in memory."""
+        self._pool = pool
+        self._acquire_timeout_s = acquire_timeout_s
+        self._max_run_tokens = max_run_tokens
+        self._remote: RemoteSequence | None = None
+        self._avoid: set[str] = set()
+        self.num_cached_tokens = 0
+        """Prompt tokens found in a prefix cache, at the first opening."""
+        self.num_failovers = 0
+        self.queue_time_ns = 0
+        """The first step's wait on the replica."""
+        self.has_answered = False
+
+    def verify(self, sequence: Sequence, draft: DraftBlock) -> RemoteRound:
+        """One verdict on the draft; a plain step where the draft is empty."""
+        return RemoteRound(self, sequence, draft, num_verdicts=1)
+
+    def decode(self, sequence: Sequence, num_tokens: int) -> RemoteRound:
+        """A verdict per token, for up to num_tokens tokens, without a round trip between them."""
+        return RemoteRound(self, sequence, DraftBlock(), num_verdicts=min(num_tokens, self._max_run_tokens))
+
+    def close(self) -> None:
+        """Free what the replica holds. Idempotent."""
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+
+    async def opened(self, sequence: Sequence) -> RemoteSequence:
+        """The open sequence on a replica. Raises UnavailableError when none is to be had."""
+        remote = self._remote
+        if remote is not None and remote.is_usable and (remote.link.is_healthy or self._pool.pick() is None):
+            return remote
+        self.close()
+        link = await self._pool.acquire(self._acquire_timeout_s, self._avoid)
+        remote = self._remote = RemoteSequence(link, max_events=self._max_run_tokens + 8)
+        remote.send(
+            OpenSequence(
+                sequence_id=remote.sequence_id,
+                prompt_token_ids=sequence.request.prompt_token_ids,
+                output_token_ids=sequence.output_token_ids,
+                sampling=sequence.request.sampling,
+            )
+        )
+        return remote
+
+    async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
+        """The next verdict. Raises the PilotfishError that came instead."""
+        try:
+            async with asyncio.timeout(_VERDICT_DEADLINE_S):
+                while True:
+                    event = await remote.receive()
+                    if isinstance(event, Verdict):
+                        break
+                    self._note(event, remote)
+        except TimeoutError:
+            raise DeadlineExceededError(f"the target sent nothing for {_VERDICT_DEADLINE_S:.0f} s") from None
+        if event.base_length != base_length or not event.token_ids:
+            raise InternalError(f"the target answered on {event.base_length} tokens; {base_length} are committed")
+        if not self.has_answered:
+            self.has_answered = True
+            self.queue_time_ns = event.timings.queue_time_ns
+        return event
+
+    def recover(self, error: PilotfishError, num_attempts: int) -> None:
+        """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
+        failed, self._remote = self._remote, None
+        if failed is not None:
+            failed.close()
+        if isinstance(error, InvalidRequestError) or num_attempts >= _MAX_ATTEMPTS:
+            raise error
+        if failed is not None and failed.link.is_connected and failed.link.is_healthy:
+            self._avoid.add(failed.link.replica_id)
+            if isinstance(error, ResourceExhaustedError):
+                other = self._pool.pick(self._avoid)
+                if other is None or other.replica_id in self._avoid:
+                    raise error
+        self.num_failovers += 1
+        _log.info("the target failed, the request goes on elsewhere: %s", error)
+
+    def _note(self, event: object, remote: RemoteSequence) -> None:
+        if isinstance(event, Opened):
+            if not self.has_answered:
+                self.num_cached_tokens = event.num_cached_tokens
+        elif isinstance(event, SequenceError):
+            if event.code is SequenceErrorCode.UNAVAILABLE:
+                remote.link.report_draining()
+            raise _ERRORS[event.code](f"target replica {remote.link.replica_id}: {event.message}")
+
+
+class RemoteRound:
+    """See Round. Asks again, elsewhere, when a replica fails under it."""
+
+    def __init__(self, target: RemoteTarget, sequence: Sequence, draft: DraftBlock, *, num_verdicts: int) -> None:
+        self.elapsed_s = 0.0
+        self.num_decoded_tokens = 0
+        self._target = target
+        self._sequence = sequence
+        self._draft = draft
+        self._num_left = num_verdicts
+        self._remote: RemoteSequence | None = None
+        """Where the command was sent."""
+        self._started_s: float | None = None
+        self._num_attempts = 0
+
+    def __aiter__(self) -> AsyncIterator[Verdict]:
+        return self
+
+    async def __anext__(self) -> Verdict:
+        if self._num_left == 0 or self._sequence.is_finished:
+            raise StopAsyncIteration
+        while True:
+            try:
+                verdict = await self._next()
+                break
+            except PilotfishError as error:
+                self._remote = None
+                if isinstance(error, InvalidRequestError) and self._draft.token_ids:
+                    # Whatever the target has against the draft, the request must not suffer for it.
+                    _log.warning("the target refuses a draft, which is dropped: %s", error)
+                    self._draft = DraftBlock()
+                    continue
+                self._num_attempts += 1
+                self._target.recover(error, self._num_attempts)
+        self._num_attempts = 0
+        self._num_left -= 1
+        if verdict.num_draft_tokens == 0:
+            self.num_decoded_tokens += len(verdict.token_ids)
+        return verdict
+
+    async def _next(self) -> Verdict:
+        if self._remote is None:
+            remote = await self._target.opened(self._sequence)
+            remote.send(self._command(remote.sequence_id))
+            self._remote = remote
+            # Asked for twice, the time says nothing about a step.
+            self._started_s = remote.last_sent_s if self._started_s is None else math.inf
+        verdict = await self._target.verdict(self._remote, self._sequence.length)
+        assert self._started_s is not None
+        self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
+        return verdict
+
+    def _command(self, sequence_id: int) -> TargetCommand:
+        if self._draft.token_ids:
+            return Verify(
+                sequence_id=sequence_id,
+                base_length=self._sequence.length,
+                draft_token_ids=self._draft.token_ids,
+                draft_probs=self._draft.probs,
+            )
+        return Decode(sequence_id=sequence_id, base_length=self._sequence.length, num_tokens=self._num_left)
