@@ -80,6 +80,13 @@ def write_tiny_model() -> Callable[[Path], None]:
     return write_tokenizer_files
 
 
+@pytest.fixture(scope="session")
+def token_of() -> Callable[[bytes], int]:
+    """The token id of a byte, or of a merge, of the tiny tokenizer."""
+    vocab = byte_level_backend().get_vocab()
+    return lambda data: vocab["".join(_byte_char(byte) for byte in data)]
+
+
 @pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "tiny"

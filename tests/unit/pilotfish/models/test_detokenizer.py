@@ -87,14 +87,38 @@ class CountingDecoder:
         return self.tokenizer.decode(token_ids, skip_special)
 
 
-@pytest.mark.parametrize("unit", ["ab c", "😀", "€"])
-@pytest.mark.parametrize("num_bytes_lost", [0, 1])
-def test_work_per_token_does_not_grow(tokenizer: Tokenizer, unit: str, num_bytes_lost: int) -> None:
-    token_ids = tokenizer.encode(unit * 500)[num_bytes_lost:]
+EMOJI_CHAIN = [b"\xf0", *([b"\x9f", b"\x98", b"\x80\xf0"] * 150)]
+"""Valid emoji whose last byte always comes in one token with the next one's first: no token ends a character."""
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [b" a", b"b", b"c"] * 150,
+        [b"\xf0\x9f", b"\x98\x80"] * 150,
+        EMOJI_CHAIN,
+        [*EMOJI_CHAIN, b"a", *EMOJI_CHAIN],
+        [b"\x80"] * 300,
+        [b"\xf0"] * 300,
+        [b"\xe2\x82"] * 300,
+        [b"\xe2\x82", b"\x80\xf0", b"\x9f"] * 100,
+        [b"a", *([b"\xf0\x9f"] * 40), b"\x98\x80", b"b"],
+    ],
+)
+def test_long_runs_are_right_and_cost_the_same_for_each_token(
+    tokenizer: Tokenizer, token_of: Callable[[bytes], int], tokens: list[bytes]
+) -> None:
+    token_ids = [token_of(token) for token in tokens]
     decoder = CountingDecoder(tokenizer)
     deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
     assert "".join(deltas) == tokenizer.decode(token_ids)
     assert decoder.num_decoded_tokens < 50 * len(token_ids)
+
+
+def test_emoji_chain_streams(tokenizer: Tokenizer, token_of: Callable[[bytes], int]) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    deltas = [detokenizer.add([token_of(token)]) for token in EMOJI_CHAIN]
+    assert deltas == ["", *(["", "", "😀"] * 150)]
 
 
 class SentencePieceLike:
