@@ -54,8 +54,9 @@ class EngineConfig:
     """Threads of torch in the engine process; 0 takes the cores this process may use."""
     deterministic: bool = True
     """Cut work so that logits do not depend on the batch (probed at start-up). Costs prefill speed."""
-    compile: bool = False
-    """Compile the parts between the linears with torch.compile, in the background, cached on disk."""
+    compile: bool = True
+    """Compile the native CPU kernels with the system's C++ compiler (some seconds once, cached on disk) and
+    use them where they support the model; false, or without a compiler: torch's own operations."""
     max_context_tokens: int = 0
     """Prompt plus output at most; 0 takes the model's own limit."""
     kv_cache_tokens: int = 32768
@@ -208,7 +209,9 @@ def config_from_dict(values: dict[str, Any], source: str = "the configuration") 
     try:
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
-        lines = [f"{'.'.join(str(part) for part in item['loc']) or '(top level)'}: {item['msg']}" for item in error.errors()]
+        lines = [
+            f"{'.'.join(str(part) for part in item['loc']) or '(top level)'}: {item['msg']}" for item in error.errors()
+        ]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
 
 
@@ -236,6 +239,11 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
                 raise ConfigError(f"override {override!r}: {section} is not a section")
         node[last] = yaml.safe_load(text)
     return config_from_dict(values, source=str(path) if path is not None else "the configuration")
+
+
+def config_from_yaml(text: str) -> Config:
+    """The Config that config_to_yaml wrote."""
+    return config_from_dict(yaml.safe_load(text))
 
 
 def config_to_yaml(config: Config) -> str:

@@ -74,9 +74,7 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._pending_events) or any(
-            sequence.num_pending_rows > 0 for sequence in self._sequences.values()
-        )
+        return bool(self._pending_events) or any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
 
     @property
     def kv_cache(self) -> KVCache:
@@ -100,7 +98,7 @@ class EngineCore:
     def submit(self, command: Command) -> None:
         """Take a command; what it is answered at once comes out of the next step."""
         now_ns = self._clock_ns()
-        answer: Event | None
+        answer: Event | None = None
         match command:
             case OpenSequence():
                 answer = self._intake.open(command)
@@ -111,7 +109,7 @@ class EngineCore:
             case Propose():
                 answer = self._intake.propose(command, now_ns)
             case CloseSequence():
-                answer = self._intake.close(command)
+                self._intake.close(command)
             case _:
                 assert_never(command)
         if answer is not None:
@@ -176,8 +174,8 @@ class EngineCore:
         for sequence in self._scheduler.oversized:
             self._intake.forget(sequence)
             message = (
-                f"the KV cache holds {self._kv_cache.pool.num_usable * BLOCK_SIZE} tokens, too few for this sequence of "
-                f"{len(sequence.tokens)}: raise engine.kv_cache_tokens or shorten the prompt"
+                f"the KV cache holds {self._kv_cache.pool.num_usable * BLOCK_SIZE} tokens, too few for this "
+                f"sequence of {len(sequence.tokens)}: raise engine.kv_cache_tokens or shorten the prompt"
             )
             events.append(SequenceError(sequence.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
         return events

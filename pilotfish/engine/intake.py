@@ -12,7 +12,7 @@ from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
-from pilotfish.types import Limits, SequenceErrorCode
+from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode
 
 
 class Intake:
@@ -61,7 +61,8 @@ class Intake:
             return invalid, f"token id {bad} is not in the vocabulary of {self._vocab_size}"
         if num_tokens >= capacity:
             return exhausted, (
-                f"prompt and output have {num_tokens} tokens; the KV cache holds {capacity}: raise engine.kv_cache_tokens"
+                f"prompt and output have {num_tokens} tokens; the KV cache holds {capacity}: "
+                "raise engine.kv_cache_tokens"
             )
         if len(self._sequences) >= self._limits.max_sequences:
             return exhausted, f"all {self._limits.max_sequences} sequences are in use (engine.max_sequences)"
@@ -76,9 +77,11 @@ class Intake:
         num_drafts = len(command.draft_token_ids)
         if num_drafts > self._limits.max_draft_tokens:
             return _invalid(
-                sequence, f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)"
+                sequence,
+                f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)",
             )
-        if command.draft_probs and len(command.draft_probs) != num_drafts:
+        needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
+        if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
             return _invalid(sequence, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
         if command.parents:
             return _invalid(sequence, "this engine verifies chains only; parents must be empty")
@@ -112,7 +115,7 @@ class Intake:
     def propose(self, command: Propose, now_ns: int) -> SequenceError | None:
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
-        if sequence is None or not 0 <= start <= sequence.num_committed_tokens:
+        if sequence is None or not sequence.num_prompt_tokens <= start <= sequence.num_committed_tokens:
             return _unknown(command.sequence_id, command.base_length)
         bad = self._bad_token(command.new_token_ids)
         if bad is not None:

@@ -13,12 +13,12 @@ from pilotfish.types import Timings
 def verification_round(sequence: EngineSequence) -> Round:
     """What the target decides for this sequence; a decode is a verification of nothing."""
     task = sequence.task
-    is_verify = isinstance(task, VerifyTask)
+    drafts = task if isinstance(task, VerifyTask) else None
     return Round(
         sampling=sequence.sampling,
         first_position=len(sequence.tokens),
-        draft_token_ids=task.draft_token_ids if is_verify else (),
-        draft_probs=task.draft_probs if is_verify else (),
+        draft_token_ids=drafts.draft_token_ids if drafts else (),
+        draft_probs=drafts.draft_probs if drafts else (),
         history=sequence.history,
     )
 

@@ -84,9 +84,7 @@ class Scheduler:
         num_rows = min(pending, limit)
         return ScheduledRows(sequence, num_rows, is_complete=False) if num_rows > 0 else None
 
-    def _reserve(
-        self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: list[EngineSequence]
-    ) -> bool:
+    def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: list[EngineSequence]) -> bool:
         """Blocks for the rows, preempting later sequences that are not in this step if need be."""
         sequence = rows.sequence
         needed = sequence.num_computed_tokens + rows.num_rows
@@ -99,6 +97,7 @@ class Scheduler:
             if victim is None:
                 return False
             self._kv_cache.release(victim)
+            victim.is_preempted = True
             holders.remove(victim)
             self.num_preemptions += 1
         if sequence not in holders:
@@ -106,9 +105,7 @@ class Scheduler:
         return True
 
     @staticmethod
-    def _victim(
-        sequence: EngineSequence, in_step: set[int], holders: list[EngineSequence]
-    ) -> EngineSequence | None:
+    def _victim(sequence: EngineSequence, in_step: set[int], holders: list[EngineSequence]) -> EngineSequence | None:
         """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
         candidates = [holder for holder in holders if id(holder) not in in_step and holder is not sequence]
         idle = [holder for holder in candidates if holder.task is None]

@@ -56,6 +56,7 @@ class EngineSequence:
         "compute_time_ns",
         "history",
         "is_opened",
+        "is_preempted",
         "last_hash",
         "last_step",
         "num_cached_tokens",
@@ -90,6 +91,8 @@ class EngineSequence:
         self.task: Task | None = None
         self.is_opened = False
         """Whether its Opened event was sent."""
+        self.is_preempted = False
+        """Whether its blocks were taken once: from then on it computes only what a task asks for."""
         self.last_step = -1
         """Step that last served it: the longest unserved goes first."""
         self.compute_time_ns = 0
@@ -103,8 +106,9 @@ class EngineSequence:
         """Rows to compute until the task's next result; without a task, to be ready for one."""
         behind = len(self.tokens) - self.num_computed_tokens
         if self.task is None:
-            # The last token waits for the task that needs its logits.
-            return max(0, behind - 1)
+            # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
+            # idle ones would take the blocks back and forth.
+            return 0 if self.is_preempted else max(0, behind - 1)
         if isinstance(self.task, VerifyTask):
             return behind + len(self.task.draft_token_ids)
         return behind

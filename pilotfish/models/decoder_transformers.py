@@ -26,11 +26,11 @@ _STATIC_ROPE_TYPES = {"default", "linear", "llama3", "yarn", "proportional"}
 
 
 def _paged_attention(
-    module: nn.Module,
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    attention_mask: Tensor | None,
+    attention_mask: Tensor | None,  # noqa: ARG001 -- transformers passes it by position
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
@@ -43,7 +43,7 @@ def _paged_attention(
     """transformers' attention signature: query [1, H, T, D], key and value [1, H_kv, T, D] -> [1, T, H, D]."""
     if s_aux is not None:
         raise UnsupportedModelError("attention sinks are not supported")
-    _, num_heads, _, head_dim = query.shape
+    num_heads, head_dim = query.shape[1], query.shape[3]
     num_kv_heads = key.shape[1]
     pool = paged_pools[module.layer_idx]
     paged_batch.write_kv(pool, torch.cat((key[0], value[0])).transpose(0, 1))
@@ -137,7 +137,8 @@ class TransformersDecoder:
 def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
     """Key/value geometry of every layer, read from the attention modules themselves."""
     shapes: dict[int, AttentionShape] = {}
-    for module in model.modules():
+    for candidate in model.modules():
+        module: Any = candidate
         if not (hasattr(module, "layer_idx") and isinstance(getattr(module, "k_proj", None), nn.Linear)):
             continue
         head_dim = module.head_dim
@@ -165,5 +166,5 @@ def check_supported(model: PreTrainedModel) -> None:
         rope_type = rope.get("rope_type", "default")
         if rope_type not in _STATIC_ROPE_TYPES:
             raise UnsupportedModelError(
-                f"rotary scaling {rope_type!r} changes with the sequence's length, which a shared KV cache cannot follow"
+                f"rotary scaling {rope_type!r} changes with the sequence's length, which cached keys cannot follow"
             )

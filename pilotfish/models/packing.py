@@ -36,7 +36,7 @@ class PackedLinear(nn.Module):
         if rows.shape[0] <= MAX_ROWS or not self._deterministic:
             out = self._multiply(rows)
         else:
-            tiles = list(rows.split(MAX_ROWS))
+            tiles = list(torch.split(rows, MAX_ROWS))
             if len(tiles[-1]) < MIN_ROWS:
                 # Borrow rows from the tile before, drop their second results.
                 borrowed = MIN_ROWS - len(tiles[-1])
@@ -49,9 +49,7 @@ class PackedLinear(nn.Module):
         return out[:num_rows].view(*x.shape[:-1], self.out_features)
 
     def _multiply(self, rows: Tensor) -> Tensor:
-        result: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows.contiguous(), self._packed, self._bias, "none", [], ""
-        )
+        result: Tensor = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), self._packed, self._bias, "none", [], "")
         return result
 
 

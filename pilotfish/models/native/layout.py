@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -73,14 +74,15 @@ class StepStruct(ctypes.Structure):
 
 def unsupported_reason(model: PreTrainedModel) -> str | None:
     """Why the native kernels cannot run the model; None when they can."""
-    config = model.config
+    config: Any = model.config
     if config.model_type not in MODEL_TYPES:
         return f"model type {config.model_type!r} is not one of {', '.join(sorted(MODEL_TYPES))}"
     if model.dtype is not torch.bfloat16 or model.device.type != "cpu":
         return f"they need bfloat16 on cpu, the model is {model.dtype} on {model.device}"
     if config.hidden_act != "silu":
         return f"activation {config.hidden_act!r} is not silu"
-    attention, mlp = model.model.layers[0].self_attn, model.model.layers[0].mlp
+    first: Any = model.model.layers[0]
+    attention, mlp = first.self_attn, first.mlp
     if attention.o_proj.bias is not None or mlp.gate_proj.bias is not None:
         return "biases on the output or feed-forward linears"
     sizes = {
@@ -102,9 +104,10 @@ class PackedWeights:
     def __init__(self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int) -> None:
         self._kernels = kernels
         self._tensors: list[Tensor] = []
-        config, body = model.config, model.model
+        config: Any = model.config
+        body: Any = model.model
         attention = body.layers[0].self_attn
-        head_weight = model.get_output_embeddings().weight
+        head_weight: Tensor = model.get_output_embeddings().weight
         tied = head_weight.data_ptr() == body.embed_tokens.weight.data_ptr()
         cosine, sine = _rotary_tables(body, max_positions)
         self.layer_structs = (LayerStruct * config.num_hidden_layers)(*(self._layer(layer) for layer in body.layers))
@@ -132,7 +135,7 @@ class PackedWeights:
     def num_bytes(self) -> int:
         return sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
 
-    def _layer(self, layer: nn.Module) -> LayerStruct:
+    def _layer(self, layer: Any) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         biases = [projection.bias for projection in projections if projection.bias is not None]
@@ -146,7 +149,7 @@ class PackedWeights:
             post_norm=self._keep(layer.post_attention_layernorm.weight),
             gate_up=self._pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
             down=self._pack([mlp.down_proj.weight]),
-            window=getattr(attention, "sliding_window", None) or 0,
+            window=_sliding_window(attention) or 0,
         )
         for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
             # Freed as soon as packed: the peak is one layer above the weights.
@@ -173,6 +176,13 @@ class PackedWeights:
         return packed.data_ptr()
 
 
+def _sliding_window(attention: Any) -> int | None:
+    """The layer's own window where it has one (Qwen), else the model's (Mistral)."""
+    config = attention.config
+    window: int | None = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))
+    return window if config.model_type != "llama" else None
+
+
 def huge_empty(count: int) -> Tensor:
     """count bfloat16, uninitialised, on huge pages where the kernel gives them: fewer TLB misses per weight."""
     size = count * 2
@@ -182,7 +192,7 @@ def huge_empty(count: int) -> Tensor:
     return torch.frombuffer(mapping, dtype=torch.bfloat16)
 
 
-def _rotary_tables(body: nn.Module, max_positions: int) -> tuple[Tensor, Tensor]:
+def _rotary_tables(body: Any, max_positions: int) -> tuple[Tensor, Tensor]:
     """cos and sin [max_positions, D / 2] float32 from the model's own rotary module (scaling included)."""
     positions = torch.arange(max_positions)[None]
     cosine, sine = body.rotary_emb(torch.empty(0, dtype=torch.float32), positions)

@@ -1,0 +1,52 @@
+"""Loads a model and builds the engine core that a replica runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from pilotfish.config import Config, EngineConfig
+from pilotfish.engine.core import EngineCore
+from pilotfish.engine.wire import Role
+from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.loading import load_model
+from pilotfish.types import ModelInfo
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def build_engine(config: Config, role: Role) -> EngineCore:
+    """The engine of the configuration's target or draft section. Raises PilotfishError kinds of loading."""
+    service = config.target if role == "target" else config.draft
+    engine = service.engine
+    dtype = _DTYPES[engine.dtype]
+    torch.set_num_threads(num_threads(engine))
+    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=dtype, device=engine.device)
+    built = build_decoder(
+        loaded,
+        DecoderOptions(
+            deterministic=engine.deterministic,
+            compile=engine.compile,
+            num_threads=num_threads(engine),
+            max_context_tokens=engine.max_context_tokens,
+            cache_dir=Path(config.cache_dir),
+        ),
+    )
+    info = ModelInfo(
+        model_id=loaded.model_id,
+        tokenizer_fingerprint=loaded.fingerprint,
+        vocab_size=built.decoder.vocab_size,
+        max_context_tokens=built.decoder.max_context_tokens,
+        dtype=engine.dtype,
+        deterministic=built.deterministic,
+        proposer="model" if role == "draft" else "",
+        tokenizer_path=str(loaded.folder),
+    )
+    return EngineCore(built.decoder, engine, info, top_m=config.draft.top_m)
+
+
+def num_threads(engine: EngineConfig) -> int:
+    """Threads to compute with: the configured number, or the cores this process may use."""
+    return engine.num_threads or len(os.sched_getaffinity(0))

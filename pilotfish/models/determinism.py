@@ -1,0 +1,61 @@
+"""Finds out whether a decoder's logits depend on how tokens are cut into steps, by trying.
+
+What is bit-exact differs between processors and library versions, so the actual machine is asked
+at start-up. A pass is evidence over a few hundred thousand logits, not a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.decoder import Decoder, StepInput
+
+_NUM_TOKENS = 48
+_CUTS: tuple[tuple[int, ...], ...] = ((1,) * 8 + (40,), (5, 8, 33, 2), (17, 31))
+_SEED = 20408
+
+
+def is_batch_invariant(decoder: Decoder) -> bool:
+    """Whether all tried cuts, blocks and neighbours give bit-identical logits. Writes to the decoder's pool."""
+    generator = torch.Generator().manual_seed(_SEED)
+    tokens = torch.randint(0, decoder.vocab_size, (_NUM_TOKENS,), generator=generator).tolist()
+    width = -(-_NUM_TOKENS // BLOCK_SIZE)
+    reference = _run(decoder, tokens, (_NUM_TOKENS,), list(range(1, width + 1)))
+    other_blocks = [width + 2 + 2 * index for index in range(width)][::-1]
+    if any(not torch.equal(_run(decoder, tokens, cuts, other_blocks), reference) for cuts in _CUTS):
+        return False
+    return torch.equal(_last_with_neighbour(decoder, tokens, other_blocks), reference[-1])
+
+
+def blocks_needed() -> int:
+    """Blocks of the pool that is_batch_invariant uses, block 0 included."""
+    return 4 * -(-_NUM_TOKENS // BLOCK_SIZE) + 3
+
+
+def _run(decoder: Decoder, tokens: Sequence[int], cuts: Sequence[int], blocks: Sequence[int]) -> Tensor:
+    """Logits of every token [len(tokens), V], computed in steps of the given sizes."""
+    logits, start = [], 0
+    for size in cuts:
+        piece = SequenceSlice(0, size, start, blocks)
+        step = StepInput(tokens[start : start + size], range(start, start + size), [piece], range(size))
+        logits.append(decoder.forward(step).clone())
+        start += size
+    return torch.cat(logits)
+
+
+def _last_with_neighbour(decoder: Decoder, tokens: Sequence[int], blocks: Sequence[int]) -> Tensor:
+    """Logits of the last token [V], decoded beside another sequence's prefill."""
+    last, size = len(tokens) - 1, 20
+    width = len(blocks)
+    neighbour = SequenceSlice(0, size, 0, range(3 * width + 3, 4 * width + 3))
+    step = StepInput(
+        [*tokens[:size], tokens[last]],
+        [*range(size), last],
+        [neighbour, SequenceSlice(size, 1, last, blocks)],
+        [size],
+    )
+    return decoder.forward(step)[0]

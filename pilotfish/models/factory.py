@@ -1,0 +1,85 @@
+"""From a loaded model to the decoder that suits it, the machine and the configuration."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from pilotfish.errors import ConfigError
+from pilotfish.models.decoder import Decoder
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.determinism import blocks_needed, is_batch_invariant
+from pilotfish.models.loading import LoadedModel
+from pilotfish.models.native.build import NativeKernelsUnavailableError
+from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.models.native.layout import unsupported_reason
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions:
+    """What of the engine's configuration shapes its decoder."""
+
+    deterministic: bool
+    compile: bool
+    num_threads: int
+    max_context_tokens: int
+    """0 takes the model's own limit."""
+    cache_dir: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltDecoder:
+    """A decoder and what was found out about it."""
+
+    decoder: Decoder
+    deterministic: bool
+    """Probed, not promised: see determinism.py. False when it was not asked for."""
+
+
+def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
+    """Take over the loaded model. Raises UnsupportedModelError, ConfigError."""
+    if options.max_context_tokens > loaded.max_context_tokens:
+        raise ConfigError(
+            f"max_context_tokens is {options.max_context_tokens}; {loaded.model_id} was trained for "
+            f"{loaded.max_context_tokens}"
+        )
+    max_context_tokens = options.max_context_tokens or loaded.max_context_tokens
+    decoder = _native(loaded, options, max_context_tokens)
+    if decoder is None:
+        torch.set_num_threads(options.num_threads)
+        decoder = TransformersDecoder(
+            loaded.model, deterministic=options.deterministic, max_context_tokens=max_context_tokens
+        )
+    else:
+        # The kernels bring their own threads; torch's would spin on the same cores between steps.
+        torch.set_num_threads(1)
+    deterministic = False
+    if options.deterministic:
+        decoder.allocate(blocks_needed())
+        deterministic = is_batch_invariant(decoder)
+        if not deterministic:
+            logger.warning("logits depend on how tokens are cut into steps (%s, %s)", decoder.name, decoder.dtype)
+    return BuiltDecoder(decoder=decoder, deterministic=deterministic)
+
+
+def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: int) -> Decoder | None:
+    if not options.compile:
+        return None
+    reason = unsupported_reason(loaded.model)
+    if reason is None:
+        try:
+            return NativeDecoder(
+                loaded.model,
+                max_context_tokens=max_context_tokens,
+                num_threads=options.num_threads,
+                cache_dir=options.cache_dir,
+            )
+        except NativeKernelsUnavailableError as error:
+            reason = str(error)
+    logger.warning("native kernels are not used: %s", reason)
+    return None

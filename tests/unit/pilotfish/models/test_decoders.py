@@ -1,0 +1,207 @@
+"""Both decoders against transformers' own forward, over random cuts, blocks and neighbours."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import Decoder, StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.determinism import blocks_needed, is_batch_invariant
+from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
+from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.models.native.layout import unsupported_reason
+
+VOCAB = 96
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+}
+
+
+def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
+    torch.manual_seed(7)
+    match kind:
+        case "llama":
+            model = LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True))
+        case "llama3-rope":
+            rope = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0}
+            rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+            model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope))
+        case "qwen2":
+            model = Qwen2ForCausalLM(Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"}))
+            for name, parameter in model.named_parameters():
+                if name.endswith("bias"):
+                    torch.nn.init.normal_(parameter, std=0.5)
+        case "qwen3":
+            model = Qwen3ForCausalLM(Qwen3Config(**SIZES))
+        case "mistral":
+            model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20))
+        case "gemma3":
+            layers = ["sliding_attention", "full_attention", "sliding_attention"]
+            model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=layers))
+        case _:
+            raise AssertionError(kind)
+    with torch.no_grad():  # larger than the default initialisation: attention and norms must matter
+        for parameter in model.parameters():
+            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+def own_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
+    return model(torch.tensor([list(tokens)])).logits[0].float()
+
+
+def run_in_pieces(decoder: Decoder, tokens: Sequence[int], cuts: Sequence[int], blocks: Sequence[int]) -> Tensor:
+    logits, start = [], 0
+    for size in cuts:
+        piece = SequenceSlice(0, size, start, blocks)
+        rows = StepInput(tokens[start : start + size], range(start, start + size), [piece], range(size))
+        logits.append(decoder.forward(rows).float().clone())
+        start += size
+    return torch.cat(logits)
+
+
+@st.composite
+def pieces(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
+    """Tokens, how they are cut, and where their blocks lie."""
+    cuts = draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
+    tokens = draw(st.lists(st.integers(0, VOCAB - 1), min_size=sum(cuts), max_size=sum(cuts)))
+    blocks = draw(st.permutations(range(1, 16)))
+    return tokens, cuts, blocks[: sum(cuts) // 16 + 1]
+
+
+@pytest.fixture(scope="module", params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral", "gemma3"])
+def transformers_pair(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, Decoder]:
+    model = tiny(request.param, torch.float32)
+    decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
+    decoder.allocate(16)
+    return model, decoder
+
+
+@settings(max_examples=15, deadline=None)
+@given(case=pieces())
+def test_paged_logits_equal_transformers_own(
+    transformers_pair: tuple[PreTrainedModel, Decoder], case: tuple[list[int], list[int], list[int]]
+) -> None:
+    model, decoder = transformers_pair
+    tokens, cuts, blocks = case
+    ours, theirs = run_in_pieces(decoder, tokens, cuts, blocks), own_logits(model, tokens)
+    assert (ours - theirs).abs().max() < 1e-3
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
+def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel, Decoder]) -> None:
+    model, decoder = transformers_pair
+    prompts = [[3, 1, 4, 1, 5] * 5, [9, 2, 6], [5, 3, 5, 8, 9, 7, 9] * 3]
+    blocks = [[5, 2], [9], [1, 12]]
+    run_in_pieces(decoder, prompts[0][:24], [24], blocks[0])  # the first decodes, the others prefill
+    rows, positions, slices, start = [], [], [], 0
+    for prompt, table, done in zip(prompts, blocks, [24, 0, 0], strict=True):
+        rows += prompt[done:]
+        positions += range(done, len(prompt))
+        slices.append(SequenceSlice(start, len(prompt) - done, done, table))
+        start += len(prompt) - done
+    ends = [part.first_row + part.num_rows - 1 for part in slices]
+    ours = decoder.forward(StepInput(rows, positions, slices, ends))
+    theirs = torch.stack([own_logits(model, prompt)[-1] for prompt in prompts])
+    assert (ours - theirs).abs().max() < 1e-3
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    cache = tmp_path_factory.mktemp("kernels")
+    try:
+        build_kernels(cache)
+    except NativeKernelsUnavailableError as error:
+        pytest.skip(f"native kernels: {error}")
+    return cache
+
+
+@pytest.fixture(params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])
+def native_pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, NativeDecoder]:
+    model = tiny(request.param, torch.bfloat16)
+    assert unsupported_reason(model) is None
+    decoder = NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache)
+    decoder.allocate(blocks_needed())
+    return model, decoder
+
+
+def test_native_kernels_are_closer_to_float32_than_transformers_in_bfloat16(
+    native_pair: tuple[PreTrainedModel, NativeDecoder],
+) -> None:
+    model, decoder = native_pair
+    tokens = torch.randint(0, VOCAB, (150,), generator=torch.Generator().manual_seed(1)).tolist()
+    ours = run_in_pieces(decoder, tokens, [1, 7, 90, 52], [11, 3, 5, 9, 1, 2, 8, 4, 10, 6])
+    exact = own_logits(copy.deepcopy(model).float(), tokens)
+    error, their_error = (ours - exact).abs(), (own_logits(model, tokens) - exact).abs()
+    assert error.mean() < their_error.mean()
+    assert error.max() < 2 * their_error.max()
+
+
+def test_native_kernels_are_batch_invariant(native_pair: tuple[PreTrainedModel, NativeDecoder]) -> None:
+    assert is_batch_invariant(native_pair[1])
+
+
+def test_the_probe_notices_a_decoder_that_depends_on_the_batch(
+    native_pair: tuple[PreTrainedModel, NativeDecoder],
+) -> None:
+    decoder = native_pair[1]
+
+    class Leaky:
+        vocab_size = decoder.vocab_size
+
+        def forward(self, step: StepInput) -> Tensor:
+            return decoder.forward(step) + (1e-6 if len(step.token_ids) > 30 else 0)
+
+    assert not is_batch_invariant(Leaky())  # type: ignore[arg-type]
+
+
+def test_native_kernels_say_why_they_cannot_run_a_model() -> None:
+    assert "gemma3" in (unsupported_reason(tiny("gemma3", torch.bfloat16)) or "")
+    assert "bfloat16" in (unsupported_reason(tiny("llama", torch.float32)) or "")
+
+
+def test_packed_linears_keep_bfloat16_results_close() -> None:
+    model = tiny("gemma3", torch.bfloat16)
+    decoder = TransformersDecoder(copy.deepcopy(model), deterministic=True, max_context_tokens=256)
+    decoder.allocate(16)
+    tokens = [5, 9, 33, 70, 2] * 12
+    ours = run_in_pieces(decoder, tokens, [45, 1, 1, 13], [4, 3, 2, 1])
+    exact = own_logits(copy.deepcopy(model).float(), tokens)
+    assert (ours - exact).abs().mean() < 1.5 * (own_logits(model, tokens) - exact).abs().mean()
+
+
+def test_rotary_scaling_that_depends_on_length_is_refused() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope)).eval()
+    with pytest.raises(UnsupportedModelError, match="dynamic"):
+        TransformersDecoder(model, deterministic=False, max_context_tokens=256)
