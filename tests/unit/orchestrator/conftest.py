@@ -1,0 +1,218 @@
+"""Replicas in memory, behind the Link protocol: the orchestrator's objects without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Collection, Sequence
+
+import pytest
+
+from orchestrator.remote_sequence import RemoteSequence
+from pilotfish.errors import UnavailableError
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
+from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+VOCAB_SIZE = 50
+
+
+def next_token(token_ids: Sequence[int]) -> int:
+    """The toy language model: a hash of the last two tokens."""
+    return zlib.crc32(bytes(token_ids[-2:])) % VOCAB_SIZE
+
+
+def continuation(token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+    """What the toy model says after token_ids."""
+    tokens = list(token_ids)
+    for _ in range(num_tokens):
+        tokens.append(next_token(tokens))
+    return tuple(tokens[len(token_ids) :])
+
+
+class MemoryLink:
+    """A replica that serves the toy model; events come on the next turn of the loop."""
+
+    def __init__(self, replica_id: str) -> None:
+        self.replica_id = replica_id
+        self.is_connected = True
+        self.is_draining = False
+        self.is_circuit_open = False
+        self.model = ModelInfo(
+            model_id="toy", tokenizer_fingerprint="toy", vocab_size=VOCAB_SIZE, max_context_tokens=1000
+        )
+        self.limits = Limits(max_draft_tokens=8, max_sequences=64)
+        self.load = LoadReport()
+        self.commands: list[Command] = []
+        self.failures: list[str] = []
+        self.num_successes = 0
+        self.tokens: dict[int, list[int]] = {}
+        self.prompt_lengths: dict[int, int] = {}
+        self.max_lengths: dict[int, int] = {}
+        self.stop_token_ids: dict[int, tuple[int, ...]] = {}
+        self.mailboxes: dict[int, RemoteSequence] = {}
+        self.on_event: Callable[[Event], Sequence[Event]] = lambda event: (event,)
+        """What really comes for each event: faults are injected here."""
+        self._num_attached = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.is_connected and not self.is_draining and not self.is_circuit_open
+
+    def attach(self, sequence: RemoteSequence) -> int:
+        self._num_attached += 1
+        self.mailboxes[self._num_attached] = sequence
+        return self._num_attached
+
+    def detach(self, sequence_id: int) -> None:
+        self.mailboxes.pop(sequence_id, None)
+
+    def report_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def report_success(self) -> None:
+        self.num_successes += 1
+
+    def report_draining(self) -> None:
+        self.is_draining = True
+
+    def lose(self) -> None:
+        """The connection breaks."""
+        self.is_connected = False
+        self.tokens.clear()
+        for mailbox in tuple(self.mailboxes.values()):
+            mailbox.fail(UnavailableError(f"{self.replica_id} was lost"))
+
+    def send(self, command: Command) -> None:
+        if not self.is_connected:
+            raise UnavailableError(f"{self.replica_id} is not connected")
+        self.commands.append(command)
+        for event in self._handle(command):
+            for actual in self.on_event(event):
+                asyncio.get_running_loop().call_soon(self._deliver, actual)
+
+    def _deliver(self, event: Event) -> None:
+        mailbox = self.mailboxes.get(event.sequence_id)
+        if mailbox is not None and self.is_connected:
+            mailbox.deliver(event)
+
+    def _handle(self, command: Command) -> list[Event]:
+        if isinstance(command, OpenSequence):
+            self.tokens[command.sequence_id] = [*command.prompt_token_ids, *command.output_token_ids]
+            self.max_lengths[command.sequence_id] = len(command.prompt_token_ids) + command.sampling.max_tokens
+            self.stop_token_ids[command.sequence_id] = command.sampling.stop_token_ids
+            return [Opened(command.sequence_id, 3)]
+        if isinstance(command, CloseSequence):
+            self.tokens.pop(command.sequence_id, None)
+            return []
+        tokens = self.tokens.get(command.sequence_id)
+        if tokens is None:
+            return [SequenceError(command.sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, "unknown")]
+        if isinstance(command, Propose):
+            del tokens[command.base_length - len(command.new_token_ids) :]
+            tokens.extend(command.new_token_ids)
+            drafted = continuation(tokens, command.num_draft_tokens)
+            return [Proposal(command.sequence_id, command.base_length, drafted)]
+        if command.base_length != len(tokens):
+            return [SequenceError(command.sequence_id, SequenceErrorCode.STALE, "stale", command.base_length)]
+        if isinstance(command, Decode):
+            verdicts: list[Event] = []
+            for _ in range(command.num_tokens):
+                verdicts.append(self._verdict(command.sequence_id, ()))
+                if verdicts[-1].finish_reason is not None:  # type: ignore[union-attr]
+                    break
+            return verdicts
+        assert isinstance(command, Verify)
+        return [self._verdict(command.sequence_id, command.draft_token_ids)]
+
+    def _verdict(self, sequence_id: int, draft_token_ids: Sequence[int]) -> Verdict:
+        tokens = self.tokens[sequence_id]
+        base_length, output, num_accepted, finish_reason = len(tokens), [], 0, None
+        for draft_token_id in (*draft_token_ids, None):
+            token_id = next_token(tokens)
+            tokens.append(token_id)
+            output.append(token_id)
+            num_accepted += token_id == draft_token_id
+            if token_id in self.stop_token_ids[sequence_id]:
+                finish_reason = FinishReason.STOP
+            elif len(tokens) >= self.max_lengths[sequence_id]:
+                finish_reason = FinishReason.LENGTH
+            if finish_reason is not None or token_id != draft_token_id:
+                break
+        return Verdict(
+            sequence_id, base_length, len(draft_token_ids), num_accepted, tuple(output), finish_reason=finish_reason
+        )
+
+
+class MemoryPool:
+    """Links in the order given; the first healthy one is picked."""
+
+    def __init__(self, *links: MemoryLink) -> None:
+        self.links = list(links)
+        self.absence_reason = "there is no replica"
+
+    def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
+        healthy = [link for link in self.links if link.is_healthy]
+        return min(healthy, key=lambda link: link.replica_id in avoid, default=None)
+
+    async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> MemoryLink:
+        link = self.pick(avoid)
+        if link is None:
+            raise UnavailableError(self.absence_reason)
+        return link
+
+
+class ToyTokenizer:
+    """Token n is the letter that n names, so that tokens and text are easy to match."""
+
+    special_token_ids: frozenset[int] = frozenset()
+
+    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
+        return "".join(chr(ord("A") + token_id) for token_id in token_ids)
+
+
+@pytest.fixture
+def memory_link() -> type[MemoryLink]:
+    return MemoryLink
+
+
+@pytest.fixture
+def memory_pool() -> type[MemoryPool]:
+    return MemoryPool
+
+
+@pytest.fixture
+def toy_continuation() -> Callable[[Sequence[int], int], tuple[int, ...]]:
+    return continuation
+
+
+@pytest.fixture
+def toy_tokenizer() -> ToyTokenizer:
+    return ToyTokenizer()
+
+
+@pytest.fixture
+def sequence_error() -> Callable[[SequenceErrorCode], Callable[[Event], Sequence[Event]]]:
+    """A fault: every event but Opened becomes an error with this code."""
+
+    def fault(code: SequenceErrorCode) -> Callable[[Event], Sequence[Event]]:
+        def replace(event: Event) -> Sequence[Event]:
+            if isinstance(event, Opened):
+                return (event,)
+            base_length = 0 if isinstance(event, SequenceError) else event.base_length
+            return (SequenceError(event.sequence_id, code, "a fault", base_length),)
+
+        return replace
+
+    return fault

@@ -1,0 +1,335 @@
+"""The whole loop over replicas in memory: what the client gets, whatever happens to the replicas."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
+from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
+
+from orchestrator.controller import Controller
+from orchestrator.drafter import NgramDrafter
+from orchestrator.measurements import Measurements
+from orchestrator.output import OutputText
+from orchestrator.remote_drafter import RemoteDrafter
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.sequence import Sequence
+from orchestrator.session import Session
+from orchestrator.target import RemoteTarget
+
+PROMPT = (1, 2, 3)
+
+
+class World:
+    """A target pool, a draft pool, and sessions over them."""
+
+    def __init__(self, pool_type, link_type, tokenizer) -> None:
+        self.target_a, self.target_b = link_type("target-a"), link_type("target-b")
+        self.draft_a = link_type("draft-a")
+        self.targets = pool_type(self.target_a)
+        self.drafts = pool_type(self.draft_a)
+        self.tokenizer = tokenizer
+        self.measurements = Measurements()
+        self.deadline_s = 5.0
+
+    def session(self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024) -> Session:
+        request = GenerationRequest(
+            prompt_token_ids=PROMPT,
+            sampling=SamplingParams(temperature=0, max_tokens=max_tokens, stop_token_ids=stop_token_ids),
+            speculation=SpeculationOptions(mode=mode, proposer=proposer),
+            num_speculative_tokens=k,
+            stop=stop,
+        )
+        drafter = (
+            NgramDrafter(request.sampling, prompt_lookup_min=1, prompt_lookup_max=3)
+            if proposer == "ngram"
+            else RemoteDrafter(self.drafts, lambda _: self.deadline_s)
+        )
+        return Session(
+            Sequence(request, OutputText(self.tokenizer, request)),
+            Controller(request, self.measurements, decode_run_tokens=8),
+            drafter,
+            RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run),
+        )
+
+    def assert_nothing_is_left(self) -> None:
+        for link in (*self.targets.links, *self.drafts.links):
+            assert not link.mailboxes
+            assert not link.tokens
+
+
+@pytest.fixture
+def world(memory_pool, memory_link, toy_tokenizer) -> World:
+    return World(memory_pool, memory_link, toy_tokenizer)
+
+
+async def collect(session: Session) -> list:
+    async with contextlib.aclosing(session.run()) as chunks:
+        return [chunk async for chunk in chunks]
+
+
+def tokens_of(chunks) -> tuple[int, ...]:
+    return tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
+
+
+@pytest.mark.parametrize("proposer", ["draft", "ngram"])
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+async def test_every_mode_yields_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
+    chunks = await collect(world.session(mode=mode, proposer=proposer))
+    assert tokens_of(chunks) == toy_continuation(PROMPT, 40)
+    assert chunks[-1].finish_reason is FinishReason.LENGTH
+    world.assert_nothing_is_left()
+
+
+async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None:
+    session = world.session(k=4, max_tokens=40)
+    chunks = await collect(session)
+    statistics = session.sequence.statistics
+    assert len([command for command in world.target_a.commands if isinstance(command, Verify)]) == statistics.num_rounds
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens  # the drafter is the target's twin
+    assert session.sequence.num_plain_tokens + statistics.num_accepted_tokens + statistics.num_rounds == 40
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
+    assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
+    assert session.controller.limitation == ""
+
+
+async def test_the_first_token_waits_for_no_drafter(world) -> None:
+    await collect(world.session())
+    first_open, first_round = world.target_a.commands[:2]
+    assert isinstance(first_open, OpenSequence)
+    assert first_round == Decode(sequence_id=1, base_length=len(PROMPT), num_tokens=1)
+
+
+async def test_mode_off_is_one_run_and_never_talks_to_a_drafter(world) -> None:
+    session = world.session(mode="off", max_tokens=40)
+    await collect(session)
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
+    assert [run.num_tokens for run in runs] == [40]
+    assert world.draft_a.commands == []
+    assert "off" in session.controller.limitation
+
+
+async def test_runs_are_bounded_by_what_a_slow_reader_may_leave_waiting(world) -> None:
+    await collect(world.session(mode="off", max_tokens=40, run=16))
+    runs = [command.num_tokens for command in world.target_a.commands if isinstance(command, Decode)]
+    assert runs == [16, 16, 8]
+
+
+async def test_without_a_drafter_a_request_decodes_plainly_and_says_why(world, toy_continuation) -> None:
+    world.drafts.links.clear()
+    session = world.session()
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
+    assert session.controller.limitation == "there is no replica"
+
+
+async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -> None:
+    world.draft_a.on_event = lambda event: ()
+    world.deadline_s = 0.001
+    session = world.session(max_tokens=8)
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 8)
+    assert session.drafter.num_missed_deadlines == 6  # the first token and the last one are decoded without
+    assert len(world.draft_a.failures) == 5  # all but the first after opening
+    world.assert_nothing_is_left()
+
+
+def _garbage(event):
+    return (Proposal(event.sequence_id, event.base_length, (3, 10**6)),) if isinstance(event, Proposal) else (event,)
+
+
+def _too_many(event):
+    return (Proposal(event.sequence_id, event.base_length, (1,) * 9),) if isinstance(event, Proposal) else (event,)
+
+
+def _stale(event):
+    if isinstance(event, Proposal):
+        return (Proposal(event.sequence_id, event.base_length - 1, (9, 9)), event)
+    return (event,)
+
+
+@pytest.mark.parametrize("fault", [_garbage, _too_many, _stale])
+async def test_whatever_a_drafter_answers_the_text_is_the_targets(world, toy_continuation, fault) -> None:
+    world.draft_a.on_event = fault
+    session = world.session()
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+async def test_stale_proposals_are_skipped_and_the_right_one_is_used(world) -> None:
+    world.draft_a.on_event = _stale
+    session = world.session()
+    await collect(session)
+    assert session.sequence.statistics.num_accepted_tokens == session.sequence.statistics.num_draft_tokens > 0
+
+
+async def test_wrong_guesses_are_recovered_from(world, toy_continuation) -> None:
+    world.draft_a.on_event = lambda event: (
+        (Proposal(event.sequence_id, event.base_length, (*event.draft_token_ids[:1], 0, 0)),)
+        if isinstance(event, Proposal)
+        else (event,)
+    )
+    session = world.session()
+    chunks = await collect(session)
+    assert tokens_of(chunks) == toy_continuation(PROMPT, 40)
+    assert TokenOrigin.RECOVERED in {origin for chunk in chunks for origin in chunk.origins}
+    assert session.sequence.statistics.acceptance_per_position[0] == 1
+
+
+@pytest.mark.parametrize("code", list(SequenceErrorCode))
+async def test_no_error_of_a_drafter_fails_a_request(world, toy_continuation, sequence_error, code) -> None:
+    world.draft_a.on_event = sequence_error(code)
+    assert tokens_of(await collect(world.session())) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+async def test_a_drafter_lost_in_mid_round_is_done_without(world, toy_continuation) -> None:
+    def lose_it(event):
+        if isinstance(event, Proposal) and event.base_length > 12:
+            world.draft_a.lose()
+        return (event,)
+
+    world.draft_a.on_event = lose_it
+    session = world.session()
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
+    assert session.sequence.statistics.num_rounds > 0
+    assert session.sequence.num_plain_tokens > 10
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("last_length", [3, 4, 5, 20, 35])
+async def test_a_lost_target_is_replaced_and_the_text_goes_on(world, toy_continuation, mode, last_length) -> None:
+    world.targets.links.append(world.target_b)
+
+    def lose_it(event):
+        if isinstance(event, Verdict) and event.base_length >= last_length and world.target_a.is_connected:
+            world.target_a.lose()
+        return (event,)
+
+    world.target_a.on_event = lose_it
+    session = world.session(mode=mode)
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
+    assert session.target.num_failovers == 1
+    reopened = world.target_b.commands[0]
+    assert isinstance(reopened, OpenSequence)
+    assert PROMPT + reopened.output_token_ids == (*PROMPT, *toy_continuation(PROMPT, 40))[: 3 + len(reopened.output_token_ids)]
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in SequenceErrorCode if code is not SequenceErrorCode.INVALID]
+)
+async def test_a_target_that_refuses_is_left_for_another(world, toy_continuation, sequence_error, code) -> None:
+    world.targets.links.append(world.target_b)
+    world.target_a.on_event = sequence_error(code)
+    assert tokens_of(await collect(world.session())) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (SequenceErrorCode.INVALID, InvalidRequestError),
+        (SequenceErrorCode.RESOURCE_EXHAUSTED, ResourceExhaustedError),
+        (SequenceErrorCode.INTERNAL, InternalError),
+        (SequenceErrorCode.UNAVAILABLE, UnavailableError),
+        (SequenceErrorCode.UNKNOWN_SEQUENCE, UnavailableError),
+    ],
+)
+async def test_with_nowhere_else_to_go_the_targets_error_reaches_the_caller(world, sequence_error, code, error) -> None:
+    world.target_a.on_event = sequence_error(code)
+    with pytest.raises(error):
+        await collect(world.session())
+    world.assert_nothing_is_left()
+
+
+async def test_a_refused_draft_is_dropped_and_its_round_decoded_plainly(world, toy_continuation) -> None:
+    def refuse_drafts(event):
+        if isinstance(event, Verdict) and event.num_draft_tokens:
+            sequence_id = event.sequence_id
+            del world.target_a.tokens[sequence_id][event.base_length :]
+            return (SequenceError(sequence_id, SequenceErrorCode.INVALID, "no drafts, please"),)
+        return (event,)
+
+    world.target_a.on_event = refuse_drafts
+    assert tokens_of(await collect(world.session(max_tokens=9))) == toy_continuation(PROMPT, 9)
+    assert len([command for command in world.target_a.commands if isinstance(command, OpenSequence)]) == 1
+
+
+async def test_a_draining_target_is_left_between_rounds(world, toy_continuation) -> None:
+    world.targets.links.append(world.target_b)
+
+    def drain(event):
+        if isinstance(event, Verdict) and event.base_length > 10:
+            world.target_a.is_draining = True
+        return (event,)
+
+    world.target_a.on_event = drain
+    assert tokens_of(await collect(world.session())) == toy_continuation(PROMPT, 40)
+    assert any(isinstance(command, Verify) for command in world.target_b.commands)
+    world.assert_nothing_is_left()
+
+
+async def test_a_target_that_talks_nonsense_is_an_error_not_a_wrong_text(world) -> None:
+    world.target_a.on_event = lambda event: (
+        (Verdict(event.sequence_id, event.base_length + 1, 0, 0, (1,)),) if isinstance(event, Verdict) else (event,)
+    )
+    with pytest.raises(InternalError, match="answered on 4 tokens; 3 are committed"):
+        await collect(world.session())
+
+
+async def test_a_stop_token_inside_a_block_cuts_it(world, toy_continuation) -> None:
+    expected = toy_continuation(PROMPT, 40)
+    stop_token_id = expected[7]
+    end = expected.index(stop_token_id) + 1
+    session = world.session(stop_token_ids=(stop_token_id,))
+    chunks = await collect(session)
+    assert tokens_of(chunks) == expected[:end]
+    assert session.sequence.stopped_by == str(stop_token_id)
+    assert "".join(chunk.text for chunk in chunks) == world.tokenizer.decode(expected[: end - 1])
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_a_stop_string_inside_a_block_cuts_text_tokens_and_statistics(world, toy_continuation, mode) -> None:
+    expected = toy_continuation(PROMPT, 40)
+    stop = world.tokenizer.decode(expected[6:8])
+    session = world.session(mode=mode, stop=(stop,))
+    chunks = await collect(session)
+    text = world.tokenizer.decode(expected)
+    end = text.index(stop)
+    assert "".join(chunk.text for chunk in chunks) == text[:end]
+    assert tokens_of(chunks) == expected[: end + 2]
+    assert session.sequence.stopped_by == stop
+    assert session.sequence.finish_reason is FinishReason.STOP
+    statistics = session.sequence.statistics
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("num_chunks", [0, 1, 2, 5])
+async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
+    async with contextlib.aclosing(world.session(mode=mode).run()) as chunks:
+        for _ in range(num_chunks):
+            await anext(chunks)
+    world.assert_nothing_is_left()
+
+
+async def test_auto_goes_plain_when_guesses_never_hold(world) -> None:
+    world.draft_a.on_event = lambda event: (
+        (Proposal(event.sequence_id, event.base_length, (49,) * len(event.draft_token_ids)),)
+        if isinstance(event, Proposal)
+        else (event,)
+    )
+    world.measurements.times.add_decode(0.01, 1)
+    for num_draft_tokens in range(1, 5):
+        world.measurements.times.add_verify(0.012, num_draft_tokens)
+    world.measurements.times.add_verify = lambda elapsed_s, num_draft_tokens: None
+    world.measurements.times.add_decode = lambda elapsed_s, num_tokens: None
+    session = world.session(mode="auto", max_tokens=100)
+    await collect(session)
+    assert session.sequence.num_plain_tokens > 60
+    assert "plain decoding is faster" in session.controller.limitation
