@@ -94,3 +94,11 @@ def status_of(error: PilotfishError) -> tuple[str, int]:
         if isinstance(error, kind):
             return grpc_status, http_status
     raise AssertionError("STATUS_TABLE ends with the root of the tree")
+
+
+def error_named(kind: str, message: str) -> PilotfishError:
+    """The error whose class has this name, as another process told it; InternalError if there is none."""
+    found = globals().get(kind)
+    if isinstance(found, type) and issubclass(found, PilotfishError):
+        return found(message)
+    return InternalError(message)

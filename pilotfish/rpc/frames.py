@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import grpc
 import grpc.aio
@@ -32,6 +32,11 @@ ResponseFrame: TypeAlias = Any
 Request: TypeAlias = Any
 """TargetRequest or DraftRequest: one item."""
 Response: TypeAlias = Any
+
+Service = Literal["target", "draft"]
+
+EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # absent from grpc-stubs
+"""What reading a call gives when the other side has said its last."""
 
 Connect = Callable[[Any, grpc.aio.ServicerContext[RequestFrame, ResponseFrame]], Awaitable[None]]
 """The handler of the Connect method: (request iterator, context)."""

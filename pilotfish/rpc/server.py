@@ -1,0 +1,85 @@
+"""A grpc.aio server with health, reflection, a clear word about a port in use, and a graceful stop."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Sequence
+
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from pilotfish.errors import UnavailableError
+from pilotfish.rpc.channel import SERVER_OPTIONS
+
+LIVENESS = "liveness"
+"""Health name that stays SERVING while the process can answer at all."""
+READINESS = "readiness"
+"""Health name that follows `set_ready`, as do the empty one and the services' own."""
+
+
+class GrpcServer:
+    """One listening server. Starts as not ready."""
+
+    def __init__(self, server: grpc.aio.Server, address: str, service_names: Sequence[str]) -> None:
+        self._server = server
+        self.address = address
+        """host:port, with the port that was taken."""
+        self._ready_names = ("", READINESS, *service_names)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # absent from grpc-stubs
+
+    @classmethod
+    async def start(
+        cls,
+        host: str,
+        port: int,
+        *,
+        register: Callable[[grpc.aio.Server], None],
+        service_names: Sequence[str],
+        port_setting: str,
+    ) -> GrpcServer:
+        """Listen on host:port (0: a free port).
+
+        register: adds the servicers. service_names: their full names, for health and reflection.
+        port_setting: the configuration key of the port, for messages.
+        Raises: UnavailableError when the address cannot be had.
+        """
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        try:
+            bound_port = server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            raise UnavailableError(await _bind_problem(host, port, port_setting)) from None
+        self = cls(server, f"{host}:{bound_port}", service_names)
+        register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        reflection.enable_server_reflection((*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        await self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
+        await self.set_ready(False)
+        await server.start()
+        return self
+
+    async def set_ready(self, is_ready: bool) -> None:
+        """SERVING or NOT_SERVING, under every name but `liveness`."""
+        response = health_pb2.HealthCheckResponse
+        for name in self._ready_names:
+            await self._health.set(name, response.SERVING if is_ready else response.NOT_SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new calls, give open ones grace_s to end, cancel the rest. Idempotent."""
+        await self._server.stop(grace_s)
+
+
+async def _bind_problem(host: str, port: int, port_setting: str) -> str:
+    """Why the address cannot be had: gRPC does not tell, so ask the system."""
+    advice = f"choose another with --set {port_setting}=PORT"
+    try:
+        probe = await asyncio.start_server(lambda _reader, writer: writer.close(), host, port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            advice = f"stop what uses it (another Pilotfish?) or {advice}"
+            return f"cannot listen on {host}:{port}: the port is in use; {advice}"
+        return f"cannot listen on {host}:{port}: {error.strerror or error}"
+    probe.close()
+    await probe.wait_closed()
+    return f"cannot listen on {host}:{port}: try again, or {advice}"

@@ -1,0 +1,211 @@
+"""The dialling end of a multiplexed stream: one bidirectional call for all sequences on a replica."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from types import MappingProxyType
+
+import grpc.aio
+
+from pilotfish.errors import (
+    DeadlineExceededError,
+    HandshakeError,
+    InternalError,
+    InvalidRequestError,
+    PilotfishError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from pilotfish.messages import Command, Event
+from pilotfish.rpc.channel import open_channel
+from pilotfish.rpc.draft_frames import DraftFrames
+from pilotfish.rpc.frames import EOF, FrameCodec, Request, RequestFrame, ResponseFrame, Service
+from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
+from pilotfish.rpc.status import error_from_rpc
+from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S = 5.0
+"""A replica that accepts connections answers a handshake in milliseconds."""
+MAX_UNSENT_ITEMS = 8192
+"""Items that wait for a replica that does not read."""
+MAX_ITEMS_PER_FRAME = 256
+"""Keeps a frame far below the message limit even when its items are prompts."""
+
+CODECS: MappingProxyType[Service, FrameCodec] = MappingProxyType({"target": TargetFrames(), "draft": DraftFrames()})
+
+Call = grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame]
+OnEvents = Callable[[list[Event]], None]
+OnLoad = Callable[[LoadReport], None]
+OnLost = Callable[[PilotfishError], None]
+
+
+class MuxStream:
+    """One stream to one replica. Made by `connect`; used from one event loop.
+
+    The callbacks run on the loop, must not block, and never run after `close`. `on_lost` runs at most
+    once, with the reason.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        codec: FrameCodec,
+        channel: grpc.aio.Channel,
+        call: Call,
+        welcome: Welcome,
+        callbacks: tuple[OnEvents, OnLoad, OnLost],
+    ) -> None:
+        self.welcome = welcome
+        self._address = address
+        self._codec = codec
+        self._channel = channel
+        self._call = call
+        self._on_events, self._on_load, self._on_lost = callbacks
+        self._unsent: list[Request] = []
+        self._has_unsent = asyncio.Event()
+        self._loss: PilotfishError | None = None
+        self._tasks = (asyncio.create_task(self._read()), asyncio.create_task(self._write()))
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        *,
+        service: Service,
+        hello: Hello,
+        on_events: OnEvents,
+        on_load: OnLoad,
+        on_lost: OnLost,
+        timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> MuxStream:
+        """Dial host:port and shake hands.
+
+        Raises: HandshakeError when the two sides do not fit; UnavailableError, DeadlineExceededError.
+        """
+        codec = CODECS[service]
+        channel = open_channel(address)
+        try:
+            async with asyncio.timeout(timeout_s):
+                call = codec.open_call(channel)
+                welcome = await _shake_hands(codec, call, hello)
+            check_handshake(hello, welcome)
+            return cls(address, codec, channel, call, welcome, (on_events, on_load, on_lost))
+        except grpc.aio.AioRpcError as error:
+            await channel.close(None)
+            raise error_from_rpc(error, _peer(service, address)) from None
+        except TimeoutError:
+            await channel.close(None)
+            message = f"{_peer(service, address)} did not answer the handshake within {timeout_s:g} s"
+            raise DeadlineExceededError(message) from None
+        except BaseException:
+            await channel.close(None)
+            raise
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.welcome.model
+
+    @property
+    def limits(self) -> Limits:
+        return self.welcome.limits
+
+    def send(self, command: Command) -> None:
+        """Queue a command; what is queued together travels in one frame. Never blocks.
+
+        Raises: UnavailableError once the stream is lost or closed; ResourceExhaustedError when the
+        replica does not read; InvalidRequestError when a number does not fit its field.
+        """
+        if self._loss is not None:
+            raise UnavailableError(str(self._loss))
+        if len(self._unsent) >= MAX_UNSENT_ITEMS:
+            raise ResourceExhaustedError(f"{self._name} does not read: {MAX_UNSENT_ITEMS} items wait for it")
+        try:
+            request = self._codec.request(command)
+        except ValueError as error:
+            raise InvalidRequestError(f"a {type(command).__name__} cannot be sent: {error}") from None
+        self._unsent.append(request)
+        self._has_unsent.set()
+
+    async def close(self) -> None:
+        """End the stream; the replica releases its sequences. Idempotent."""
+        self._loss = self._loss or UnavailableError(f"the stream to {self._name} was closed")
+        for task in self._tasks:
+            task.cancel()
+        self._call.cancel()
+        try:
+            await asyncio.wait(self._tasks)
+        finally:
+            await self._channel.close(None)
+
+    @property
+    def _name(self) -> str:
+        return f"replica {self.welcome.replica_id} at {self._address}"
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                frame = await self._call.read()
+                if frame is EOF:
+                    raise UnavailableError(f"{self._name} ended the stream")
+                self._deliver(frame)
+        except grpc.aio.AioRpcError as error:
+            self._lose(error_from_rpc(error, self._name))
+        except InvalidRequestError as error:
+            self._lose(UnavailableError(f"{self._name} talks nonsense: {error}"))
+        except PilotfishError as error:
+            self._lose(error)
+        except Exception:
+            logger.exception("the reader of the stream to %s failed", self._name)
+            self._lose(InternalError(f"the stream to {self._name} ended for a reason of our own; the log tells more"))
+
+    def _deliver(self, frame: ResponseFrame) -> None:
+        """Load first, so that whoever acts on events knows it."""
+        events = self._codec.events(frame)
+        load = self._codec.load(frame)
+        if self._loss is None and load is not None:
+            self._on_load(load)
+        if self._loss is None and events:
+            self._on_events(events)
+
+    async def _write(self) -> None:
+        try:
+            while True:
+                await self._has_unsent.wait()
+                requests = self._unsent[:MAX_ITEMS_PER_FRAME]
+                del self._unsent[:MAX_ITEMS_PER_FRAME]
+                if not self._unsent:
+                    self._has_unsent.clear()
+                await self._call.write(self._codec.request_frame(requests))
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            # The call has ended; the reader learns why.
+            return
+
+    def _lose(self, reason: PilotfishError) -> None:
+        if self._loss is None:
+            self._loss = reason
+            self._unsent.clear()
+            self._call.cancel()
+            self._on_lost(reason)
+
+
+async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:
+    # A call that ended before the frame was out tells why when it is read.
+    with contextlib.suppress(asyncio.InvalidStateError):
+        await call.write(codec.request_frame((), hello))
+    frame = await call.read()
+    if frame is EOF:
+        raise UnavailableError(f"{codec.service_name} ended the stream before its Welcome")
+    welcome = codec.welcome(frame)
+    if welcome is None:
+        raise HandshakeError(f"{codec.service_name} did not begin with a Welcome")
+    return welcome
+
+
+def _peer(service: Service, address: str) -> str:
+    return f"{service} replica at {address}"
