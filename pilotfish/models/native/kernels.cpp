@@ -194,7 +194,7 @@ static inline void linear_tile(const bf16* w, int64_t pairs, const uint32_t* x, 
     const bf16* line = w + group * pairs * GROUP * 2 * LANES;
     x += row * pairs;
     for (int64_t k = 0; k < pairs; k++, line += GROUP * 2 * LANES) {
-        for (int b = 0; b < GROUP; b++) __builtin_prefetch((const char*)(line + b * 2 * LANES) + PREFETCH_BYTES, 0, 3);
+        for (int b = 0; b < GROUP; b++) __builtin_prefetch((const char*)(line + b * 2 * LANES) + PREFETCH_BYTES, 0, 2);
         for (int r = 0; r < ROWS; r++)
             for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], line + b * 2 * LANES, x[r * pairs + k]);
     }

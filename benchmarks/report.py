@@ -1,0 +1,168 @@
+"""What every benchmark shares: its options, the machine, checks, the table and the JSON file.
+
+A check is a figure with the bound it is held against; whether it holds is reported, never the exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+PACKAGES = ("pilotfish", "torch", "transformers", "grpcio", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One asked figure: holds when value is at most (or at least) bound."""
+
+    name: str
+    value: float
+    unit: str
+    bound: float
+    kind: Literal["at most", "at least", "equal to"] = "at most"
+
+    @property
+    def holds(self) -> bool:
+        if self.kind == "at most":
+            return self.value <= self.bound
+        return self.value >= self.bound if self.kind == "at least" else self.value == self.bound
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects rows and checks of one run."""
+
+    question: str
+    conditions: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+    def row(self, **values: Any) -> None:
+        """Add a line of the table; the first row's keys are the columns."""
+        self.rows.append(values)
+
+    def check(
+        self,
+        name: str,
+        value: float,
+        bound: float,
+        unit: str = "x",
+        kind: Literal["at most", "at least", "equal to"] = "at most",
+    ) -> None:
+        self.checks.append(Check(name, round(value, 4), unit, bound, kind))
+
+    def show(self) -> None:
+        console = Console()
+        console.print(f"[bold]{self.question}[/bold]")
+        console.print(", ".join(f"{key} {value}" for key, value in self.conditions.items()), style="dim")
+        columns = list(dict.fromkeys(key for row in self.rows for key in row))
+        table = Table(*columns)
+        for row in self.rows:
+            table.add_row(*(_cell(row.get(column, "")) for column in columns))
+        console.print(table)
+        if self.checks:
+            checks = Table("check", "value", "asked", "holds")
+            for check in self.checks:
+                holds = "[green]yes[/green]" if check.holds else "[red]no[/red]"
+                checks.add_row(
+                    check.name, f"{check.value:g} {check.unit}", f"{check.kind} {check.bound:g} {check.unit}", holds
+                )
+            console.print(checks)
+
+    def write(self, path: Path) -> None:
+        """The machine-readable form."""
+        content = {
+            "question": self.question,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "conditions": self.conditions,
+            "rows": self.rows,
+            "checks": [asdict(check) | {"holds": check.holds} for check in self.checks],
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+    def finish(self, options: argparse.Namespace) -> None:
+        """Show, and write where --json asks for it."""
+        self.show()
+        if options.json:
+            self.write(options.json)
+
+
+def parser(description: str | None, *, dataset: bool = False) -> argparse.ArgumentParser:
+    """The options all benchmarks have."""
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("--json", type=Path, help="write machine, conditions, rows and checks to this file")
+    result.add_argument("--quick", action="store_true", help="fewer samples: done within a minute")
+    if dataset:
+        result.add_argument("--dataset", type=Path, help="Spec-Bench's jsonl (default: a small set of our own)")
+    return result
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, versions."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
+    total_kb = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
+    return {
+        "processor": model,
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(total_kb / 2**20, 1),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+    }
+
+
+def median_ms(run: Callable[[], object], samples: int, warm_up: int = 3) -> float:
+    """Median wall time of run() in milliseconds."""
+    return statistics.median(times_ms(run, samples, warm_up))
+
+
+def times_ms(run: Callable[[], object], samples: int, warm_up: int = 3) -> list[float]:
+    """Wall times of run() in milliseconds, after warm_up uncounted calls."""
+    for _ in range(warm_up):
+        run()
+    times = []
+    for _ in range(samples):
+        start = perf_counter_ns()
+        run()
+        times.append((perf_counter_ns() - start) / 1e6)
+    return times
+
+
+def interleaved_ms(runs: Sequence[Callable[[], object]], samples: int, warm_up: int = 3) -> list[float]:
+    """Median of each of runs, taken in turn: slow spells of a shared machine hit all alike."""
+    for run in runs:
+        for _ in range(warm_up):
+            run()
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(samples):
+        for index, run in enumerate(runs):
+            times[index] += times_ms(run, 1, warm_up=0)
+    return [statistics.median(values) for values in times]
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def _cell(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
