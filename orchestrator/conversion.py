@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from orchestrator.output import OutputChunk
 from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.report import Report
 from orchestrator.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
+from pilotfish.rpc.conversion import enum_from_proto, logprobs_to_proto
 from pilotfish.rpc.v1 import inference_pb2, types_pb2
-from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams, TokenLogprobs
+from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams
 
 _MODES: dict[int, Mode] = {
     inference_pb2.SPECULATION_MODE_AUTO: "auto",
@@ -67,13 +66,8 @@ def options_from_proto(request: inference_pb2.GenerateRequest, defaults: Specula
     )
 
 
-def _acceptance(value: types_pb2.AcceptanceMode.ValueType) -> AcceptanceMode:
-    if value == types_pb2.ACCEPTANCE_MODE_UNSPECIFIED:
-        return AcceptanceMode.COUPLED
-    try:
-        return AcceptanceMode(value)
-    except ValueError:
-        raise InvalidRequestError(f"acceptance mode {value} is unknown") from None
+def _acceptance(value: int) -> AcceptanceMode:
+    return enum_from_proto(AcceptanceMode, value) if value else AcceptanceMode.COUPLED
 
 
 def _speculation(options: inference_pb2.SpeculationOptions, defaults: SpeculationConfig) -> SpeculationOptions:
@@ -94,17 +88,10 @@ def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
         chunk=inference_pb2.Chunk(
             text=chunk.text,
             token_ids=chunk.token_ids,
-            origins=[int(origin) for origin in chunk.origins],  # type: ignore[misc]  # the values are equal
-            logprobs=_logprobs_to_proto(chunk.logprobs),
+            origins=[types_pb2.TokenOrigin.ValueType(origin) for origin in chunk.origins],
+            logprobs=[logprobs_to_proto(logprobs) for logprobs in chunk.logprobs],
         )
     )
-
-
-def _logprobs_to_proto(logprobs: Iterable[TokenLogprobs]) -> list[types_pb2.TokenLogprobs]:
-    return [
-        types_pb2.TokenLogprobs(logprob=item.logprob, top_token_ids=item.top_token_ids, top_logprobs=item.top_logprobs)
-        for item in logprobs
-    ]
 
 
 def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
@@ -112,7 +99,7 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
     return inference_pb2.GenerateResponse(
         summary=inference_pb2.Summary(
             request_id=report.request_id,
-            finish_reason=int(report.finish_reason),  # type: ignore[arg-type]  # the values are equal
+            finish_reason=types_pb2.FinishReason.ValueType(report.finish_reason),
             stopped_by=report.stopped_by,
             usage=inference_pb2.Usage(
                 prompt_tokens=report.num_prompt_tokens,

@@ -13,7 +13,7 @@ from orchestrator.link import ReplicaLink
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputChunk, OutputText
 from orchestrator.pool import ReplicaPool
-from orchestrator.prompt import Prompt, prompt_token_ids
+from orchestrator.prompt import Prompt, token_ids_of
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.report import Report
 from orchestrator.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
@@ -102,7 +102,7 @@ class InferenceService:
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
-        token_ids = await prompt_token_ids(prompt, self.tokenizer)
+        token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link))
         return Answer(self._session(request), link, arrival_ns)

@@ -61,7 +61,7 @@ class ReplicaLink:
         replica_id: str,
         address: str,
         connect: Connect,
-        check: Callable[[ModelInfo], None],
+        check: Callable[[ModelInfo], None] | None,
         on_change: Callable[[], None],
     ) -> None:
         """`check` raises HandshakeError for a model that does not fit; `on_change` hears of every (dis)connection."""
@@ -173,7 +173,8 @@ class ReplicaLink:
         self._lost = asyncio.get_running_loop().create_future()
         stream = await self._connect(self.address, self)
         try:
-            self._check(stream.model)
+            if self._check is not None:
+                self._check(stream.model)
             self._stream, self._last_heard_s = stream, _now_s()
             self._is_draining, self._circuit, self.problem = False, Circuit(), ""
             _log.info("connected to replica %s at %s", self.replica_id, self.address)

@@ -20,9 +20,9 @@ class ReplicaPool:
         name: PoolName,
         directory: ReplicaDirectory,
         connect: Connect,
-        check: Callable[[ModelInfo], None],
+        check: Callable[[ModelInfo], None] | None = None,
     ) -> None:
-        """`check` raises HandshakeError for a replica whose model does not fit."""
+        """`check` raises HandshakeError for a replica whose model does not fit; None takes all."""
         self._name = name
         self._directory = directory
         self._connect = connect

@@ -39,7 +39,7 @@ class ChatPrompt:
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 
-async def prompt_token_ids(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
+async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
     """Token ids of the prompt. Raises InvalidRequestError for an empty text or chat."""
     match prompt:
         case TokenPrompt():

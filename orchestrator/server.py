@@ -1,0 +1,106 @@
+"""The orchestrator as a process-wide service: pools, API and health, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import grpc.aio
+
+from orchestrator.dialing import dialer, find_tokenizer
+from orchestrator.directory import ReplicaDirectory
+from orchestrator.inference import InferenceService
+from orchestrator.pool import ReplicaPool
+from orchestrator.reference import ModelReference
+from orchestrator.servicer import InferenceServicer
+from pilotfish.config import Config
+from pilotfish.errors import UnavailableError
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.rpc.server import GrpcServer
+from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+
+_log = logging.getLogger(__name__)
+
+SERVICE_NAME = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
+
+
+class OrchestratorServer:
+    """A listening orchestrator. Made by `start`; SERVING while a target replica is connected."""
+
+    def __init__(self, service: InferenceService, server: GrpcServer) -> None:
+        self.service = service
+        self._server = server
+        self._is_draining = False
+        self._closed = asyncio.Event()
+        self._health_changed = asyncio.Event()
+        self._health_task = asyncio.create_task(self._publish_health())
+
+    @classmethod
+    async def start(cls, config: Config, directory: ReplicaDirectory | None = None) -> OrchestratorServer:
+        """Load the tokenizer, dial the replicas, listen on config.orchestrator.host:port (0: a free port).
+
+        Does not wait for replicas: requests do. `directory` defaults to the configured addresses.
+        Raises ModelError when there is no tokenizer, UnavailableError when the port cannot be had.
+        """
+        directory = directory or ReplicaDirectory.from_config(config)
+        tokenizer = await find_tokenizer(config, directory)
+        service = _service(config, directory, tokenizer)
+
+        def register(server: grpc.aio.Server) -> None:
+            servicer = InferenceServicer(service, config.orchestrator)
+            inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
+
+        server = await GrpcServer.start(
+            config.orchestrator.host,
+            config.orchestrator.port,
+            register=register,
+            service_names=(SERVICE_NAME,),
+            port_setting="orchestrator.port",
+        )
+        self = cls(service, server)
+        service.targets.on_change(self._health_changed.set)
+        service.targets.start()
+        service.drafts.start()
+        return self
+
+    @property
+    def address(self) -> str:
+        """host:port of the public API."""
+        return self._server.address
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """Wait for a target replica; False if none came in time."""
+        try:
+            await self.service.targets.acquire(timeout_s)
+        except UnavailableError:
+            return False
+        return True
+
+    async def drain_and_stop(self, grace_s: float) -> None:
+        """Refuse new requests, let running ones end for grace_s, cancel the rest. Idempotent."""
+        self._is_draining = True
+        self._health_changed.set()
+        await self._server.set_ready(False)
+        await self._server.stop(grace_s)
+        self._health_task.cancel()
+        await asyncio.gather(self._health_task, return_exceptions=True)
+        await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
+        self._closed.set()
+
+    async def wait_closed(self) -> None:
+        """Returns when the server has stopped."""
+        await self._closed.wait()
+
+    async def _publish_health(self) -> None:
+        while True:
+            await self._health_changed.wait()
+            self._health_changed.clear()
+            is_ready = not self._is_draining and self.service.targets.num_connected > 0
+            await self._server.set_ready(is_ready)
+
+
+def _service(config: Config, directory: ReplicaDirectory, tokenizer: Tokenizer) -> InferenceService:
+    fingerprint = tokenizer.fingerprint
+    targets = ReplicaPool("target", directory, dialer("target", fingerprint), ModelReference().check)
+    drafts = ReplicaPool("draft", directory, dialer("draft", fingerprint))
+    return InferenceService(config, tokenizer, targets, drafts)

@@ -1,0 +1,77 @@
+"""The public gRPC API, on top of the inference service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+import grpc.aio
+
+import pilotfish
+from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
+from orchestrator.inference import InferenceService
+from orchestrator.prompt import token_ids_of
+from orchestrator.request import PROPOSERS, check_request_bytes
+from pilotfish.config import OrchestratorConfig
+from pilotfish.errors import InvalidRequestError
+from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
+from pilotfish.rpc.status import aborting_on_error
+from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+
+GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServicer):
+    """See inference.proto. The method names are gRPC's."""
+
+    def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
+        self._service = service
+        self._config = config
+
+    async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
+        self, request: inference_pb2.GenerateRequest, context: GenerateContext
+    ) -> None:
+        arrival_ns = time.monotonic_ns()
+        async with aborting_on_error(context):
+            with self._service.admission():
+                check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+                options = options_from_proto(request, self._config.speculation)
+                prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
+                answer = await self._service.answer(prompt, options, arrival_ns)
+                async with contextlib.aclosing(answer.chunks()) as chunks:
+                    async for chunk in chunks:
+                        # Waits while the client does not read: that is what pauses a sequence.
+                        await context.write(chunk_to_proto(chunk))
+                await context.write(report_to_proto(answer.report()))
+
+    async def Tokenize(  # noqa: N802
+        self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> inference_pb2.TokenizeResponse:
+        async with aborting_on_error(context):
+            check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+            prompt = prompt_from_proto(request, request.WhichOneof("input"))
+            tokenizer = self._service.tokenizer
+            token_ids = await token_ids_of(prompt, tokenizer)
+            if token_ids and max(token_ids) >= tokenizer.vocab_size:
+                raise InvalidRequestError(f"token id {max(token_ids)} is not in the vocabulary")
+            text = await asyncio.to_thread(tokenizer.decode, token_ids, False)
+            return inference_pb2.TokenizeResponse(token_ids=token_ids, text=text)
+
+    async def GetModelInfo(  # noqa: N802
+        self,
+        request: inference_pb2.GetModelInfoRequest,  # noqa: ARG002
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> inference_pb2.GetModelInfoResponse:
+        async with aborting_on_error(context):
+            service = self._service
+            link = await service.ready_target()
+            return inference_pb2.GetModelInfoResponse(
+                model=model_to_proto(link.model),
+                limits=limits_to_proto(link.limits),
+                num_target_replicas=service.targets.num_connected,
+                num_draft_replicas=service.drafts.num_connected,
+                proposers=PROPOSERS,
+                version=pilotfish.__version__,
+            )
