@@ -54,7 +54,7 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does)."""
-        return list(self._backend.encode(text).ids)
+        return self._encode(text, add_special_tokens=True)
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of token ids; ids that the tokenizer does not know are left out."""
@@ -70,7 +70,12 @@ class Tokenizer:
             raise InvalidRequestError("this model has no chat template: send text or token ids instead")
         if not messages:
             raise InvalidRequestError("the chat has no messages")
-        return list(self._backend.encode(self._chat_template.render(messages), add_special_tokens=False).ids)
+        return self._encode(self._chat_template.render(messages), add_special_tokens=False)
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        # A batch of one: `encode` keeps the GIL (3.5 s for 4 MB, measured), `encode_batch_fast` lets it go.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return list(encoding.ids)
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
