@@ -54,7 +54,9 @@ def prefill_steps(chunk: int) -> list[StepInput]:
     for start in range(0, PROMPT, chunk):
         rows = range(start, start + chunk)
         wanted = [chunk - 1] if start + chunk == PROMPT else []
-        steps.append(StepInput([row * 31 % 40000 for row in rows], rows, [SequenceSlice(0, chunk, start, blocks)], wanted))
+        steps.append(
+            StepInput([row * 31 % 40000 for row in rows], rows, [SequenceSlice(0, chunk, start, blocks)], wanted)
+        )
     return steps
 
 

@@ -1,0 +1,149 @@
+"""Is the text with speculation the text without it, through the running services, and what does that cost?
+
+Every prompt is answered plainly and speculatively, greedily and with coupled sampling under a seed, alone, with
+eight requests in flight, and with a KV cache so small that sequences are preempted. Rows without `deterministic`,
+and float32, run on torch's own kernels: there the count of differing texts is a finding, and the gap between
+the two likeliest tokens at the first difference says how near the tie was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+
+from prompts import PromptItem, load_prompts
+from report import Report, parser
+from stack import Answer, Stack, ask_all, chat_request
+
+from pilotfish.rpc.v1 import inference_pb2 as pb
+
+NUM_PROMPTS, QUICK_PROMPTS = 60, 13
+MAX_TOKENS = 64
+K = 5
+MAX_CONTEXT_BYTES = 6000
+"""Longer prompts would only measure prefill; cut so that every setting can hold them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One configuration of the target."""
+
+    name: str
+    overrides: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+    is_promised: bool
+
+
+TIGHT_CACHE_TOKENS = 4096
+SETTINGS = (
+    Setting("bf16, deterministic", (), (1, 8), True),
+    Setting(
+        "bf16, deterministic, preempting",
+        (f"target.engine.kv_cache_tokens={TIGHT_CACHE_TOKENS}", "target.engine.prefix_caching=false"),
+        (8,),
+        True,
+    ),
+    Setting("bf16, torch kernels, deterministic", ("target.engine.compile=false",), (1,), True),
+    Setting(
+        "bf16, torch kernels, not deterministic",
+        ("target.engine.compile=false", "target.engine.deterministic=false"),
+        (1, 8),
+        False,
+    ),
+    Setting("float32", ("target.engine.dtype=float32", "target.engine.deterministic=false"), (1, 8), False),
+)
+SAMPLINGS: dict[str, dict[str, float]] = {
+    "greedy": {"temperature": 0.0},
+    "coupled, temperature 0.8": {"temperature": 0.8, "seed": 20260},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """The first position at which two texts differ."""
+
+    position: int
+    gap: float
+    """Log-probability gap of the two likeliest tokens there (greedy), in nats."""
+
+
+def first_difference(plain: Answer, speculative: Answer) -> Difference | None:
+    """None when the texts are equal."""
+    if plain.token_ids == speculative.token_ids:
+        return None
+    pairs = zip(plain.token_ids, speculative.token_ids, strict=False)
+    position = next((index for index, (a, b) in enumerate(pairs) if a != b), None)
+    if position is None:
+        return Difference(min(len(plain.token_ids), len(speculative.token_ids)), float("nan"))
+    top = plain.logprobs[position].top_logprobs
+    return Difference(position, top[0] - top[1])
+
+
+def requests_of(prompts: Sequence[PromptItem], mode: int, sampling: dict[str, float]) -> list[pb.GenerateRequest]:
+    options = pb.SpeculationOptions(mode=mode, num_speculative_tokens=K)
+    return [
+        chat_request(item.text[:MAX_CONTEXT_BYTES], max_tokens=MAX_TOKENS, logprobs=2, speculation=options, **sampling)
+        for item in prompts
+    ]
+
+
+def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> None:
+    """Run a setting and add its rows and checks."""
+    with Stack(setting.overrides) as stack:
+        asyncio.run(ask_all(stack.address, requests_of(prompts[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
+        for name, sampling in SAMPLINGS.items():
+            reference: list[Answer] | None = None
+            for concurrency in setting.concurrencies:
+                modes = {"off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
+                for mode, value in modes.items():
+                    start = time.perf_counter()
+                    answers = asyncio.run(ask_all(stack.address, requests_of(prompts, value, sampling), concurrency))
+                    wall_s = time.perf_counter() - start
+                    reference = reference or answers
+                    found = [first_difference(a, b) for a, b in zip(reference, answers, strict=True)]
+                    differences = [difference for difference in found if difference is not None]
+                    num_tokens = sum(len(answer.token_ids) for answer in answers)
+                    drafted = sum(answer.summary.speculation.num_draft_tokens for answer in answers)
+                    accepted = sum(answer.summary.speculation.num_accepted_tokens for answer in answers)
+                    label = f"{setting.name}; {name}; {concurrency} in flight; speculation {mode}"
+                    report.row(
+                        setting=setting.name,
+                        sampling=name,
+                        in_flight=concurrency,
+                        speculation=mode,
+                        texts=len(answers),
+                        differ=len(differences),
+                        largest_gap=max((difference.gap for difference in differences), default=0.0),
+                        tokens_per_s=num_tokens / wall_s,
+                        accepted_of_drafted=f"{accepted}/{drafted}",
+                    )
+                    if setting.is_promised and answers is not reference:
+                        report.check(label, len(differences), 0, "texts differ", "equal to")
+                    if mode == "on":
+                        report.check(f"{label}: drafts were verified", drafted, 1, "drafts", "at least")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser(__doc__, dataset=True).parse_args(arguments)
+    prompts = load_prompts(options.dataset, QUICK_PROMPTS if options.quick else NUM_PROMPTS)
+    settings = SETTINGS[:2] if options.quick else SETTINGS
+    report = Report(
+        "Is the text with speculation the text without it?",
+        {
+            "prompts": f"{len(prompts)} ({options.dataset.name if options.dataset else 'own set'})",
+            "new tokens": MAX_TOKENS,
+            "drafter": f"ngram in the draft service, K = {K}",
+            "compared with": "plain, one request at a time, same setting and sampling",
+        },
+    )
+    for setting in settings:
+        compare(report, setting, prompts)
+    report.finish(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

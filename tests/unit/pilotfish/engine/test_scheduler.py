@@ -1,0 +1,113 @@
+"""Who gets rows in a step, and who gives up blocks."""
+
+from __future__ import annotations
+
+from pilotfish.engine.block_pool import BlockPool
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.scheduler import Scheduler
+from pilotfish.engine.sequence import DecodeTask, EngineSequence, VerifyTask
+from pilotfish.messages import OpenSequence
+from pilotfish.types import SamplingParams
+
+BLOCK = 4
+
+
+def make(num_blocks: int = 100, budget: int = 20) -> tuple[Scheduler, BlockPool]:
+    pool = BlockPool(num_blocks, BLOCK, prefix_caching=False)
+    return Scheduler(KVCache(pool), max_batch_tokens=budget, max_draft_tokens=4), pool
+
+
+def sequence(order: int, num_tokens: int, num_computed: int = 0) -> EngineSequence:
+    result = EngineSequence(OpenSequence(order, (1,) * num_tokens, SamplingParams()), order)
+    result.task = DecodeTask(num_tokens + 100, 0)
+    result.num_computed_tokens = num_computed
+    return result
+
+
+def holding(scheduler: Scheduler, *sequences: EngineSequence) -> None:
+    """Run steps until all but their last token is computed."""
+    while any(item.num_computed_tokens < len(item.tokens) - 1 for item in sequences):
+        for rows in scheduler.schedule(sequences):
+            rows.sequence.num_computed_tokens += min(
+                rows.num_rows, len(rows.sequence.tokens) - 1 - rows.sequence.num_computed_tokens
+            )
+
+
+def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
+    scheduler, _ = make(budget=20)
+    prompt = sequence(1, 50)
+    sizes = []
+    while prompt.num_computed_tokens < 50:
+        (rows,) = scheduler.schedule([prompt])
+        sizes.append((rows.num_rows, rows.is_complete))
+        prompt.num_computed_tokens += rows.num_rows
+    assert sizes == [(20, False), (20, False), (10, True)]
+
+
+def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
+    scheduler, _ = make(budget=20)
+    decodes = [sequence(order, 8) for order in range(30)]
+    for item in decodes:
+        holding(scheduler, item)
+    prompt = sequence(99, 60)
+    served = {id(item): 0 for item in decodes}
+    for _ in range(4):
+        scheduled = scheduler.schedule([*decodes, prompt])
+        assert sum(rows.num_rows for rows in scheduled) <= 20
+        prefill = [rows.num_rows for rows in scheduled if rows.sequence is prompt]
+        assert prefill
+        assert prefill[0] >= 5
+        prompt.num_computed_tokens += prefill[0]
+        for rows in scheduled:
+            if rows.sequence is not prompt:
+                served[id(rows.sequence)] += 1
+    assert min(served.values()) >= 1, "the longest unserved goes first"
+
+
+def test_drafts_are_verified_together_or_wait() -> None:
+    scheduler, _ = make(budget=6)
+    verify = sequence(1, 8)
+    verify.task = VerifyTask((1, 2, 3, 4), (), 0)
+    (rows,) = scheduler.schedule([verify])  # 12 rows pending, budget 6: catch up first
+    assert (rows.num_rows, rows.num_logit_rows) == (6, 0)
+    verify.num_computed_tokens = 6
+    (rows,) = scheduler.schedule([verify])
+    assert (rows.num_rows, rows.num_logit_rows) == (6, 5)
+    verify.num_computed_tokens = 5
+    (rows,) = scheduler.schedule([verify])
+    assert (rows.num_rows, rows.num_logit_rows) == (2, 0), "the last token waits for its drafts"
+
+
+def test_blocks_are_taken_from_the_latest_opened() -> None:
+    scheduler, pool = make(num_blocks=7, budget=100)
+    early, middle, late = (sequence(order, 8) for order in (1, 2, 3))
+    holding(scheduler, early, middle, late)
+    early.num_computed_tokens = middle.num_computed_tokens = 7
+    early.append([1], committed=True)  # needs a third block
+    early.last_step = -1
+    scheduled = scheduler.schedule([early, middle, late])
+    assert early in [rows.sequence for rows in scheduled]
+    assert late.is_preempted
+    assert late.block_ids == []
+    assert not middle.is_preempted
+    assert scheduler.num_preemptions == 1
+    assert pool.num_used == 5
+
+
+def test_idle_holders_give_way_before_anybody_who_waits() -> None:
+    scheduler, _ = make(num_blocks=5, budget=100)
+    idle, worker = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, idle, worker)
+    idle.task = None
+    worker.append([1], committed=True)
+    assert [rows.sequence for rows in scheduler.schedule([idle, worker])] == [worker]
+    assert idle.is_preempted
+    assert idle.num_pending_rows == 0, "and does not come back before it is asked for something"
+
+
+def test_what_the_whole_pool_cannot_hold_is_named() -> None:
+    scheduler, pool = make(num_blocks=3, budget=100)
+    giant = sequence(1, 9)
+    assert scheduler.schedule([giant]) == []
+    assert scheduler.oversized == [giant]
+    assert pool.num_used == 0
