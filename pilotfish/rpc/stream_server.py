@@ -101,6 +101,12 @@ class StreamServer:
         finally:
             empty.cancel()
 
+    def disconnect(self) -> None:
+        """End every stream, telling the peers why."""
+        stopped = UnavailableError(f"replica {self.welcome.replica_id} was stopped")
+        for connection in self._connections:
+            connection.fail(stopped)
+
     async def wait_lost(self) -> PilotfishError:
         """Waits until the engine is gone; returns why."""
         return await asyncio.shield(self._lost)

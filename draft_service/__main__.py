@@ -1,0 +1,16 @@
+"""`python -m draft_service`: see pilotfish.rpc.command."""
+
+from __future__ import annotations
+
+import sys
+
+from draft_service.server import DraftServer
+from pilotfish.rpc.command import run_service
+
+
+def describe(server: DraftServer) -> str:
+    return f"proposer {server.model.proposer}, model {server.model.model_id}"
+
+
+if __name__ == "__main__":
+    sys.exit(run_service("draft_service", DraftServer.start, describe))

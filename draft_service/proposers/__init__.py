@@ -1,0 +1,1 @@
+"""Proposers: one file and one line in the registry each."""

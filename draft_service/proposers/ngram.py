@@ -1,0 +1,200 @@
+"""The proposer `ngram`: prompt lookup. Needs a tokenizer's identity, no weights and no torch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pilotfish.config import Config
+from pilotfish.engine.client import EngineClient
+from pilotfish.engine.event_queue import EventQueue
+from pilotfish.errors import UnavailableError
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verify,
+)
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.folder import read_metadata
+from pilotfish.models.pull import pull_model
+from pilotfish.speculation.lookup import NgramIndex
+from pilotfish.types import (
+    AcceptanceMode,
+    Limits,
+    LoadReport,
+    ModelInfo,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+)
+
+TOKENS_PER_TURN = 256
+"""Tokens indexed before the event loop turns to others: about half a millisecond."""
+
+
+@dataclass(slots=True)
+class LookupSequence:
+    """A sequence's index, the tokens that are still to be indexed, and what is wanted after them."""
+
+    sequence_id: int
+    sampling: SamplingParams
+    index: NgramIndex
+    backlog: list[int] = field(default_factory=list)
+    request: Propose | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.index) + len(self.backlog)
+
+    def replace_from(self, start: int, token_ids: Sequence[int]) -> None:
+        """State the tokens from index `start` on."""
+        if start < len(self.index):
+            self.index.truncate(start)
+        del self.backlog[start - len(self.index) :]
+        self.backlog.extend(token_ids)
+
+    def index_some(self, max_tokens: int) -> int:
+        """Index up to max_tokens of the backlog; returns how many."""
+        tokens = self.backlog[:max_tokens]
+        self.index.append(tokens)
+        del self.backlog[:max_tokens]
+        return len(tokens)
+
+
+class NgramProposer:
+    """An EngineClient that looks up n-grams on the event loop, in slices. Must be made on a running loop."""
+
+    def __init__(self, model: ModelInfo, limits: Limits, *, prompt_lookup_min: int, prompt_lookup_max: int) -> None:
+        self._model = model
+        self._limits = limits
+        self._lookup_sizes = (prompt_lookup_min, prompt_lookup_max)
+        self._sequences: dict[int, LookupSequence] = {}
+        self._behind: deque[LookupSequence] = deque()
+        self._queue = EventQueue()
+        self._has_backlog = asyncio.Event()
+        self._task = asyncio.create_task(self._catch_up())
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._model
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def load(self) -> LoadReport:
+        return LoadReport(num_sequences_running=len(self._sequences))
+
+    def send(self, commands: Sequence[Command]) -> None:
+        self._queue.raise_if_failed()
+        for command in commands:
+            match command:
+                case OpenSequence():
+                    self._open(command)
+                case Propose():
+                    self._propose(command)
+                case CloseSequence():
+                    self._sequences.pop(command.sequence_id, None)
+                case Verify() | Decode():
+                    message = "this is a drafter: it verifies and decodes nothing"
+                    self._queue.put([SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)])
+        # What is short, as between two rounds, is answered without a task switch.
+        self._work(TOKENS_PER_TURN)
+
+    async def receive(self) -> Sequence[Event]:
+        return await self._queue.receive()
+
+    async def close(self) -> None:
+        self._task.cancel()
+        self._queue.fail(UnavailableError("the proposer was closed"))
+        self._sequences.clear()
+        await asyncio.wait((self._task,))
+
+    def _open(self, command: OpenSequence) -> None:
+        sequence = LookupSequence(command.sequence_id, command.sampling, NgramIndex(*self._lookup_sizes))
+        sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
+        self._sequences[command.sequence_id] = sequence
+        self._behind.append(sequence)
+        self._queue.put([Opened(command.sequence_id, 0)])
+
+    def _propose(self, command: Propose) -> None:
+        sequence = self._sequences.get(command.sequence_id)
+        start = command.base_length - len(command.new_token_ids)
+        if sequence is None or not 0 <= start <= sequence.length:
+            message = (
+                "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
+            )
+            code = SequenceErrorCode.UNKNOWN_SEQUENCE
+            self._queue.put([SequenceError(command.sequence_id, code, message, command.base_length)])
+            return
+        is_behind = bool(sequence.backlog) or sequence.request is not None
+        sequence.replace_from(start, command.new_token_ids)
+        # A newer request replaces one that was not answered: that round is over.
+        sequence.request = command
+        if not is_behind:
+            self._behind.append(sequence)
+
+    def _work(self, max_tokens: int) -> None:
+        """Serve the sequences in turn until none is behind or about max_tokens are indexed."""
+        num_tokens = 0
+        while self._behind and num_tokens < max_tokens:
+            sequence = self._behind.popleft()
+            if self._sequences.get(sequence.sequence_id) is not sequence:
+                continue
+            # Everything costs a little: a flood of empty requests must not hold the loop either.
+            num_tokens += 1 + sequence.index_some(max_tokens)
+            if sequence.backlog:
+                self._behind.append(sequence)
+            elif sequence.request is not None:
+                self._queue.put([self._proposal(sequence, sequence.request)])
+                sequence.request = None
+        if self._behind:
+            self._has_backlog.set()
+        else:
+            self._has_backlog.clear()
+
+    async def _catch_up(self) -> None:
+        while True:
+            await self._has_backlog.wait()
+            self._work(TOKENS_PER_TURN)
+            await asyncio.sleep(0)
+
+    def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
+        room = self._model.max_context_tokens - request.base_length
+        token_ids = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
+        sampling = sequence.sampling
+        # Looked up, not sampled: all the probability is on the token itself.
+        is_one_hot = sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy
+        probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids) if is_one_hot else ()
+        return Proposal(request.sequence_id, request.base_length, token_ids, probs)
+
+
+async def start_ngram_proposer(config: Config) -> EngineClient:
+    """Look up in sequences of config.draft.model's tokens. Raises ModelError kinds when its folder cannot be had."""
+    draft = config.draft
+    folder = await asyncio.to_thread(pull_model, draft.model, Path(config.cache_dir))
+    metadata = await asyncio.to_thread(read_metadata, folder)
+    model = ModelInfo(
+        model_id=draft.model,
+        tokenizer_fingerprint=await asyncio.to_thread(tokenizer_fingerprint, folder),
+        vocab_size=metadata.vocab_size,
+        max_context_tokens=draft.engine.max_context_tokens or metadata.max_context_tokens,
+        deterministic=True,
+        proposer="ngram",
+        tokenizer_path=str(folder),
+    )
+    limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
+    return NgramProposer(
+        model, limits, prompt_lookup_min=draft.prompt_lookup_min, prompt_lookup_max=draft.prompt_lookup_max
+    )

@@ -1,0 +1,34 @@
+"""Which proposers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import MappingProxyType
+
+from draft_service.proposers.model import start_model_proposer
+from draft_service.proposers.ngram import start_ngram_proposer
+from pilotfish.config import Config
+from pilotfish.engine.client import EngineClient
+from pilotfish.errors import ConfigError
+
+Proposer = Callable[[Config], Awaitable[EngineClient]]
+"""Starts an engine that answers OpenSequence with Opened and Propose with Proposal (or SequenceError).
+
+Rewind by statement: a Propose forgets every token past base_length - len(new_token_ids). In rejection
+mode a Proposal carries one SparseDistribution per token, the one it was sampled from.
+"""
+
+PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(
+    {
+        "model": start_model_proposer,
+        "ngram": start_ngram_proposer,
+    }
+)
+
+
+async def start_proposer(config: Config) -> EngineClient:
+    """Start config.draft.proposer. Raises ConfigError when there is none of that name."""
+    proposer = PROPOSERS.get(config.draft.proposer)
+    if proposer is None:
+        raise ConfigError(f"draft.proposer is {config.draft.proposer!r}; known are {', '.join(sorted(PROPOSERS))}")
+    return await proposer(config)

@@ -1,0 +1,55 @@
+"""The draft service: a proposer behind the draft stream."""
+
+from __future__ import annotations
+
+import msgspec
+
+from draft_service.proposers.registry import start_proposer
+from pilotfish.config import Config
+from pilotfish.engine.client import EngineClient
+from pilotfish.rpc.draft_frames import DraftFrames
+from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.types import ModelInfo
+
+
+class DraftServer:
+    """One replica of the draft service."""
+
+    def __init__(self, replica: ReplicaServer) -> None:
+        self._replica = replica
+
+    @classmethod
+    async def start(cls, config: Config, *, engine: EngineClient | None = None) -> DraftServer:
+        """Start the configured proposer (unless an engine is given, which is then owned) and serve.
+
+        Raises: ConfigError for an unknown proposer; UnavailableError when the address cannot be had;
+        ModelError kinds when the model cannot.
+        """
+        name = engine.model.proposer if engine is not None else config.draft.proposer
+        engine = engine or await start_proposer(config)
+        replica = await ReplicaServer.start(
+            DraftFrames(),
+            engine,
+            host=config.draft.host,
+            port=config.draft.port,
+            port_setting="draft.port",
+            model=msgspec.structs.replace(engine.model, proposer=name),
+        )
+        return cls(replica)
+
+    @property
+    def address(self) -> str:
+        """host:port it listens on."""
+        return self._replica.address
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._replica.model
+
+    async def drain_and_stop(self, grace_s: float) -> None:
+        """Refuse new sequences, give the open ones grace_s to end, stop everything. Idempotent."""
+        await self._replica.drain_and_stop(grace_s)
+
+    async def wait_closed(self) -> None:
+        """Waits for drain_and_stop. Raises UnavailableError when the engine is lost first."""
+        await self._replica.wait_closed()

@@ -1,0 +1,46 @@
+"""The target service: an engine that owns the truth, behind the target stream."""
+
+from __future__ import annotations
+
+from pilotfish.config import Config
+from pilotfish.engine.client import EngineClient
+from pilotfish.engine.process import ProcessEngine
+from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.types import ModelInfo
+
+
+class TargetServer:
+    """One replica of the target service."""
+
+    def __init__(self, replica: ReplicaServer) -> None:
+        self._replica = replica
+
+    @classmethod
+    async def start(cls, config: Config, *, engine: EngineClient | None = None) -> TargetServer:
+        """Load the model in an engine process (unless an engine is given, which is then owned) and serve.
+
+        Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot.
+        """
+        engine = engine or await ProcessEngine.start(config, "target")
+        replica = await ReplicaServer.start(
+            TargetFrames(), engine, host=config.target.host, port=config.target.port, port_setting="target.port"
+        )
+        return cls(replica)
+
+    @property
+    def address(self) -> str:
+        """host:port it listens on."""
+        return self._replica.address
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._replica.model
+
+    async def drain_and_stop(self, grace_s: float) -> None:
+        """Refuse new sequences, give the open ones grace_s to end, stop everything. Idempotent."""
+        await self._replica.drain_and_stop(grace_s)
+
+    async def wait_closed(self) -> None:
+        """Waits for drain_and_stop. Raises UnavailableError when the engine is lost first."""
+        await self._replica.wait_closed()
