@@ -1,0 +1,122 @@
+"""Real processes with the real default model: `pilotfish up`, watched from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pilotfish.config import TargetConfig, default_cache_dir
+from pilotfish.models.cache import ModelCache
+
+START_TIMEOUT_S = 100.0
+STOP_TIMEOUT_S = 60.0
+UP = re.compile(r"Pilotfish is up on (?P<address>\S+)\.")
+
+
+class UpProcess:
+    """A `pilotfish up` and everything below it."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.lines: list[str] = []
+        self._changed = threading.Condition()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "pilotfish.cli", "up", "--set", "orchestrator.port=0", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        self._seen: dict[int, psutil.Process] = {}
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stream:
+            for line in stream:
+                with self._changed:
+                    self.lines.append(line.rstrip("\n"))
+                    self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, pattern: str, *, after: int = 0) -> re.Match[str]:
+        """The first line from number `after` on that matches; fails with all lines if none comes."""
+
+        def found() -> re.Match[str] | None:
+            matches = (re.search(pattern, line) for line in self.lines[after:])
+            return next((match for match in matches if match), None)
+
+        with self._changed:
+            self._changed.wait_for(lambda: found() or not self._reader.is_alive(), START_TIMEOUT_S)
+            match = found()
+        assert match is not None, f"no line {pattern!r} in:\n" + "\n".join(self.lines)
+        return match
+
+    @property
+    def address(self) -> str:
+        return self.wait_for(UP.pattern)["address"]
+
+    def descendants(self) -> list[psutil.Process]:
+        """Everything below it; what was seen once is remembered for `left`."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        self._seen.update({process.pid: process for process in below})
+        return below
+
+    def descendant(self, part: str) -> psutil.Process:
+        """The one below it whose command line holds `part`."""
+        (process,) = [each for each in self.descendants() if part in " ".join(each.cmdline())]
+        return process
+
+    def left(self, timeout_s: float = 20.0) -> list[psutil.Process]:
+        """Of all that was ever seen below it, what still runs after timeout_s."""
+        _, alive = psutil.wait_procs(list(self._seen.values()), timeout_s)
+        return [each for each in alive if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Signal it as a terminal would a foreground process and wait; returns its exit status."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.descendants()
+        self.process.send_signal(number)
+        try:
+            return self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            if self.process.poll() is None:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self._reader.join()
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default model's folder; skips where it was not pulled."""
+    cache = ModelCache(Path(default_cache_dir()))
+    name = TargetConfig.model
+    if not cache.is_complete(name):
+        pytest.skip(f"{name} is not in {cache.root}: run `pilotfish models pull {name}`")
+    return cache.folder(name)
+
+
+@pytest.fixture(scope="module")
+def start_up(default_model: Path) -> Iterator[Callable[..., UpProcess]]:
+    """Starts `pilotfish up` with arguments; what is still running at the end is stopped."""
+    started: list[UpProcess] = []
+
+    def start(*arguments: str) -> UpProcess:
+        started.append(UpProcess(*arguments))
+        return started[-1]
+
+    yield start
+    for up in started:
+        if up.process.poll() is None:
+            up.stop()

@@ -1,0 +1,89 @@
+"""`pilotfish up --standalone`: three plain processes and what happens when one is killed."""
+
+import json
+import signal
+from collections.abc import Callable
+
+import pytest
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+
+pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
+
+SERVICES = ("target_service", "draft_service", "orchestrator")
+PROMPT = "Repeat: the small fish swims ahead of the shark, the small fish swims ahead of the shark."
+
+
+@pytest.fixture(scope="module")
+def up(start_up: Callable):
+    return start_up("--standalone")
+
+
+def answer(address: str, *options: str) -> dict:
+    arguments = ["generate", PROMPT, "--address", address, "--json", "-n", "24", "--temperature", "0", *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_each_service_says_once_that_it_is_ready(up) -> None:
+    assert up.address
+    for service in SERVICES:
+        assert sum(f"{service} ready on" in line for line in up.lines) == 1
+
+
+def test_drafts_do_not_change_the_text(up) -> None:
+    plain = answer(up.address, "--speculation", "off")
+    speculative = answer(up.address, "--speculation", "on")
+    assert plain["num_rounds"] == 0
+    assert speculative["num_rounds"] > 0
+    assert speculative["token_ids"] == plain["token_ids"]
+
+
+def test_a_second_up_on_the_same_address_is_refused(up) -> None:
+    port = up.address.rpartition(":")[2]
+    result = CliRunner().invoke(app, ["up", "--standalone", "--set", f"orchestrator.port={port}"])
+    assert result.exit_code == 1
+    assert "Pilotfish already serves" in result.stderr
+
+
+def test_requests_outlive_the_draft_service_which_comes_back(up) -> None:
+    expected = answer(up.address, "--speculation", "off")["token_ids"]
+    lines_before = len(up.lines)
+    up.descendant("-m draft_service").kill()
+    assert answer(up.address, "--speculation", "on")["token_ids"] == expected
+    up.wait_for("requests go on without it", after=lines_before)
+    up.wait_for("draft_service ready on", after=lines_before)
+
+
+def test_ctrl_c_leaves_no_process(up) -> None:
+    assert up.address
+    assert len(up.descendants()) >= len(SERVICES)
+    assert up.stop(signal.SIGINT) == 0
+    assert up.lines[-1] == "stopped"
+    assert not up.left()
+
+
+def test_nothing_is_left_when_up_itself_is_killed(start_up: Callable) -> None:
+    killed = start_up("--standalone")
+    assert killed.address
+    killed.stop(signal.SIGKILL)
+    assert not killed.left()
+
+
+def test_a_killed_target_ends_up_with_its_name(start_up: Callable) -> None:
+    up = start_up("--standalone")
+    assert up.address
+    up.descendants()
+    up.descendant("-m target_service").kill()
+    up.wait_for("error: target_service was ended by signal 9")
+    assert up.process.wait(60) == 1
+    assert not up.left()
+
+
+def test_ctrl_c_while_starting_leaves_no_process(start_up: Callable) -> None:
+    up = start_up("--standalone")
+    up.wait_for("ready on")
+    assert up.stop(signal.SIGTERM) == 0
+    assert not up.left()

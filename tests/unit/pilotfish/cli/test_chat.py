@@ -1,0 +1,55 @@
+"""`pilotfish chat` keeps a conversation."""
+
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+
+
+def chat(address: str, *lines: str):
+    arguments = ["chat", "--address", address, "-n", "16", "-t", "0"]
+    return CliRunner().invoke(app, arguments, input="".join(f"{line}\n" for line in lines))
+
+
+def prompt_tokens(output: str) -> list[int]:
+    """Of each turn, from its closing line: `7 of 20 prompt tokens from the cache`."""
+    return [
+        int(line.split(" prompt tokens")[0].split()[-1]) for line in output.splitlines() if " prompt tokens " in line
+    ]
+
+
+def test_each_turn_carries_the_ones_before(address: str) -> None:
+    result = chat(address, "hello", "hello", "/quit")
+    assert result.exit_code == 0, result.output
+    first, second = prompt_tokens(result.stdout)
+    assert second > 2 * first
+
+
+def test_reset_forgets(address: str) -> None:
+    result = chat(address, "hello", "/reset", "hello", "/quit")
+    first, second = prompt_tokens(result.stdout)
+    assert second == first
+
+
+def test_stats_tell_of_the_last_answer(address: str) -> None:
+    result = chat(address, "/stats", "hello", "/stats", "/quit")
+    assert "no answer yet" in result.stdout
+    assert "16 after a prompt of" in result.stdout
+
+
+def test_an_unknown_command_is_not_a_message(address: str) -> None:
+    result = chat(address, "/help", "/quit")
+    assert "no such command: /help" in result.stdout
+    assert prompt_tokens(result.stdout) == []
+
+
+def test_a_failed_turn_leaves_the_conversation_as_it_was(address: str) -> None:
+    result = chat(address, "hello", "x" * 600, "hello", "/quit")
+    assert result.exit_code == 0
+    assert "error: " in result.stdout
+    first, second = prompt_tokens(result.stdout)
+    assert second > 2 * first
+    assert second < 600
+
+
+def test_end_of_input_ends_the_chat(address: str) -> None:
+    assert chat(address).exit_code == 0
