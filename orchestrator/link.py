@@ -118,7 +118,7 @@ class ReplicaLink:
     def report_failure(self, reason: str) -> None:
         if self._circuit.failed(_now_s()):
             self.problem = reason
-            _log.warning("replica %s at %s is skipped for a while: %s", self.replica_id, self.address, reason)
+            _log.warning("%s is skipped for a while: %s", self.address, reason)
 
     def report_success(self) -> None:
         if self._circuit.succeeded():
@@ -197,18 +197,18 @@ class ReplicaLink:
                 return UnavailableError(f"nothing was heard for {_SILENCE_S:.0f} s")
 
     def _fail_sequences(self) -> None:
-        error = UnavailableError(f"replica {self.replica_id} at {self.address} was lost: {self.problem or 'closed'}")
+        error = UnavailableError(f"a replica was lost: {self.problem or 'closed'}")
         for sequence in tuple(self._sequences.values()):
             sequence.fail(error)
 
     def _note(self, error: PilotfishError) -> None:
         if str(error) != self.problem:
-            _log.warning("replica %s at %s cannot be used: %s", self.replica_id, self.address, error)
+            _log.warning("%s cannot be used: %s", self.address, error)
         self.problem = str(error)
 
     def _require_stream(self) -> Stream:
         if self._stream is None:
-            raise UnavailableError(f"replica {self.replica_id} at {self.address} is not connected: {self.problem}")
+            raise UnavailableError(f"{self.address} is not connected: {self.problem}")
         return self._stream
 
 

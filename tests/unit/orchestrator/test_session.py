@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
-from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
 
 from orchestrator.controller import Controller
 from orchestrator.drafter import NgramDrafter
@@ -18,6 +15,9 @@ from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
+from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
+from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
 
 PROMPT = (1, 2, 3)
 
@@ -214,13 +214,14 @@ async def test_a_lost_target_is_replaced_and_the_text_goes_on(world, toy_continu
     assert session.target.num_failovers == 1
     reopened = world.target_b.commands[0]
     assert isinstance(reopened, OpenSequence)
-    assert PROMPT + reopened.output_token_ids == (*PROMPT, *toy_continuation(PROMPT, 40))[: 3 + len(reopened.output_token_ids)]
+    assert (
+        PROMPT + reopened.output_token_ids
+        == (*PROMPT, *toy_continuation(PROMPT, 40))[: 3 + len(reopened.output_token_ids)]
+    )
     world.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize(
-    "code", [code for code in SequenceErrorCode if code is not SequenceErrorCode.INVALID]
-)
+@pytest.mark.parametrize("code", [code for code in SequenceErrorCode if code is not SequenceErrorCode.INVALID])
 async def test_a_target_that_refuses_is_left_for_another(world, toy_continuation, sequence_error, code) -> None:
     world.targets.links.append(world.target_b)
     world.target_a.on_event = sequence_error(code)

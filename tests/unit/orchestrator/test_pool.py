@@ -1,0 +1,232 @@
+"""Pools and links over streams in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from orchestrator.directory import ReplicaDirectory
+from orchestrator.pool import ReplicaPool
+from orchestrator.reference import ModelReference
+from orchestrator.remote_sequence import RemoteSequence
+from pilotfish.errors import HandshakeError, UnavailableError
+from pilotfish.messages import CloseSequence, Proposal
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+
+class MemoryStream:
+    def __init__(self, address, handlers, model) -> None:
+        self.address = address
+        self.handlers = handlers
+        self.model = model
+        self.limits = Limits(max_draft_tokens=4, max_sequences=8)
+        self.sent: list = []
+        self.is_closed = False
+
+    def send(self, command) -> None:
+        self.sent.append(command)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Network:
+    """Who answers at which address; every stream ever made."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, ModelInfo] = {}
+        self.streams: list[MemoryStream] = []
+        self.num_dials = 0
+
+    def add(self, address: str, **model) -> None:
+        values = {"model_id": "m", "tokenizer_fingerprint": "f", "vocab_size": 10, "max_context_tokens": 100} | model
+        self.models[address] = ModelInfo(**values)
+
+    async def connect(self, address, handlers) -> MemoryStream:
+        self.num_dials += 1
+        if address not in self.models:
+            raise UnavailableError(f"nobody listens on {address}")
+        stream = MemoryStream(address, handlers, self.models[address])
+        self.streams.append(stream)
+        return stream
+
+    def open_at(self, address: str) -> MemoryStream:
+        (stream,) = [stream for stream in self.streams if stream.address == address and not stream.is_closed]
+        return stream
+
+
+@contextlib.asynccontextmanager
+async def running(network: Network, directory: ReplicaDirectory) -> AsyncIterator[ReplicaPool]:
+    pool = ReplicaPool("target", directory, network.connect, ModelReference().check)
+    pool.start()
+    try:
+        yield pool
+    finally:
+        await pool.close()
+    assert all(stream.is_closed for stream in network.streams)
+
+
+async def until(pool: ReplicaPool, condition) -> None:
+    """Wait for the pool to change until the condition holds."""
+    changed = asyncio.Event()
+    pool.on_change(changed.set)
+    while not condition():
+        changed.clear()
+        await changed.wait()
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network()
+
+
+@pytest.fixture
+def directory() -> ReplicaDirectory:
+    return ReplicaDirectory()
+
+
+async def test_the_pool_follows_the_directory(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        assert (await pool.acquire(5)).address == "a:1"
+        directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+        await until(pool, lambda: pool.num_connected == 2)
+        directory.set_replicas("target", {"b": "b:2"})
+        await until(pool, lambda: pool.num_connected == 1)
+        assert (await pool.acquire(5)).address == "b:2"
+
+
+async def test_a_directory_written_by_another_thread_is_followed(network, directory) -> None:
+    network.add("a:1")
+    async with running(network, directory) as pool:
+        await asyncio.to_thread(directory.set_replicas, "target", {"a": "a:1"})
+        assert (await pool.acquire(5)).replica_id == "a"
+
+
+async def test_a_replica_that_moves_is_dialled_at_its_new_address(network, directory) -> None:
+    network.add("a:1")
+    network.add("a:2")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        await pool.acquire(5)
+        directory.set_replicas("target", {"a": "a:2"})
+        await until(pool, lambda: any(link.is_connected and link.address == "a:2" for link in pool.links))
+        assert len(pool.links) == 1
+
+
+async def test_acquire_waits_for_a_replica_and_tells_why_it_gave_up(network, directory) -> None:
+    async with running(network, directory) as pool:
+        with pytest.raises(UnavailableError, match=r"there is no target replica; waited 0\.01 s"):
+            await pool.acquire(0.01)
+        directory.set_replicas("target", {"a": "a:1"})
+        with pytest.raises(UnavailableError, match="nobody listens on a:1"):
+            await pool.acquire(0.05)
+        network.add("a:1")
+        assert (await pool.acquire(5)).replica_id == "a"
+
+
+async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        network.open_at("a:1").handlers.on_lost(UnavailableError("killed"))
+        with pytest.raises(UnavailableError, match="was lost: killed"):
+            await sequence.receive()
+        assert not sequence.is_usable
+        sequence.close()
+        assert (await pool.acquire(5)).replica_id == "a"
+        assert len(network.streams) == 2
+        assert pool.num_sequences == 0
+
+
+async def test_a_target_with_another_model_is_refused_with_a_reason(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2", model_id="other")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        await pool.acquire(5)
+        directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+        while len(network.streams) < 2 or not network.streams[1].is_closed:
+            await asyncio.sleep(0)
+        assert pool.num_connected == 1
+        assert "model_id 'other', the pool's first target 'm'" in next(
+            link.problem for link in pool.links if link.replica_id == "b"
+        )
+
+
+async def test_the_least_loaded_replica_is_picked(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2")
+    directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+    async with running(network, directory) as pool:
+        await until(pool, lambda: pool.num_connected == 2)
+        sequences = [RemoteSequence(pool.pick(), max_events=4) for _ in range(4)]
+        assert sorted(sequence.link.replica_id for sequence in sequences) == ["a", "a", "b", "b"]
+        network.open_at("a:1").handlers.on_load(LoadReport(num_sequences_waiting=3))
+        assert pool.pick().replica_id == "b"
+        assert pool.pick(avoid={"b"}).replica_id == "a"
+        for sequence in sequences:
+            sequence.close()
+        assert pool.num_sequences == 0
+
+
+async def test_draining_and_failing_replicas_are_not_picked(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2")
+    directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+    async with running(network, directory) as pool:
+        await until(pool, lambda: pool.num_connected == 2)
+        network.open_at("a:1").handlers.on_load(LoadReport(draining=True))
+        assert pool.pick().replica_id == "b"
+        for _ in range(3):
+            pool.pick().report_failure("too slow")
+        assert pool.pick() is None
+        assert "a:1: draining" in pool.absence_reason
+        assert "b:2: too slow" in pool.absence_reason
+
+
+async def test_events_reach_their_sequence_and_no_other(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        link = await pool.acquire(5)
+        first, second = RemoteSequence(link, max_events=4), RemoteSequence(link, max_events=4)
+        stream = network.open_at("a:1")
+        stream.handlers.on_events([Proposal(second.sequence_id, 1, (5,)), Proposal(999, 1, (6,))])
+        assert (await second.receive()).draft_token_ids == (5,)
+        first.close()
+        first.close()
+        assert stream.sent == [CloseSequence(first.sequence_id)]
+        stream.handlers.on_events([Proposal(first.sequence_id, 1, (7,))])
+        second.close()
+
+
+async def test_a_replica_that_floods_a_sequence_fails_it(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        sequence = RemoteSequence(await pool.acquire(5), max_events=2)
+        handlers = network.open_at("a:1").handlers
+        handlers.on_events([Proposal(sequence.sequence_id, base_length, ()) for base_length in range(10)])
+        assert [(await sequence.receive()).base_length for _ in range(2)] == [0, 1]
+        with pytest.raises(Exception, match="more than it was asked for"):
+            await sequence.receive()
+        sequence.close()
+
+
+async def test_a_refused_handshake_is_reported(network, directory) -> None:
+    async def refuse(address, handlers):
+        raise HandshakeError("tokenizers differ")
+
+    directory.set_replicas("target", {"a": "a:1"})
+    pool = ReplicaPool("target", directory, refuse)
+    pool.start()
+    with pytest.raises(UnavailableError, match="a:1: tokenizers differ"):
+        await pool.acquire(0.02)
+    await pool.close()
