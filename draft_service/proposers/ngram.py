@@ -24,6 +24,7 @@ from pilotfish.messages import (
     SequenceError,
     Verify,
 )
+from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
 from pilotfish.models.pull import pull_model
@@ -186,7 +187,8 @@ async def start_ngram_proposer(config: Config) -> EngineClient:
     folder = await asyncio.to_thread(pull_model, draft.model, Path(config.cache_dir))
     metadata = await asyncio.to_thread(read_metadata, folder)
     model = ModelInfo(
-        model_id=draft.model,
+        # As the model loader of the target names it.
+        model_id=folder.name if isinstance(resolve(draft.model), LocalFolder) else draft.model,
         tokenizer_fingerprint=await asyncio.to_thread(tokenizer_fingerprint, folder),
         vocab_size=metadata.vocab_size,
         max_context_tokens=draft.engine.max_context_tokens or metadata.max_context_tokens,

@@ -1,0 +1,75 @@
+"""`python -m pilotfish.testing.emulated_worker`: the engine process without a model, at no cost a step.
+
+Speaks pilotfish.engine.wire as pilotfish.engine.worker does; tests and benchmarks of the transport put
+it in that one's place. `target.model` (or `draft.model`) set to `fail:KIND` makes the start fail so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+
+import zmq
+
+from pilotfish.config import config_from_yaml
+from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
+from pilotfish.testing.emulated_core import EmulatedCore
+from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.types import Limits, ModelInfo
+
+_FAIL = "fail:"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--role", required=True, choices=("target", "draft"))
+    arguments = parser.parse_args()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
+    socket.connect(arguments.endpoint)
+    setup = setup_decoder.decode(socket.recv())
+    config = config_from_yaml(setup.config)
+    service = config.target if setup.role == "target" else config.draft
+    if service.model.startswith(_FAIL):
+        print(f"asked to fail with {service.model}", file=sys.stderr, flush=True)
+        socket.send(encoder.encode(Failed(service.model.removeprefix(_FAIL), "the emulated engine was told to fail")))
+        socket.close(linger=2000)
+        return 1
+    language_model = HashLanguageModel()
+    model = ModelInfo(
+        model_id="emulated",
+        tokenizer_fingerprint="emulated",
+        vocab_size=language_model.vocab_size,
+        max_context_tokens=1 << 20,
+        deterministic=True,
+        emulated=True,
+    )
+    limits = Limits(max_draft_tokens=service.engine.max_draft_tokens, max_sequences=service.engine.max_sequences)
+    core = EmulatedCore(model, limits, language_model)
+    socket.send(encoder.encode(Ready(core.model, core.limits)))
+    _serve(core, socket)
+    return 0
+
+
+def _serve(core: EmulatedCore, socket: zmq.Socket[bytes]) -> None:
+    while True:
+        if not core.has_work:
+            socket.poll()
+        while socket.poll(0):
+            for command in commands_decoder.decode(socket.recv()):
+                core.submit(command)
+        events = core.step()
+        socket.send(encoder.encode(EngineOutput(events, core.load())))
+
+
+def _exit_with_parent() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
