@@ -18,8 +18,9 @@ from pilotfish.types import Limits, LoadReport, ModelInfo
 
 
 class MemoryStream:
-    def __init__(self, address, handlers, model) -> None:
+    def __init__(self, address, handlers, model, on_close) -> None:
         self.address = address
+        self.on_close = on_close
         self.handlers = handlers
         self.model = model
         self.limits = Limits(max_draft_tokens=4, max_sequences=8)
@@ -31,6 +32,7 @@ class MemoryStream:
 
     async def close(self) -> None:
         self.is_closed = True
+        self.on_close()
 
 
 class Network:
@@ -40,6 +42,7 @@ class Network:
         self.models: dict[str, ModelInfo] = {}
         self.streams: list[MemoryStream] = []
         self.num_dials = 0
+        self.second_stream_closed = asyncio.Event()
 
     def add(self, address: str, **model) -> None:
         values = {"model_id": "m", "tokenizer_fingerprint": "f", "vocab_size": 10, "max_context_tokens": 100} | model
@@ -49,7 +52,8 @@ class Network:
         self.num_dials += 1
         if address not in self.models:
             raise UnavailableError(f"nobody listens on {address}")
-        stream = MemoryStream(address, handlers, self.models[address])
+        on_close = self.second_stream_closed.set if len(self.streams) == 1 else lambda: None
+        stream = MemoryStream(address, handlers, self.models[address], on_close)
         self.streams.append(stream)
         return stream
 
@@ -152,8 +156,7 @@ async def test_a_target_with_another_model_is_refused_with_a_reason(network, dir
     async with running(network, directory) as pool:
         await pool.acquire(5)
         directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
-        while len(network.streams) < 2 or not network.streams[1].is_closed:
-            await asyncio.sleep(0)
+        await network.second_stream_closed.wait()
         assert pool.num_connected == 1
         assert "model_id 'other', the pool's first target 'm'" in next(
             link.problem for link in pool.links if link.replica_id == "b"
