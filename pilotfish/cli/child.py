@@ -1,21 +1,18 @@
-"""One child process of `pilotfish up`: its lines, its end, and that it cannot outlive us."""
+"""One child process of `pilotfish up`: its lines and its end."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 STOP_TIMEOUT_S = 25.0
 _STDOUT, _STDERR = 1, 2
-_PR_SET_PDEATHSIG = 1
 _READY_LINE = re.compile(r"^(?P<service>\w+) ready on (?P<address>\S+)")
 
 LineCallback = Callable[[str, str], None]
@@ -30,6 +27,8 @@ class ChildSpec:
     argv: Sequence[str]
     services: frozenset[str]
     """Services whose ready lines it prints."""
+    after: frozenset[str] = frozenset()
+    """Services that must be ready before it starts."""
     essential: bool = True
     """False: when it ends it is started again; the others go on without it."""
 
@@ -38,7 +37,7 @@ class Child:
     """A process in a session of its own.
 
     Its own session keeps the terminal's Ctrl-C away from it: we decide the order in which children
-    stop. The kernel sends it SIGTERM should we be killed (Linux).
+    stop.
     """
 
     def __init__(self, spec: ChildSpec, transport: asyncio.SubprocessTransport, output: _Output) -> None:
@@ -57,7 +56,6 @@ class Child:
             stdin=subprocess.DEVNULL,
             env=dict(environment),
             start_new_session=True,
-            preexec_fn=_die_with_parent(os.getpid()) if sys.platform == "linux" else None,
         )
         return cls(spec, transport, output)
 
@@ -133,15 +131,3 @@ class _Output(asyncio.SubprocessProtocol):
         ready = _READY_LINE.match(line) if fd == _STDOUT else None
         if ready and ready["service"] in self._spec.services:
             self._on_ready(ready["service"], ready["address"])
-
-
-def _die_with_parent(parent_pid: int) -> Callable[[], None]:
-    """A function for the forked child: ask the kernel for SIGTERM when the parent ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-
-    def arrange() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent_pid:  # it ended before we asked
-            os._exit(1)
-
-    return arrange

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import secrets
 import socket
 import sys
@@ -11,8 +12,6 @@ from pathlib import Path
 
 from pilotfish.cli.child import ChildSpec
 from pilotfish.config import Config
-
-SERVICE_NAMES = {"target": "target_service", "draft": "draft_service", "orchestrator": "orchestrator"}
 
 
 def ray_specs(config: Config, folder: Path) -> list[ChildSpec]:
@@ -42,18 +41,26 @@ FOREIGN_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH", 
 
 def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:
     """One process per service; config.yaml in `folder` is the configuration of `with_local_addresses`."""
-    specs = [
-        ChildSpec(name=service, argv=_python(service, folder), services=frozenset({service}), essential=name != "draft")
-        for name, service in SERVICE_NAMES.items()
-    ]
-    return specs if config.draft.num_replicas else [spec for spec in specs if spec.essential]
+    specs = [_service_spec("target_service", folder)]
+    if config.draft.num_replicas:
+        specs.append(_service_spec("draft_service", folder, essential=False))
+    # After the target, not before: a dial that fails is tried again only after a pause.
+    specs.append(_service_spec("orchestrator", folder, after=frozenset({"target_service"})))
+    return specs
+
+
+def _service_spec(
+    service: str, folder: Path, *, essential: bool = True, after: frozenset[str] = frozenset()
+) -> ChildSpec:
+    return ChildSpec(
+        name=service, argv=_python(service, folder), services=frozenset({service}), essential=essential, after=after
+    )
 
 
 def with_local_addresses(config: Config) -> Config:
     """The configuration of the standalone processes: free internal ports, known to the orchestrator.
 
-    The ports are chosen up front, so that all start at once and a restarted draft service is found
-    where it was.
+    The ports are chosen up front, so that a restarted draft service is found where it was.
     """
     target_port, draft_port = free_ports(2)
     target = dataclasses.replace(config.target, host="127.0.0.1", port=target_port)
@@ -77,4 +84,5 @@ def free_ports(count: int) -> list[int]:
 
 def _python(module: str, folder: Path) -> list[str]:
     # -u: ready lines must not wait in a buffer.
-    return [sys.executable, "-u", "-m", module, "--config", str(folder / "config.yaml")]
+    tethered = [sys.executable, "-u", "-m", "pilotfish.cli.tether", str(os.getpid())]
+    return [*tethered, module, "--config", str(folder / "config.yaml")]

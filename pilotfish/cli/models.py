@@ -100,8 +100,12 @@ def show(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -
 def pull_with_progress(name: str, cache_dir: Path) -> Path:
     """`pull_model` with a bar for each stage on stderr; silent when there is nothing to do."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[size]}"), TimeElapsedColumn())
-    with Progress(*columns, console=error_console()) as bars:
+    bars = Progress(*columns, console=error_console())
+    try:
         return pull_model(name, cache_dir, _StageBars(bars))
+    finally:
+        if bars.tasks:  # else it would print an empty line
+            bars.stop()
 
 
 class _StageBars:
@@ -118,6 +122,7 @@ class _StageBars:
             self._stage = progress.stage
             if progress.stage is PullStage.DONE:
                 return
+            self._bars.start()
             self._task_id = self._bars.add_task(progress.stage.value, total=None, size="")
         if progress.total_bytes:
             size = f"{progress.completed_bytes / 1e6:.1f}/{progress.total_bytes / 1e6:.1f} MB"

@@ -13,7 +13,7 @@ RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 
 
 class Supervisor:
-    """Starts every child at once; stops them in reverse order: who calls before who is called."""
+    """Starts the children as soon as they may; stops them in reverse order: who calls before who is called."""
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class Supervisor:
         self._environment = environment
         self._on_line = on_line
         self._on_ready = on_ready
+        self._ready = {service: asyncio.Event() for spec in specs for service in spec.services}
         self._children: dict[str, Child] = {}
 
     async def run(self, stop: asyncio.Event, force: asyncio.Event) -> None:
@@ -52,10 +53,12 @@ class Supervisor:
 
     async def _keep(self, spec: ChildSpec) -> None:
         """Start a child; start it again if it is not essential. Raises when an essential one ends."""
+        for service in spec.after:
+            await self._ready[service].wait()
         attempt = 0
         while True:
             # Shielded: a cancellation here must not lose a process that was just started.
-            start = asyncio.create_task(Child.start(spec, self._environment, self._on_line, self._on_ready))
+            start = asyncio.create_task(Child.start(spec, self._environment, self._on_line, self._note_ready))
             try:
                 child = await asyncio.shield(start)
             except asyncio.CancelledError:
@@ -71,3 +74,7 @@ class Supervisor:
             attempt += 1
             self._on_line(spec.name, f"{ending}; requests go on without it, next start in {delay_s:g} s")
             await asyncio.sleep(delay_s)
+
+    def _note_ready(self, service: str, address: str) -> None:
+        self._ready[service].set()
+        self._on_ready(service, address)

@@ -51,7 +51,7 @@ def test_a_second_up_on_the_same_address_is_refused(up) -> None:
 def test_requests_outlive_the_draft_service_which_comes_back(up) -> None:
     expected = answer(up.address, "--speculation", "off")["token_ids"]
     lines_before = len(up.lines)
-    up.descendant("-m draft_service").kill()
+    up.descendant(" draft_service --config").kill()
     assert answer(up.address, "--speculation", "on")["token_ids"] == expected
     up.wait_for("requests go on without it", after=lines_before)
     up.wait_for("draft_service ready on", after=lines_before)
@@ -76,7 +76,7 @@ def test_a_killed_target_ends_up_with_its_name(start_up: Callable) -> None:
     up = start_up("--standalone")
     assert up.address
     up.descendants()
-    up.descendant("-m target_service").kill()
+    up.descendant(" target_service --config").kill()
     up.wait_for("error: target_service was ended by signal 9")
     assert up.process.wait(60) == 1
     assert not up.left()

@@ -23,7 +23,7 @@ def as_json(address: str, *arguments: str) -> dict:
 
 def test_the_answer_goes_to_stdout_and_the_statistics_to_stderr(address: str) -> None:
     expected = as_json(address, "a fish", "-t", "0")
-    result = generate(address, "a fish", "-t", "0")
+    result = generate(address, "a fish", "-t", "0", "--speculation", "on")
     assert result.exit_code == 0
     assert result.stdout == expected["text"] + "\n"
     assert "drafts accepted" in result.stderr

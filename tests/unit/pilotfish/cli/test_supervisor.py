@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import signal
+import dataclasses
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,6 +85,21 @@ async def test_stops_in_reverse_order_and_passes_lines_on() -> None:
     assert [name for name, line in run.lines if line == "stopping"] == ["front", "target"]
 
 
+async def test_a_child_starts_only_after_the_services_it_needs() -> None:
+    front = dataclasses.replace(spec("front", SERVE), after=frozenset({"target"}))
+    run = Run([spec("target", SERVE), front], when=stop_when_ready(2))
+    await run.run()
+    assert [service for service, _ in run.ready] == ["target", "front"]
+
+
+async def test_a_child_that_waits_is_not_started_when_what_it_needs_fails() -> None:
+    front = dataclasses.replace(spec("front", SERVE), after=frozenset({"target"}))
+    run = Run([spec("target", FAIL), front])
+    with pytest.raises(UnavailableError, match="no model here"):
+        await run.run()
+    assert run.ready == []
+
+
 async def test_an_essential_end_stops_the_others_and_carries_the_reason() -> None:
     run = Run([spec("target", FAIL), spec("front", SERVE)])
     with pytest.raises(UnavailableError, match=r"target ended with exit code 3: no model here"):
@@ -124,24 +138,3 @@ async def test_cancelling_leaves_no_child() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ("target", "stopping") in run.lines
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
-async def test_children_end_when_their_parent_is_killed() -> None:
-    script = (
-        "import asyncio, sys\n"
-        "from pilotfish.cli.child import ChildSpec\n"
-        "from pilotfish.cli.supervisor import Supervisor\n"
-        "from pilotfish.config import environment\n"
-        f"spec = ChildSpec(name='c', argv=[sys.executable, '-u', '-c', {SERVE!r}], services=frozenset({{'NAME'}}))\n"
-        "pids = lambda *_: print(__import__('psutil').Process().children()[0].pid, flush=True)\n"
-        "run = Supervisor([spec], environment=environment(), on_line=lambda *_: None, on_ready=pids).run\n"
-        "asyncio.run(run(asyncio.Event(), asyncio.Event()))\n"
-    )
-    parent = await asyncio.create_subprocess_exec(sys.executable, "-c", script, stdout=asyncio.subprocess.PIPE)
-    assert parent.stdout is not None
-    child = psutil.Process(int(await parent.stdout.readline()))
-    os.kill(parent.pid, signal.SIGKILL)
-    await parent.wait()
-    await asyncio.to_thread(psutil.wait_procs, [child], 10)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
