@@ -11,15 +11,13 @@ import tempfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import zmq
-import zmq.asyncio
 
 from pilotfish.config import Config, config_to_yaml
 from pilotfish.engine.event_queue import EventQueue
-from pilotfish.engine.wire import Failed, Ready, Role, Setup, encoder, greeting_decoder, output_decoder
+from pilotfish.engine.wire import Failed, Greeting, Ready, Role, Setup, encoder, greeting_decoder, output_decoder
 from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -39,7 +37,7 @@ _MAX_SOCKET_PATH_BYTES = 100
 class ProcessEngine:
     """An EngineClient. Made by `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, socket: zmq.asyncio.Socket, folder: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, socket: zmq.Socket[bytes], folder: Path) -> None:
         self._process = process
         self._socket = socket
         self._folder = folder
@@ -49,7 +47,8 @@ class ProcessEngine:
         self._ready: Ready | None = None
         self._relay = asyncio.create_task(self._relay_errors())
         self._watch = asyncio.create_task(self._watch_exit())
-        self._reader: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._greeted: asyncio.Future[Greeting] = self._loop.create_future()
 
     @classmethod
     async def start(cls, config: Config, role: Role, *, worker_module: str = WORKER_MODULE) -> ProcessEngine:
@@ -58,7 +57,7 @@ class ProcessEngine:
         Raises: the PilotfishError that the engine failed with; UnavailableError when it died.
         """
         folder = _socket_folder()
-        context = zmq.asyncio.Context()
+        context = zmq.Context()
         socket = context.socket(zmq.PAIR)
         try:
             socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
@@ -101,11 +100,12 @@ class ProcessEngine:
     def send(self, commands: Sequence[Command]) -> None:
         """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading."""
         self._queue.raise_if_failed()
-        # With NOBLOCK it is a future that is done when it is returned.
-        sent: Any = self._socket.send(encoder.encode(commands), zmq.NOBLOCK)
-        if isinstance(sent.exception(), zmq.Again):
-            raise ResourceExhaustedError(f"the engine does not read: {MAX_UNREAD_MESSAGES} batches wait for it")
-        sent.result()
+        try:
+            self._socket.send(encoder.encode(commands), zmq.NOBLOCK)
+        except zmq.Again:
+            message = f"the engine does not read: {MAX_UNREAD_MESSAGES} batches wait for it"
+            raise ResourceExhaustedError(message) from None
+        self._check_for_output()
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
@@ -115,11 +115,13 @@ class ProcessEngine:
         try:
             await self._end_process()
         finally:
-            tasks = [task for task in (self._relay, self._watch, self._reader) if task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self._relay.cancel()
+            self._watch.cancel()
+            self._greeted.cancel()
+            if not self._socket.closed:
+                self._loop.remove_reader(self._socket.fileno())
             _release(self._socket, self._folder)
+            await asyncio.gather(self._relay, self._watch, return_exceptions=True)
 
     @property
     def _greeting(self) -> Ready:
@@ -127,31 +129,44 @@ class ProcessEngine:
         return self._ready
 
     async def _greet(self, setup: Setup) -> None:
-        await self._socket.send(encoder.encode(setup))
-        answer = asyncio.ensure_future(self._socket.recv())
-        try:
-            await asyncio.wait((answer, self._watch), return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                # The answer may have come together with the exit.
-                await asyncio.wait((answer,), timeout=0.2)
-            if not answer.done():
-                self._queue.raise_if_failed()
-            greeting = greeting_decoder.decode(await answer)
-        finally:
-            answer.cancel()
+        self._loop.add_reader(self._socket.fileno(), self._read)
+        self._socket.send(encoder.encode(setup))
+        self._check_for_output()
+        await asyncio.wait((self._greeted, self._watch), return_when=asyncio.FIRST_COMPLETED)
+        # The last words may have come together with the exit.
+        self._read()
+        if not self._greeted.done():
+            self._queue.raise_if_failed()
+        greeting = self._greeted.result()
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
         self._ready = greeting
-        self._reader = asyncio.create_task(self._read())
 
-    async def _read(self) -> None:
+    def _check_for_output(self) -> None:
+        # ZMQ's descriptor is edge-triggered and any call on the socket may swallow the edge.
+        if int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
+            self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """Take every message that is there."""
+        while not self._socket.closed:
+            try:
+                message = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._take(message)
+
+    def _take(self, message: bytes) -> None:
         try:
-            while True:
-                output = output_decoder.decode(await self._socket.recv())
-                self._load = output.load
-                self._queue.put(output.events)
+            if not self._greeted.done():
+                self._greeted.set_result(greeting_decoder.decode(message))
+                return
+            output = output_decoder.decode(message)
         except msgspec.MsgspecError as error:
             self._queue.fail(UnavailableError(f"the engine process talks nonsense: {error}"))
+            return
+        self._load = output.load
+        self._queue.put(output.events)
 
     async def _relay_errors(self) -> None:
         """Standard error of the engine goes on to ours; its last lines are kept for the message."""
@@ -191,6 +206,6 @@ def _socket_folder() -> Path:
     return Path(folder)
 
 
-def _release(socket: zmq.asyncio.Socket, folder: Path) -> None:
+def _release(socket: zmq.Socket[bytes], folder: Path) -> None:
     socket.context.destroy(linger=0)
     shutil.rmtree(folder, ignore_errors=True)

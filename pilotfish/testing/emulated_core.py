@@ -197,10 +197,11 @@ class EmulatedCore:
         return FinishReason.LENGTH if len(sequence.token_ids) >= self.model.max_context_tokens else None
 
     def _draft(self, sequence: EmulatedSequence, command: Propose) -> Proposal:
-        tokens = list(sequence.token_ids)
+        tokens = sequence.token_ids
         for _ in range(command.num_draft_tokens):
             tokens.append(self._language_model.draft_token(tokens, sequence.sampling, self._acceptance))
         drafted = tuple(tokens[command.base_length :])
+        del tokens[command.base_length :]
         samples = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
         probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafted) if samples else ()
         return Proposal(sequence.sequence_id, command.base_length, drafted, probs)
