@@ -36,7 +36,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *_KEEPALIVE,
     *_MESSAGE_SIZES,
     # Clients ping every KEEPALIVE_TIME_MS: that is no abuse.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_TIMEOUT_MS),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
     # A second server on the port is an error, not a second listener that gets half the calls.
     ("grpc.so_reuseport", 0),
