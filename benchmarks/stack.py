@@ -76,10 +76,11 @@ class Stack:
     def address(self) -> str:
         return f"127.0.0.1:{self.config.orchestrator.port}"
 
-    def resident_bytes(self, service: str) -> int:
+    def resident_bytes(self, service: str, *, children_only: bool = False) -> int:
         """Resident set of a service's front and its children (the engine process)."""
         front = psutil.Process(self._processes[service].pid)
-        return sum(process.memory_info().rss for process in [front, *front.children(recursive=True)])
+        processes = [*([] if children_only else [front]), *front.children(recursive=True)]
+        return sum(process.memory_info().rss for process in processes)
 
     def _await_ready(self, service: str, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None

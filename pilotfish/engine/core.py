@@ -56,7 +56,7 @@ class EngineCore:
         self._clock_ns = clock_ns
         self._top_m = top_m
         num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
-        decoder.allocate(num_blocks)
+        self.kv_bytes_per_block = decoder.allocate(num_blocks).num_bytes // num_blocks
         self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=config.prefix_caching))
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
