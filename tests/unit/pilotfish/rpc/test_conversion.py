@@ -1,0 +1,227 @@
+"""Every value survives the way over the wire; what is no value is refused."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
+from pilotfish.rpc import conversion
+from pilotfish.rpc.draft_frames import DraftFrames
+from pilotfish.rpc.frames import FrameCodec
+from pilotfish.rpc.handshake import Hello, Welcome
+from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
+from pilotfish.types import (
+    AcceptanceMode,
+    FinishReason,
+    Limits,
+    LoadReport,
+    ModelInfo,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+    Timings,
+    TokenLogprobs,
+)
+
+uint32 = st.integers(0, 2**32 - 1)
+uint64 = st.integers(0, 2**64 - 1)
+
+
+def floats(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, width=32)
+
+
+def tuples(items: st.SearchStrategy, max_size: int = 5) -> st.SearchStrategy:
+    return st.lists(items, max_size=max_size).map(tuple)
+
+
+sampling = st.builds(
+    SamplingParams,
+    temperature=floats(0, 100),
+    top_k=uint32,
+    top_p=floats(0.125, 1),
+    min_p=floats(0, 1),
+    repetition_penalty=floats(0.125, 10),
+    presence_penalty=floats(-2, 2),
+    frequency_penalty=floats(-2, 2),
+    logit_bias=tuples(st.tuples(uint32, floats(-100, 100))),
+    seed=uint64,
+    acceptance=st.sampled_from(AcceptanceMode),
+    max_tokens=st.integers(1, 2**32 - 1),
+    stop_token_ids=tuples(uint32),
+    num_logprobs=st.none() | st.integers(0, 20),
+)
+distributions = tuples(
+    st.lists(st.tuples(uint32, floats(0, 1)), max_size=4).map(
+        lambda pairs: SparseDistribution(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
+    )
+)
+timings = st.builds(Timings, uint64, uint64)
+logprobs = st.builds(TokenLogprobs, floats(-100, 0), tuples(uint32), tuples(floats(-100, 0)))
+errors = st.builds(SequenceError, uint64, st.sampled_from(SequenceErrorCode), st.text(), uint32)
+opens = st.builds(
+    OpenSequence, uint64, prompt_token_ids=tuples(uint32), sampling=sampling, output_token_ids=tuples(uint32)
+)
+closes = st.builds(CloseSequence, uint64)
+target_commands = st.one_of(
+    opens,
+    closes,
+    st.builds(Verify, uint64, uint32, tuples(uint32), distributions, tuples(st.integers(-1, 2**31 - 1))),
+    st.builds(Decode, uint64, uint32, uint32),
+)
+draft_commands = st.one_of(opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32))
+target_events = st.one_of(
+    errors,
+    st.builds(Opened, uint64, uint32),
+    st.builds(
+        Verdict,
+        uint64,
+        uint32,
+        uint32,
+        uint32,
+        tuples(uint32),
+        tuples(logprobs),
+        st.none() | st.sampled_from(FinishReason),
+        timings,
+    ),
+)
+draft_events = errors | st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings)
+models = st.builds(
+    ModelInfo,
+    model_id=st.text(),
+    tokenizer_fingerprint=st.text(),
+    vocab_size=uint32,
+    max_context_tokens=uint32,
+    dtype=st.text(),
+    deterministic=st.booleans(),
+    proposer=st.text(),
+    emulated=st.booleans(),
+    tokenizer_path=st.text(),
+)
+welcomes = st.builds(
+    Welcome,
+    model=models,
+    limits=st.builds(Limits, max_draft_tokens=uint32, max_sequences=uint32),
+    replica_id=st.text(),
+    protocol_version=uint32,
+)
+loads = st.builds(
+    LoadReport,
+    num_sequences_running=uint32,
+    num_sequences_waiting=uint32,
+    num_kv_blocks_used=uint32,
+    num_kv_blocks_total=uint32,
+    step_time_ns=uint64,
+    draining=st.booleans(),
+)
+
+
+@given(st.lists(target_commands, max_size=4))
+def test_target_commands(commands: list) -> None:
+    codec = TargetFrames()
+    frame = codec.request_frame([codec.request(command) for command in commands])
+    received = target_pb2.TargetRequestFrame.FromString(frame.SerializeToString())
+    assert [codec.command(request) for request in received.requests] == commands
+    assert [codec.sequence_id(request) for request in received.requests] == [c.sequence_id for c in commands]
+
+
+@given(st.lists(draft_commands, max_size=4))
+def test_draft_commands(commands: list) -> None:
+    codec = DraftFrames()
+    frame = codec.request_frame([codec.request(command) for command in commands])
+    received = draft_pb2.DraftRequestFrame.FromString(frame.SerializeToString())
+    assert [codec.command(request) for request in received.requests] == commands
+
+
+@given(st.lists(target_events, max_size=4), loads, welcomes)
+def test_target_events(events: list, load: LoadReport, welcome: Welcome) -> None:
+    codec = TargetFrames()
+    frame = codec.response_frame([codec.response(event) for event in events], load, welcome)
+    received = target_pb2.TargetResponseFrame.FromString(frame.SerializeToString())
+    assert codec.events(received) == events
+    assert codec.load(received) == load
+    assert codec.welcome(received) == welcome
+
+
+@given(st.lists(draft_events, max_size=4))
+def test_draft_events(events: list) -> None:
+    codec = DraftFrames()
+    frame = codec.response_frame([codec.response(event) for event in events])
+    received = draft_pb2.DraftResponseFrame.FromString(frame.SerializeToString())
+    assert codec.events(received) == events
+    assert codec.load(received) is None
+    assert codec.welcome(received) is None
+
+
+@pytest.mark.parametrize("codec", [TargetFrames(), DraftFrames()])
+@given(st.builds(Hello, peer=st.text(), tokenizer_fingerprint=st.text(), protocol_version=uint32))
+def test_hello(codec: FrameCodec, hello: Hello) -> None:
+    assert codec.hello(codec.request_frame((), hello)) == hello
+    assert codec.hello(codec.request_frame(())) is None
+
+
+def test_streams_drop_events_of_the_other_service() -> None:
+    assert TargetFrames().response(Proposal(1, 2, (3,))) is None
+    assert DraftFrames().response(Opened(1, 0)) is None
+    assert DraftFrames().response(Verdict(1, 2, 0, 0, (3,))) is None
+
+
+def test_streams_refuse_commands_of_the_other_service() -> None:
+    with pytest.raises(TypeError, match="a target takes no Propose"):
+        TargetFrames().request(Propose(1, 2, (), 3))
+    with pytest.raises(TypeError, match="a drafter takes no Verify"):
+        DraftFrames().request(Verify(1, 2, ()))
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_unknown_enum_values_are_named(number: int) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"AcceptanceMode {number} is unknown here; known are COUPLED \(1\)"):
+        conversion.sampling_from_proto(types_pb2.SamplingParams(top_p=1, max_tokens=1, acceptance=number))
+    with pytest.raises(InvalidRequestError, match=f"SequenceErrorCode {number} is unknown"):
+        conversion.error_from_proto(types_pb2.SequenceError(code=number))
+
+
+def test_unknown_finish_reason_is_named() -> None:
+    with pytest.raises(InvalidRequestError, match="FinishReason 9 is unknown here"):
+        conversion.finish_reason_from_proto(9)
+
+
+@pytest.mark.parametrize("codec", [TargetFrames(), DraftFrames()])
+def test_items_of_an_unknown_kind_are_refused(codec: FrameCodec) -> None:
+    request, response = (
+        (target_pb2.TargetRequest(), target_pb2.TargetResponse())
+        if isinstance(codec, TargetFrames)
+        else (draft_pb2.DraftRequest(), draft_pb2.DraftResponse())
+    )
+    for read in (codec.command, codec.sequence_id):
+        with pytest.raises(InvalidRequestError, match="holds no item"):
+            read(request)
+    with pytest.raises(InvalidRequestError, match="holds no item"):
+        codec.event(response)
+
+
+def test_lopsided_distributions_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="2 token ids and 1 probabilities"):
+        conversion.distribution_from_proto(types_pb2.SparseDistribution(token_ids=[1, 2], probs=[1.0]))
+
+
+def test_sampling_out_of_range_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="top_p is 0"):
+        conversion.sampling_from_proto(types_pb2.SamplingParams(acceptance=1, max_tokens=1))
+
+
+def test_numbers_that_do_not_fit_are_the_senders_fault() -> None:
+    with pytest.raises(ValueError):
+        TargetFrames().request(Verify(1, 2, (-1,)))

@@ -1,0 +1,36 @@
+import pytest
+
+from pilotfish.errors import HandshakeError
+from pilotfish.rpc.handshake import PROTOCOL_VERSION, Hello, Welcome, check_handshake
+from pilotfish.types import Limits, ModelInfo
+
+
+def welcome(fingerprint: str = "a" * 64, protocol_version: int = PROTOCOL_VERSION) -> Welcome:
+    model = ModelInfo(
+        model_id="small", tokenizer_fingerprint=fingerprint, vocab_size=10, max_context_tokens=100, deterministic=True
+    )
+    limits = Limits(max_draft_tokens=4, max_sequences=2)
+    return Welcome(model=model, limits=limits, replica_id="replica-1", protocol_version=protocol_version)
+
+
+def test_equal_sides_fit() -> None:
+    check_handshake(Hello(peer="o", tokenizer_fingerprint="a" * 64), welcome())
+
+
+def test_an_empty_fingerprint_asks_for_no_check() -> None:
+    check_handshake(Hello(peer="o"), welcome())
+
+
+def test_versions_must_be_equal_and_both_are_named() -> None:
+    with pytest.raises(HandshakeError, match=r"o speaks .* version 1, replica replica-1 version 2"):
+        check_handshake(Hello(peer="o", protocol_version=1), welcome(protocol_version=2))
+
+
+def test_tokenizers_must_be_equal_and_both_are_named() -> None:
+    with pytest.raises(HandshakeError, match=r"o has tokenizer bbbbbbbbbbbb, .* \(model small\) has aaaaaaaaaaaa:"):
+        check_handshake(Hello(peer="o", tokenizer_fingerprint="b" * 64), welcome())
+
+
+def test_a_replica_without_fingerprint_does_not_pass_for_any() -> None:
+    with pytest.raises(HandshakeError, match=r"has \(none\)"):
+        check_handshake(Hello(peer="o", tokenizer_fingerprint="b" * 64), welcome(fingerprint=""))

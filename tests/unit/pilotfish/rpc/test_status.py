@@ -1,0 +1,85 @@
+import grpc
+import grpc.aio
+import pytest
+
+from pilotfish import errors
+from pilotfish.rpc.status import KIND_KEY, abort, aborting_on_error, error_from_rpc
+
+
+class Aborted(grpc.aio.AbortError):
+    pass
+
+
+class FakeContext:
+    """Keeps what the call was ended with."""
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: tuple) -> None:
+        self.code, self.details, self.metadata = code, details, trailing_metadata
+        raise Aborted
+
+
+def rpc_error(code: grpc.StatusCode, details: str = "", metadata: tuple = ()) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(*metadata), details)
+
+
+ALL_KINDS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.PilotfishError) and kind is not errors.PilotfishError
+]
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: kind.__name__)
+async def test_every_error_survives_the_wire(kind: type[errors.PilotfishError]) -> None:
+    context = FakeContext()
+    with pytest.raises(grpc.aio.AbortError):
+        await abort(context, kind("what happened"))
+    assert context.code.name == errors.status_of(kind(""))[0]
+    received = error_from_rpc(rpc_error(context.code, context.details, context.metadata), "replica x")
+    assert type(received) is kind
+    assert str(received) == "replica x: what happened"
+
+
+async def test_faults_of_our_own_tell_nothing_of_the_inside(caplog: pytest.LogCaptureFixture) -> None:
+    context = FakeContext()
+    with pytest.raises(grpc.aio.AbortError):
+        async with aborting_on_error(context):
+            raise ZeroDivisionError("/secret/path")
+    assert context.code is grpc.StatusCode.INTERNAL
+    assert "secret" not in context.details
+    assert "Traceback" not in context.details
+    assert "/secret/path" in caplog.text
+
+
+async def test_a_call_is_aborted_once() -> None:
+    context = FakeContext()
+    with pytest.raises(Aborted):
+        async with aborting_on_error(context):
+            await abort(context, errors.UnavailableError("first"))
+    assert context.details == "first"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, errors.UnavailableError),
+        (grpc.StatusCode.CANCELLED, errors.UnavailableError),
+        (grpc.StatusCode.UNIMPLEMENTED, errors.HandshakeError),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.DeadlineExceededError),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, errors.ResourceExhaustedError),
+        (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidRequestError),
+        (grpc.StatusCode.UNKNOWN, errors.InternalError),
+    ],
+)
+def test_statuses_of_other_servers(code: grpc.StatusCode, kind: type[errors.PilotfishError]) -> None:
+    assert type(error_from_rpc(rpc_error(code, "details"))) is kind
+
+
+def test_kinds_we_do_not_know_are_internal() -> None:
+    for name in ("NoSuchError", "annotations", "STATUS_TABLE"):
+        received = error_from_rpc(rpc_error(grpc.StatusCode.UNAVAILABLE, "x", ((KIND_KEY, name),)))
+        assert type(received) is errors.InternalError
+
+
+def test_a_status_without_details_says_its_name() -> None:
+    assert str(error_from_rpc(rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED), "x")) == "x: deadline exceeded"
