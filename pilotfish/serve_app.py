@@ -38,7 +38,9 @@ SERVICES = {"target": "target_service", "draft": "draft_service", "orchestrator"
 
 _EXCEPTION_NAME = re.compile(r"^(\w+\.)+\w+: ")
 
-POLL_INTERVAL_S = 0.2
+START_INTERVAL_S = 0.2
+WATCH_INTERVAL_S = 1.0
+"""Between looks at Serve's status, while starting and after."""
 DESCRIBE_TIMEOUT_S = 10.0
 OBJECT_STORE_BYTES = 80 * 1024 * 1024
 """The smallest that Ray accepts is 75 MiB; nothing of ours goes through it."""
@@ -101,6 +103,12 @@ class Reporter:
 
     def __init__(self) -> None:
         self._states: dict[str, DeploymentStatus] = {}
+        self._ready: set[str] = set()
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the orchestrator, the last of those that are needed, has yet to become ready."""
+        return "orchestrator" not in self._ready
 
     def poll(self) -> None:
         """Compare with Serve's status once. Raises UnavailableError when a needed service cannot start."""
@@ -108,11 +116,15 @@ class Reporter:
         if application is None:
             return
         for name, deployment in application.deployments.items():
+            is_healthy = deployment.status is DeploymentStatus.HEALTHY
+            if name == "orchestrator" and is_healthy and "target" not in self._ready:
+                continue  # it listens already, but cannot answer
             before = self._states.get(name)
             self._states[name] = deployment.status
             if deployment.status is before:
                 continue
-            if deployment.status is DeploymentStatus.HEALTHY:
+            if is_healthy:
+                self._ready.add(name)
                 self._print_ready(name)
             elif deployment.status is DeploymentStatus.DEPLOY_FAILED and name != "draft":
                 raise UnavailableError(f"{SERVICES[name]} cannot start: {reason(deployment.message)}")
@@ -158,7 +170,7 @@ def run(config: Config, temp_dir: Path) -> None:
             reporter = Reporter()
             while True:
                 reporter.poll()
-                time.sleep(POLL_INTERVAL_S)
+                time.sleep(START_INTERVAL_S if reporter.is_starting else WATCH_INTERVAL_S)
         except (Stop, SystemExit):
             pass
         finally:
