@@ -67,10 +67,10 @@ class BlockedLogits:
         return token_ids.gather(1, logits.argmax(-1, keepdim=True)).squeeze(1)
 
     def open_blocks(self, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Token ids and logits [R, n * BLOCK_SIZE] of blocks [R, n]; ids past V have logit -inf."""
-        places = torch.arange(BLOCK_SIZE, device=blocks.device)
+        """Token ids and logits [R, n * min(BLOCK_SIZE, V)] of blocks [R, n]; ids past V have logit -inf."""
+        places = torch.arange(min(BLOCK_SIZE, self.vocab_size), device=blocks.device)
         token_ids = (blocks.unsqueeze(-1) * BLOCK_SIZE + places).flatten(1)
-        if self.vocab_size % BLOCK_SIZE == 0:
+        if self.vocab_size % BLOCK_SIZE == 0 or self.num_blocks == 1:
             return token_ids, self.logits.gather(1, token_ids)
         logits = self.logits.gather(1, token_ids.clamp(max=self.vocab_size - 1))
         return token_ids, logits.masked_fill(token_ids >= self.vocab_size, -torch.inf)

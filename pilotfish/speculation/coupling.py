@@ -29,16 +29,20 @@ def pick(distribution: Distribution, keys: Tensor) -> Tensor:
     logit plus its greatest noise is below a score already seen.
     """
     bounds = distribution.block_bounds() + block_gumbel(keys, distribution.blocks.num_blocks)  # [R, B]
-    num_opened = min(_NUM_OPENED_BLOCKS, bounds.shape[1])
-    ranked = bounds.topk(min(num_opened + 1, bounds.shape[1]))
-    token_ids, best = _pick_in_blocks(distribution, keys, ranked.indices[:, :num_opened])
-    if num_opened == bounds.shape[1]:
-        return token_ids
-    undecided = (ranked.values[:, num_opened] >= best).nonzero().squeeze(1).tolist()
-    if undecided:
-        num_needed = int((bounds[undecided] >= best[undecided].unsqueeze(1)).sum(-1).max())
-        blocks = bounds[undecided].topk(num_needed).indices
-        token_ids[undecided] = _pick_in_blocks(distribution.select(undecided), keys[undecided], blocks)[0]
+    num_blocks = bounds.shape[1]
+    end = min(_NUM_OPENED_BLOCKS, num_blocks)
+    ranked = bounds.topk(min(end + 1, num_blocks))
+    token_ids, best = _pick_in_blocks(distribution, keys, ranked.indices[:, :end])
+    undecided = torch.arange(len(best), device=best.device)
+    while end < num_blocks:
+        undecided = undecided[ranked.values[:, -1] >= best[undecided]]
+        if len(undecided) == 0:
+            break
+        end = min(2 * end, num_blocks)
+        ranked = bounds[undecided].topk(min(end + 1, num_blocks))
+        token_ids[undecided], best[undecided] = _pick_in_blocks(
+            distribution.select(undecided.tolist()), keys[undecided], ranked.indices[:, :end]
+        )
     return token_ids
 
 

@@ -58,8 +58,9 @@ def decide(distribution: Distribution, rows: Sequence[Row], blocks: Sequence[Dra
         while is_accepted.get(row, False):
             row += 1
         following.append(row)
-    # The rows that were tested and failed; any other row that follows holds a bonus or plain token.
-    rejected = [index for index, test in enumerate(tests) if test.row in set(following)]
+    # A row that follows and was tested has failed its test; any other holds a bonus or plain token.
+    deciding = set(following)
+    rejected = [index for index, test in enumerate(tests) if test.row in deciding]
     token_ids = _sample_unrejected(distribution, rows, [row for row in following if row not in is_accepted])
     if rejected:
         token_ids |= _sample_recovered(distribution, rows, [tests[index] for index in rejected], log_norm[rejected])

@@ -9,18 +9,20 @@ Shapes: R rows, N rows that a rule applies to, C ranked tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pilotfish.speculation.blocks import BlockedLogits, block_sums, order_keys, token_ids_of
+from pilotfish.speculation.blocks import BlockedLogits, block_sums
 from pilotfish.types import SamplingParams
 
 _NUCLEUS_GUESS = 64
 """Tokens ranked first for top-p; a nucleus that is larger costs a pass over its row."""
+
+_NUM_SHRINKS = 2
+"""Times that the candidates of a wide nucleus are narrowed before they are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ def find_cut(blocks: BlockedLogits, samplings: Sequence[SamplingParams], tempera
 
 
 def relative_mass(blocks: BlockedLogits, temperature: Tensor) -> Tensor:
-    """float64 [R, 1]: the sum over the vocabulary of exp((logit - greatest logit) / temperature)."""
-    return block_sums(((blocks.logits - blocks.max()) / temperature.float()).exp_())
+    """float32 [R, V]: exp((logit - greatest logit) / temperature), probabilities up to a constant per row."""
+    return (blocks.logits - blocks.max()).div_(temperature.float()).exp_()
 
 
 def _find_top_k(
@@ -88,32 +90,33 @@ def _find_top_k(
 def _find_top_p(
     blocks: BlockedLogits, samplings: Sequence[SamplingParams], temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
-    total = relative_mass(blocks, temperature)
+    mass = relative_mass(blocks, temperature)  # [N, V]
+    total = block_sums(mass)
     logits, token_ids = blocks.rank(_NUCLEUS_GUESS)
-    mass = ((logits.double() - blocks.max()) / temperature).exp_()
-    num_kept = _nucleus_size(mass, total, _top_p(samplings, mass))
+    ranked_mass = ((logits.double() - blocks.max()) / temperature).exp_()
+    num_kept = _nucleus_size(ranked_mass, total, _top_p(samplings, total))
     cut_logits, cut_token_ids = logits.gather(1, num_kept - 1), token_ids.gather(1, num_kept - 1)
     if logits.shape[1] < blocks.vocab_size:
         # All ranked tokens kept, so more may follow.
         for row in (num_kept == logits.shape[1]).squeeze(1).nonzero().squeeze(1).tolist():
-            last = _find_wide_nucleus(blocks, row, samplings[row].top_p, float(total[row]), float(temperature[row]))
+            last = _find_wide_nucleus(blocks.logits[row], mass[row], float(total[row]), samplings[row].top_p)
             cut_logits[row], cut_token_ids[row] = last
     return cut_logits, cut_token_ids
 
 
-def _find_wide_nucleus(
-    blocks: BlockedLogits, row: int, top_p: float, total: float, temperature: float
-) -> tuple[Tensor, Tensor]:
-    """The last logit and id of one row's nucleus, by sorting only what can be inside it."""
-    logits = blocks.logits[row]
-    # V tokens of at most (1 - top_p) / V of the mass each cannot hold more than 1 - top_p.
-    bound = math.log((1 - top_p) * total / blocks.vocab_size) * temperature + float(blocks.block_max[row].max())
-    token_ids = (logits >= bound).nonzero().squeeze(1)
-    token_ids = token_ids_of(order_keys(logits[token_ids], token_ids).sort(descending=True).values)
-    mass = ((logits[token_ids].double() - logits[token_ids[0]]) / temperature).exp_()
-    num_kept = int(_nucleus_size(mass.unsqueeze(0), total, top_p))
-    last = token_ids[num_kept - 1]
-    return logits[last], last
+def _find_wide_nucleus(logits: Tensor, mass: Tensor, total: float, top_p: float) -> tuple[Tensor, Tensor]:
+    """The last logit and id of one row's nucleus; logits, mass: [V]. Sorts little more than the nucleus."""
+    droppable = (1 - top_p) * total
+    # n tokens of at most droppable / n each cannot hold more than that together.
+    token_ids = (mass >= droppable / mass.numel()).nonzero().squeeze(1)
+    mass = mass[token_ids]
+    for _ in range(_NUM_SHRINKS):
+        left = droppable - (total - float(mass.sum(dtype=torch.float64)))
+        chosen = mass >= left / mass.numel()
+        token_ids, mass = token_ids[chosen], mass[chosen]
+    logits, order = logits[token_ids].sort(descending=True, stable=True)
+    num_kept = int(_nucleus_size(mass[order].double().unsqueeze(0), total, top_p))
+    return logits[num_kept - 1], token_ids[order[num_kept - 1]]
 
 
 def _find_min_p(
