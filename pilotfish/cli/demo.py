@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from pilotfish.cli.answer import Chunk, GenerateOptions, Summary
 from pilotfish.cli.client import InferenceClient
+from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error
 from pilotfish.cli.options import ConfigFile, Overrides
@@ -26,28 +25,14 @@ MAX_TOKENS = 96
 TIMEOUT_S = 300.0
 WARM_UP = "Say hello."
 WARM_UP_TOKENS = 8
+NUM_REPEATS = 3
 
 REWRITE = (
     "Correct the spelling and repeat the whole text: The litle fish swims ahead of the shark. The litle fish looks "
     "around every rock, and the shark decides where to go. When the litle fish is right, the shark follows at once. "
     "When the litle fish is wrong, the shark turns, and the litle fish swims ahead of the shark again."
 )
-PROMPTS = {"repeats its prompt": REWRITE, "ordinary": "Why is the sky blue? Answer in three sentences."}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One prompt, both ways, greedily."""
-
-    name: str
-    plain: Summary
-    speculative: Summary
-    identical: bool
-
-    @property
-    def speed_up(self) -> float:
-        """Tokens per second with speculation over those without; 0 when neither can be told."""
-        return self.speculative.tokens_per_s / self.plain.tokens_per_s if self.plain.tokens_per_s else 0.0
+PROMPTS = {"repeating": REWRITE, "ordinary": "Why is the sky blue? Answer in three sentences."}
 
 
 @fail_on_error()
@@ -102,19 +87,29 @@ def compare(address: str, console: Console) -> None:
         for prompt in (WARM_UP, *PROMPTS.values()):
             for mode in ("off", "on"):
                 _answer(client, prompt, mode, max_tokens=WARM_UP_TOKENS)
-        comparisons = []
-        for name, prompt in PROMPTS.items():
-            console.print(f"\n[bold]{prompt}[/]", soft_wrap=True)
-            if console.is_terminal:
-                console.print(legend())
-            answer = client.generate(_chat(prompt), _options("on"), timeout_s=TIMEOUT_S)
-            text, speculative = render(answer, console, client.detokenize)
-            plain_text, plain = _answer(client, prompt, "off")
-            comparisons.append(Comparison(name, plain, speculative, identical=text == plain_text))
+        comparisons = [_compare(client, name, prompt, console) for name, prompt in PROMPTS.items()]
     console.print()
     console.print(comparison_table(comparisons))
     for comparison in comparisons:
         console.print(verdict(comparison), soft_wrap=True)
+
+
+def _compare(client: InferenceClient, name: str, prompt: str, console: Console) -> Comparison:
+    """Stream the first answer, then repeat it in both ways."""
+    console.print(f"\n[bold]{prompt}[/]", soft_wrap=True)
+    if console.is_terminal:
+        console.print(legend())
+    answer = client.generate(_chat(prompt), _options("on"), timeout_s=TIMEOUT_S)
+    texts: set[str] = set()
+    summaries: dict[str, list[Summary]] = {"on": [], "off": []}
+    text, summary = render(answer, console, client.detokenize)
+    texts.add(text)
+    summaries["on"].append(summary)
+    for mode in ("off", *("on", "off") * (NUM_REPEATS - 1)):
+        text, summary = _answer(client, prompt, mode)
+        texts.add(text)
+        summaries[mode].append(summary)
+    return Comparison(name, tuple(summaries["off"]), tuple(summaries["on"]), identical=len(texts) == 1)
 
 
 def _chat(prompt: str) -> tuple[ChatMessage, ...]:
@@ -132,35 +127,3 @@ def _answer(client: InferenceClient, prompt: str, mode: str, max_tokens: int = M
         if isinstance(message, Summary):
             return text, message
     raise InternalError("the answer broke off before its summary")
-
-
-def comparison_table(comparisons: list[Comparison]) -> Table:
-    """One row for each prompt and way."""
-    table = Table(
-        "prompt", "", "tokens/s", "ratio", "first token (cached prompt)", "tokens a round", "accepted", "same text"
-    )
-    for comparison in comparisons:
-        plain, speculative = comparison.plain, comparison.speculative
-        table.add_row(comparison.name, "plain", *_speed(plain, 1.0), "", "", "")
-        length = f"{speculative.mean_acceptance_length:.2f}" if speculative.num_rounds else "no rounds"
-        accepted = f"{speculative.acceptance_rate:.0%} of {speculative.num_draft_tokens}"
-        same = "[green]yes[/]" if comparison.identical else "[red]NO[/]"
-        table.add_row("", "speculative", *_speed(speculative, comparison.speed_up), length, accepted, same)
-    return table
-
-
-def _speed(summary: Summary, ratio: float) -> tuple[str, str, str]:
-    return f"{summary.tokens_per_s:.1f}", f"{ratio:.2f}x", f"{summary.time_to_first_token_s * 1e3:.0f} ms"
-
-
-def verdict(comparison: Comparison) -> str:
-    """What the figures say, plainly."""
-    emulated = " (emulated hardware: the figures say nothing about a real one)" if comparison.plain.emulated else ""
-    if not comparison.identical:
-        return f"[red]{comparison.name}: the texts differ, which must not happen in deterministic mode[/]{emulated}"
-    if comparison.speed_up > 1:
-        return f"{comparison.name}: speculation pays, {comparison.speed_up:.2f}x{emulated}"
-    if not comparison.speculative.num_rounds:
-        why = comparison.speculative.reason or "the drafter had nothing to propose"
-        return f"{comparison.name}: no speculation took place ({why}){emulated}"
-    return f"{comparison.name}: speculation does not pay here, {comparison.speed_up:.2f}x{emulated}"
