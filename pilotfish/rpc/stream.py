@@ -70,7 +70,8 @@ class MuxStream:
         self._unsent: list[Request] = []
         self._has_unsent = asyncio.Event()
         self._loss: PilotfishError | None = None
-        self._tasks = (asyncio.create_task(self._read()), asyncio.create_task(self._write()))
+        self._reader = asyncio.create_task(self._read())
+        self._writer = asyncio.create_task(self._write())
 
     @classmethod
     async def connect(
@@ -135,11 +136,11 @@ class MuxStream:
     async def close(self) -> None:
         """End the stream; the replica releases its sequences. Idempotent."""
         self._loss = self._loss or UnavailableError(f"the stream to {self._name} was closed")
-        for task in self._tasks:
-            task.cancel()
+        self._reader.cancel()
+        self._writer.cancel()
         self._call.cancel()
         try:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait((self._reader, self._writer))
         finally:
             await self._channel.close(None)
 
@@ -190,6 +191,7 @@ class MuxStream:
         if self._loss is None:
             self._loss = reason
             self._unsent.clear()
+            self._writer.cancel()
             self._call.cancel()
             self._on_lost(reason)
 

@@ -1,0 +1,256 @@
+"""The dialling end, against a real replica server."""
+
+import asyncio
+import functools
+import itertools
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from pilotfish.errors import (
+    DeadlineExceededError,
+    HandshakeError,
+    InvalidRequestError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from pilotfish.messages import CloseSequence, Decode, Opened, OpenSequence, Verdict, Verify
+from pilotfish.rpc import stream as stream_module
+from pilotfish.rpc.frames import FrameCodec
+from pilotfish.rpc.handshake import Hello
+from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.stream import MuxStream
+from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.rpc.v1 import target_pb2
+from pilotfish.testing.emulated_engine import EMULATED_FINGERPRINT, EmulatedEngine
+from pilotfish.testing.peer import RecordingPeer
+from pilotfish.types import SamplingParams
+
+GREEDY = SamplingParams(temperature=0)
+
+
+async def serve(connect: Callable) -> tuple[grpc.aio.Server, str]:
+    """A server with a Connect method of the test's own."""
+    server = grpc.aio.server()
+    codec: FrameCodec = TargetFrames()
+    codec.add_to_server(connect, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, f"127.0.0.1:{port}"
+
+
+async def test_welcome_tells_what_is_served(replica: ReplicaServer, engine: EmulatedEngine) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        assert peer.stream.model == engine.model
+        assert peer.stream.limits == engine.limits
+        assert peer.stream.welcome.replica_id
+
+
+async def test_commands_are_answered(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        assert await peer.ask(OpenSequence(7, (1, 2, 3), GREEDY)) == Opened(7, 0)
+        first = await peer.ask(Decode(7, 3, 1))
+        assert isinstance(first, Verdict)
+        assert (first.sequence_id, first.base_length, len(first.token_ids)) == (7, 3, 1)
+
+
+async def test_what_is_queued_together_travels_in_one_frame(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        for sequence_id in (1, 2, 3):
+            peer.send(OpenSequence(sequence_id, (1, 2, 3), GREEDY))
+        await peer.events(3)
+        assert peer.batch_sizes == [3]
+
+
+async def test_equal_fingerprints_shake_hands(replica: ReplicaServer) -> None:
+    hello = Hello(peer="test", tokenizer_fingerprint=EMULATED_FINGERPRINT)
+    async with RecordingPeer(replica.address, "target", hello=hello):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hello", "message"),
+    [
+        (Hello(peer="me", protocol_version=9), "me speaks stream protocol version 9, replica .* version 1"),
+        (Hello(peer="me", tokenizer_fingerprint="other"), "me has tokenizer other, replica .* has emulated"),
+    ],
+)
+async def test_mismatches_are_refused_naming_both_sides(replica: ReplicaServer, hello: Hello, message: str) -> None:
+    with pytest.raises(HandshakeError, match=message):
+        async with RecordingPeer(replica.address, "target", hello=hello):
+            pass
+    assert replica.streams.num_connections == 0
+
+
+async def test_an_older_server_that_does_not_check_is_checked(replica: ReplicaServer) -> None:
+    async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
+        await context.read()
+        welcome = target_pb2.TargetResponseFrame()
+        welcome.welcome.protocol_version = 0
+        await context.write(welcome)
+        await context.read()
+
+    server, address = await serve(connect)
+    try:
+        with pytest.raises(HandshakeError, match=r"version 1, replica .* version 0"):
+            async with RecordingPeer(address, "target"):
+                pass
+    finally:
+        await server.stop(None)
+
+
+async def test_the_wrong_kind_of_replica_is_a_handshake_error(replica: ReplicaServer) -> None:
+    with pytest.raises(HandshakeError, match=f"draft replica at {replica.address}"):
+        async with RecordingPeer(replica.address, "draft"):
+            pass
+
+
+async def test_nobody_listens(unused_tcp_port: int) -> None:
+    with pytest.raises(UnavailableError, match=f"target replica at 127.0.0.1:{unused_tcp_port}"):
+        async with RecordingPeer(f"127.0.0.1:{unused_tcp_port}", "target"):
+            pass
+
+
+async def test_a_replica_that_says_nothing_is_given_up() -> None:
+    async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
+        await asyncio.Event().wait()
+
+    server, address = await serve(connect)
+    try:
+        with pytest.raises(DeadlineExceededError, match=r"did not answer the handshake within 0\.05 s"):
+            await MuxStream.connect(
+                address,
+                service="target",
+                hello=Hello(peer="test"),
+                on_events=lambda _: None,
+                on_load=lambda _: None,
+                on_lost=lambda _: None,
+                timeout_s=0.05,
+            )
+    finally:
+        await server.stop(None)
+
+
+async def test_a_replica_that_begins_without_a_welcome() -> None:
+    async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
+        await context.read()
+        await context.write(target_pb2.TargetResponseFrame())
+        await context.read()
+
+    server, address = await serve(connect)
+    try:
+        with pytest.raises(HandshakeError, match="did not begin with a Welcome"):
+            async with RecordingPeer(address, "target"):
+                pass
+    finally:
+        await server.stop(None)
+
+
+async def test_nonsense_after_the_welcome_is_a_loss(replica: ReplicaServer) -> None:
+    async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
+        codec = TargetFrames()
+        await context.read()
+        await context.write(codec.response_frame((), welcome=replica.streams.welcome))
+        await context.write(codec.response_frame([target_pb2.TargetResponse()]))
+        await context.read()
+
+    server, address = await serve(connect)
+    try:
+        async with RecordingPeer(address, "target") as peer:
+            await peer.lost.wait()
+            assert "talks nonsense: a response holds no item" in str(peer.losses[0])
+    finally:
+        await server.stop(None)
+
+
+async def test_loss_is_reported_once_and_ends_sending(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        await replica.drain_and_stop(0)
+        await peer.lost.wait()
+        with pytest.raises(UnavailableError, match="was stopped"):
+            peer.send(CloseSequence(1))
+        await peer.stream.close()
+    assert len(peer.losses) == 1
+    assert isinstance(peer.losses[0], UnavailableError)
+
+
+async def test_closing_is_no_loss_and_idempotent(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        await peer.stream.close()
+        await peer.stream.close()
+        with pytest.raises(UnavailableError, match="was closed"):
+            peer.send(CloseSequence(1))
+    assert not peer.losses
+
+
+async def test_a_failing_callback_is_a_loss_not_a_silent_end(replica: ReplicaServer) -> None:
+    lost: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def fail(_events: object) -> None:
+        raise ZeroDivisionError
+
+    stream = await MuxStream.connect(
+        replica.address,
+        service="target",
+        hello=Hello(peer="test"),
+        on_events=fail,
+        on_load=lambda _: None,
+        on_lost=lost.set_result,
+    )
+    stream.send(OpenSequence(1, (1,), GREEDY))
+    assert "for a reason of our own" in str(await lost)
+    await stream.close()
+
+
+async def test_numbers_that_do_not_fit_do_not_end_the_stream(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target") as peer:
+        with pytest.raises(InvalidRequestError, match="a Verify cannot be sent"):
+            peer.send(Verify(1, 3, (-1,)))
+        assert await peer.ask(OpenSequence(1, (1,), GREEDY)) == Opened(1, 0)
+
+
+async def test_the_queue_is_bounded(replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "MAX_UNSENT_ITEMS", 2)
+    async with RecordingPeer(replica.address, "target") as peer:
+        peer.send(CloseSequence(1), CloseSequence(1))
+        with pytest.raises(ResourceExhaustedError, match="does not read: 2 items"):
+            peer.send(CloseSequence(1))
+
+
+async def test_cancelled_at_any_await_of_connect(
+    replica: ReplicaServer, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
+    num_awaits = 0
+    for index in itertools.count():
+        peer = RecordingPeer(replica.address, "target")
+        try:
+            await cancelled_at_await(peer.__aenter__(), index)
+        except asyncio.CancelledError:
+            num_awaits += 1
+        else:
+            await peer.stream.close()
+            break
+    assert num_awaits >= 2
+    await eventually(lambda: replica.streams.num_connections == 0)
+    assert [task for task in asyncio.all_tasks() if "MuxStream" in repr(task.get_coro())] == []
+
+
+@types.coroutine
+def cancelled_at_await(coroutine: Coroutine[Any, Any, object], index: int) -> Generator[Any, Any, None]:
+    """Runs the coroutine and cancels it in its index-th suspension, counted from 0. Returns if it ends before."""
+    suspensions = itertools.count()
+    resume: Callable[[], Any] = functools.partial(coroutine.send, None)
+    while True:
+        try:
+            future = resume()
+        except StopIteration:
+            return
+        if next(suspensions) == index:
+            resume = functools.partial(coroutine.throw, asyncio.CancelledError())
+        else:
+            yield future
+            resume = functools.partial(coroutine.send, None)
