@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _FAILURES_TO_OPEN = 3
+_TOGETHER_S = 0.05
+"""Failures this close together are one: a stall of a moment fails every request that is under way."""
 _FIRST_PAUSE_S = 0.5
 _MAX_PAUSE_S = 30.0
 
@@ -14,12 +16,16 @@ class Circuit:
         self._num_failures = 0
         self._pause_s = _FIRST_PAUSE_S
         self._open_until_s = float("-inf")
+        self._last_failure_s = float("-inf")
 
     def allows(self, now_s: float) -> bool:
         return now_s >= self._open_until_s
 
     def failed(self, now_s: float) -> bool:
         """Count a failure; True if it opens the circuit."""
+        if now_s - self._last_failure_s < _TOGETHER_S:
+            return False
+        self._last_failure_s = now_s
         self._num_failures += 1
         if self._num_failures < _FAILURES_TO_OPEN or not self.allows(now_s):
             return False

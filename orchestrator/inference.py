@@ -24,7 +24,7 @@ from pilotfish.config import Config
 from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
 
-_MIN_DRAFT_DEADLINE_S = 0.005
+_MIN_DRAFT_DEADLINE_S = 0.01
 """Below this the deadline would measure the event loop, not the drafter."""
 _UNMEASURED_DECODE_S = 0.05
 

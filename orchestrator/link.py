@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -63,6 +64,7 @@ class ReplicaLink:
         connect: Connect,
         check: Callable[[ModelInfo], None] | None,
         on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`check` raises HandshakeError for a model that does not fit; `on_change` hears of every (dis)connection."""
         self.replica_id = replica_id
@@ -71,6 +73,7 @@ class ReplicaLink:
         self._connect = connect
         self._check = check
         self._on_change = on_change
+        self._clock = clock
         self._stream: Stream | None = None
         self._lost: asyncio.Future[PilotfishError] | None = None
         self._last_heard_s = 0.0
@@ -89,7 +92,7 @@ class ReplicaLink:
 
     @property
     def is_healthy(self) -> bool:
-        return self.is_connected and not self._is_draining and self._circuit.allows(_now_s())
+        return self.is_connected and not self._is_draining and self._circuit.allows(self._clock())
 
     @property
     def model(self) -> ModelInfo:
@@ -116,7 +119,7 @@ class ReplicaLink:
         self._require_stream().send(command)
 
     def report_failure(self, reason: str) -> None:
-        if self._circuit.failed(_now_s()):
+        if self._circuit.failed(self._clock()):
             self.problem = reason
             _log.warning("%s is skipped for a while: %s", self.address, reason)
 
@@ -132,14 +135,14 @@ class ReplicaLink:
     # What the stream tells.
 
     def on_events(self, events: Sequence[Event]) -> None:
-        self._last_heard_s = _now_s()
+        self._last_heard_s = self._clock()
         for event in events:
             sequence = self._sequences.get(event.sequence_id)
             if sequence is not None:
                 sequence.deliver(event)
 
     def on_load(self, load: LoadReport) -> None:
-        self._last_heard_s = _now_s()
+        self._last_heard_s = self._clock()
         self.load = load
         if load.draining and not self._is_draining:
             _log.info("replica %s at %s drains", self.replica_id, self.address)
@@ -175,7 +178,7 @@ class ReplicaLink:
         try:
             if self._check is not None:
                 self._check(stream.model)
-            self._stream, self._last_heard_s = stream, _now_s()
+            self._stream, self._last_heard_s = stream, self._clock()
             self._is_draining, self._circuit, self.problem = False, Circuit(), ""
             _log.info("connected to replica %s at %s", self.replica_id, self.address)
             self._on_change()
@@ -193,7 +196,7 @@ class ReplicaLink:
             done, _ = await asyncio.wait((lost,), timeout=_SILENCE_S / 4)
             if done:
                 return lost.result()
-            if _now_s() - self._last_heard_s > _SILENCE_S:
+            if self._clock() - self._last_heard_s > _SILENCE_S:
                 return UnavailableError(f"nothing was heard for {_SILENCE_S:.0f} s")
 
     def _fail_sequences(self) -> None:
@@ -210,7 +213,3 @@ class ReplicaLink:
         if self._stream is None:
             raise UnavailableError(f"{self.address} is not connected: {self.problem}")
         return self._stream
-
-
-def _now_s() -> float:
-    return asyncio.get_running_loop().time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Collection
 
 from orchestrator.directory import PoolName, ReplicaDirectory
@@ -21,12 +22,14 @@ class ReplicaPool:
         directory: ReplicaDirectory,
         connect: Connect,
         check: Callable[[ModelInfo], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`check` raises HandshakeError for a replica whose model does not fit; None takes all."""
         self._name = name
         self._directory = directory
         self._connect = connect
         self._check = check
+        self._clock = clock
         self._links: dict[tuple[str, str], tuple[ReplicaLink, asyncio.Task[None]]] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -111,7 +114,7 @@ class ReplicaPool:
             task.add_done_callback(self._retired.discard)
             task.cancel()
         for replica_id, address in sorted(wanted - self._links.keys()):
-            link = ReplicaLink(replica_id, address, self._connect, self._check, self._notify)
+            link = ReplicaLink(replica_id, address, self._connect, self._check, self._notify, self._clock)
             self._links[replica_id, address] = (link, asyncio.create_task(link.run()))
         self._notify()
 

@@ -147,7 +147,7 @@ class SpeculationConfig:
     proposer: Literal["draft", "ngram"] = "draft"
     """`draft`: the draft pool. `ngram`: prompt lookup in the orchestrator."""
     draft_deadline_ms: float = 0
-    """A proposal later than this is ignored for its round; 0 takes one measured decode step."""
+    """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token."""
     decode_run_tokens: int = 16
     """Tokens of one Decode run: the orchestrator looks again this often while speculation is off."""
 

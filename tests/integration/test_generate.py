@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -631,3 +634,50 @@ async def test_a_port_in_use_is_a_clear_error(full_stack: Stack) -> None:
     )
     with pytest.raises(UnavailableError, match="port is in use"):
         await OrchestratorServer.start(config, full_stack.directory)
+
+
+async def run_process(*overrides: str) -> asyncio.subprocess.Process:
+    arguments = [argument for override in overrides for argument in ("--set", override)]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "orchestrator",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_process_says_when_it_is_ready_and_stops_cleanly(stack: Stack, signal_number) -> None:
+    target = await stack.add("target")
+    process = await run_process(
+        f"target.model={stack.folder}",
+        "orchestrator.port=0",
+        f"orchestrator.target_addresses=['{target.address}']",
+    )
+    line = (await process.stdout.readline()).decode()
+    ready = re.fullmatch(r"orchestrator ready on (\S+) \(model (\S+), 1 target, 0 draft\)\n", line)
+    assert ready, line
+    async with grpc.aio.insecure_channel(ready[1]) as channel:
+        answer = await Answer.read(inference_pb2_grpc.InferenceStub(channel).Generate(request()))
+        assert len(answer.token_ids) == 40
+    process.send_signal(signal_number)
+    output, _ = await process.communicate()
+    assert (process.returncode, output) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("orchestrator.prt=1", "orchestrator.prt"),
+        ("target.model=no-such-model", "no-such-model"),
+    ],
+)
+async def test_a_process_that_cannot_start_says_why_in_one_line(stack: Stack, override, message) -> None:
+    process = await run_process("orchestrator.port=0", override)
+    output, errors = await process.communicate()
+    assert (process.returncode, output) == (1, b"")
+    (line,) = errors.decode().splitlines()
+    assert line.startswith("orchestrator: ")
+    assert message in line

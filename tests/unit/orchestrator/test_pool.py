@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -63,8 +64,8 @@ class Network:
 
 
 @contextlib.asynccontextmanager
-async def running(network: Network, directory: ReplicaDirectory) -> AsyncIterator[ReplicaPool]:
-    pool = ReplicaPool("target", directory, network.connect, ModelReference().check)
+async def running(network: Network, directory: ReplicaDirectory, clock=time.monotonic) -> AsyncIterator[ReplicaPool]:
+    pool = ReplicaPool("target", directory, network.connect, ModelReference().check, clock)
     pool.start()
     try:
         yield pool
@@ -183,15 +184,33 @@ async def test_draining_and_failing_replicas_are_not_picked(network, directory) 
     network.add("a:1")
     network.add("b:2")
     directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
-    async with running(network, directory) as pool:
+    now_s = [0.0]
+    async with running(network, directory, clock=lambda: now_s[0]) as pool:
         await until(pool, lambda: pool.num_connected == 2)
         network.open_at("a:1").handlers.on_load(LoadReport(draining=True))
         assert pool.pick().replica_id == "b"
-        for _ in range(3):
-            pool.pick().report_failure("too slow")
+        failing = pool.pick()
+        for now_s[0] in (1.0, 2.0, 3.0):
+            failing.report_failure("too slow")
         assert pool.pick() is None
         assert "a:1: draining" in pool.absence_reason
         assert "b:2: too slow" in pool.absence_reason
+        now_s[0] = 4.0
+        assert pool.pick() is failing
+        failing.report_success()
+        assert failing.problem == ""
+
+
+async def test_a_replica_that_falls_silent_is_lost(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    now_s = [0.0]
+    async with running(network, directory, clock=lambda: now_s[0]) as pool:
+        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        now_s[0] = 60.0
+        with pytest.raises(UnavailableError, match="nothing was heard for 10 s"):
+            await sequence.receive()
+        sequence.close()
 
 
 async def test_events_reach_their_sequence_and_no_other(network, directory) -> None:

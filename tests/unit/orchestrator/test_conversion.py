@@ -1,0 +1,99 @@
+import pytest
+
+from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto
+from orchestrator.output import OutputText
+from orchestrator.prompt import ChatPrompt, TextPrompt, TokenPrompt
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from pilotfish.config import SpeculationConfig
+from pilotfish.errors import InvalidRequestError
+from pilotfish.messages import Verdict
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.rpc.v1 import types_pb2
+from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams, TokenLogprobs, TokenOrigin
+
+DEFAULTS = SpeculationConfig()
+
+
+def test_what_is_absent_takes_its_default() -> None:
+    options = options_from_proto(pb.GenerateRequest(seed=1), DEFAULTS)
+    assert options.sampling == SamplingParams(seed=1)
+    assert options.speculation == SpeculationOptions(mode="auto", num_speculative_tokens=None, proposer="draft")
+    assert (options.stop, options.ignore_eos) == ((), False)
+
+
+def test_what_is_given_is_taken_zeros_included() -> None:
+    request = pb.GenerateRequest(
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        min_p=0,
+        max_tokens=7,
+        presence_penalty=-1,
+        frequency_penalty=1,
+        repetition_penalty=2,
+        seed=0,
+        logprobs=0,
+        logit_bias=[types_pb2.LogitBias(token_id=4, bias=-100)],
+        stop=["a", "b"],
+        stop_token_ids=[9],
+        ignore_eos=True,
+        speculation=pb.SpeculationOptions(
+            mode=pb.SPECULATION_MODE_OFF,
+            num_speculative_tokens=0,
+            proposer="ngram",
+            acceptance=types_pb2.ACCEPTANCE_MODE_REJECTION,
+        ),
+    )
+    options = options_from_proto(request, DEFAULTS)
+    assert options.sampling == SamplingParams(
+        temperature=0,
+        top_p=0.5,
+        top_k=3,
+        max_tokens=7,
+        presence_penalty=-1,
+        frequency_penalty=1,
+        repetition_penalty=2,
+        seed=0,
+        num_logprobs=0,
+        logit_bias=((4, -100.0),),
+        stop_token_ids=(9,),
+        acceptance=AcceptanceMode.REJECTION,
+    )
+    assert options.speculation == SpeculationOptions(mode="off", num_speculative_tokens=0, proposer="ngram")
+    assert (options.stop, options.ignore_eos) == (("a", "b"), True)
+
+
+def test_the_servers_defaults_hold_where_the_request_is_silent() -> None:
+    options = options_from_proto(pb.GenerateRequest(), SpeculationConfig(mode="off", proposer="ngram"))
+    assert (options.speculation.mode, options.speculation.proposer) == ("off", "ngram")
+
+
+def test_prompts_of_every_kind() -> None:
+    for request, expected in (
+        (pb.GenerateRequest(text="hi"), TextPrompt("hi")),
+        (pb.TokenizeRequest(text=""), TextPrompt("")),
+        (
+            pb.GenerateRequest(chat=pb.ChatPrompt(messages=[pb.ChatMessage(role="user", content="hi")])),
+            ChatPrompt((ChatMessage(role="user", content="hi"),)),
+        ),
+    ):
+        kind = request.WhichOneof("prompt" if isinstance(request, pb.GenerateRequest) else "input")
+        assert prompt_from_proto(request, kind) == expected
+    tokens = prompt_from_proto(pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=[1, 2])), "tokens")
+    assert isinstance(tokens, TokenPrompt)
+    assert list(tokens.token_ids) == [1, 2]
+    with pytest.raises(InvalidRequestError, match="no prompt"):
+        prompt_from_proto(pb.GenerateRequest(), None)
+
+
+def test_a_chunk_carries_origins_and_logprobs(toy_tokenizer) -> None:
+    request = GenerationRequest(
+        prompt_token_ids=(1,), sampling=SamplingParams(), speculation=SpeculationOptions(), num_speculative_tokens=4
+    )
+    logprobs = (TokenLogprobs(-0.5, (3, 4), (-0.5, -1.5)), TokenLogprobs(-2.0))
+    chunk = OutputText(toy_tokenizer, request).push(Verdict(1, 1, 2, 1, (3, 4), logprobs))
+    proto = chunk_to_proto(chunk).chunk
+    assert (proto.text, list(proto.token_ids)) == ("DE", [3, 4])
+    assert list(proto.origins) == [TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED]
+    assert proto.logprobs[0].logprob == -0.5
+    assert list(proto.logprobs[0].top_token_ids) == [3, 4]

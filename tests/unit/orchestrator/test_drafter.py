@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from orchestrator.drafter import NgramDrafter
+from orchestrator.output import OutputText
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.sequence import Sequence
+from pilotfish.messages import Verdict
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+
+
+def sequence_of(tokenizer, prompt_token_ids, sampling=None) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=tuple(prompt_token_ids),
+        sampling=sampling or SamplingParams(temperature=0),
+        speculation=SpeculationOptions(proposer="ngram"),
+        num_speculative_tokens=4,
+    )
+    return Sequence(request, OutputText(tokenizer, request))
+
+
+def drafter_of(sequence: Sequence) -> NgramDrafter:
+    return NgramDrafter(sequence.request.sampling, prompt_lookup_min=2, prompt_lookup_max=3)
+
+
+async def test_what_followed_before_is_proposed(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2])
+    block = await drafter_of(sequence).propose(sequence, 3)
+    assert (block.token_ids, block.probs, block.problem) == ((3, 4, 5), (), "")
+
+
+async def test_no_idea_is_no_problem(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3])
+    block = await drafter_of(sequence).propose(sequence, 3)
+    assert (block.token_ids, block.problem) == ((), "")
+
+
+async def test_committed_output_is_looked_up_too(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3])
+    drafter = drafter_of(sequence)
+    assert (await drafter.propose(sequence, 2)).token_ids == ()
+    sequence.commit(Verdict(1, 3, 0, 0, (1,)))
+    sequence.commit(Verdict(1, 4, 0, 0, (2,)))
+    assert (await drafter.propose(sequence, 2)).token_ids == (3, 1)
+
+
+async def test_in_rejection_mode_all_probability_is_on_the_looked_up_token(toy_tokenizer) -> None:
+    sampling = SamplingParams(temperature=1, acceptance=AcceptanceMode.REJECTION)
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 1, 2], sampling)
+    block = await drafter_of(sequence).propose(sequence, 1)
+    assert block.probs == (SparseDistribution((3,), (1.0,)),)
+
+
+async def test_a_long_prompt_is_indexed_whole(toy_tokenizer) -> None:
+    unique = list(range(10, 3000))
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, *unique, 1, 2])
+    assert (await drafter_of(sequence).propose(sequence, 2)).token_ids == (3, 10)

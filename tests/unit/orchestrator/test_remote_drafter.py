@@ -1,0 +1,166 @@
+"""What is said to a draft replica, round by round, and what is made of its answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.output import OutputText
+from orchestrator.remote_drafter import RemoteDrafter
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.sequence import Sequence
+from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
+
+PROMPT = (1, 2, 3)
+
+
+@pytest.fixture
+def link(memory_link):
+    return memory_link("draft-a")
+
+
+@pytest.fixture
+def sequence(toy_tokenizer) -> Sequence:
+    return sequence_of(toy_tokenizer, SamplingParams(temperature=0))
+
+
+def sequence_of(tokenizer, sampling) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=sampling,
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=4,
+    )
+    return Sequence(request, OutputText(tokenizer, request))
+
+
+def drafter_on(pool_type, *links, deadline_s=5.0) -> RemoteDrafter:
+    return RemoteDrafter(pool_type(*links), lambda num_tokens: deadline_s)
+
+
+def commit(sequence: Sequence, *token_ids: int) -> None:
+    for token_id in token_ids:
+        sequence.commit(Verdict(1, sequence.length, 0, 0, (token_id,)))
+
+
+async def test_each_round_states_only_what_is_new(memory_pool, link, sequence, toy_continuation) -> None:
+    drafter = drafter_on(memory_pool, link)
+    commit(sequence, 7)
+    first = await drafter.propose(sequence, 2)
+    commit(sequence, 8, 9)
+    second = await drafter.propose(sequence, 3)
+    opened, *proposes = link.commands
+    assert isinstance(opened, OpenSequence)
+    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (7,))
+    assert proposes == [Propose(1, 4, (), 2), Propose(1, 6, (8, 9), 3)]
+    assert first.token_ids == toy_continuation((*PROMPT, 7), 2)
+    assert second.token_ids == toy_continuation((*PROMPT, 7, 8, 9), 3)
+    drafter.close()
+    drafter.close()
+    assert link.commands[-1] == CloseSequence(1)
+    assert not link.mailboxes
+
+
+async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory_pool, link, sequence) -> None:
+    drafter = drafter_on(memory_pool, link)
+    drafter.prepare(sequence)
+    assert [type(command) for command in link.commands] == [OpenSequence]
+    commit(sequence, 7)
+    await drafter.propose(sequence, 2)
+    assert link.commands[1:] == [Propose(1, 4, (7,), 2)]
+
+
+async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
+    await drafter_on(memory_pool, link).propose(sequence, 100)
+    assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens
+
+
+async def test_a_forgotten_sequence_is_opened_again_with_everything(memory_pool, link, sequence) -> None:
+    drafter = drafter_on(memory_pool, link)
+    await drafter.propose(sequence, 2)
+    link.tokens.clear()
+    commit(sequence, 7)
+    block = await drafter.propose(sequence, 2)
+    assert block.problem == ""
+    assert len(block.token_ids) == 2
+    reopened = [command for command in link.commands if isinstance(command, OpenSequence)][-1]
+    assert (reopened.prompt_token_ids, reopened.output_token_ids) == (PROMPT, (7,))
+
+
+async def test_a_lost_replica_is_replaced_by_another(memory_pool, memory_link, sequence) -> None:
+    first, second = memory_link("draft-a"), memory_link("draft-b")
+    drafter = drafter_on(memory_pool, first, second)
+    await drafter.propose(sequence, 2)
+    first.lose()
+    assert len((await drafter.propose(sequence, 2)).token_ids) == 2
+    assert isinstance(second.commands[0], OpenSequence)
+
+
+async def test_a_late_proposal_is_not_taken_for_the_next_one(memory_pool, link, sequence, toy_continuation) -> None:
+    held: list = []
+    link.on_event = lambda event: held.append(event) or ()
+    deadlines = iter([0.001, 5.0])
+    late = RemoteDrafter(memory_pool(link), lambda num_tokens: next(deadlines))
+    assert (await late.propose(sequence, 2)).problem == "a proposal missed its deadline"
+    assert late.num_missed_deadlines == 1
+    commit(sequence, 7)
+    link.on_event = lambda event: (*held, event)
+    assert (await late.propose(sequence, 2)).token_ids == toy_continuation((*PROMPT, 7), 2)
+
+
+async def test_the_first_miss_after_opening_is_not_held_against_the_replica(memory_pool, link, sequence) -> None:
+    link.on_event = lambda event: ()
+    drafter = drafter_on(memory_pool, link, deadline_s=0.001)
+    await drafter.propose(sequence, 2)
+    assert link.failures == []
+    await drafter.propose(sequence, 2)
+    assert link.failures == ["a proposal missed its deadline"]
+
+
+async def test_a_replica_whose_circuit_is_open_is_not_asked(memory_pool, link, sequence) -> None:
+    drafter = drafter_on(memory_pool, link)
+    await drafter.propose(sequence, 2)
+    link.is_circuit_open = True
+    num_commands = len(link.commands)
+    assert drafter.unavailable_reason == "there is no replica"
+    assert (await drafter.propose(sequence, 2)).problem == "there is no replica"
+    assert [type(command) for command in link.commands[num_commands:]] == [CloseSequence]
+
+
+GOOD = SparseDistribution((4, 5), (0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("probs", "is_taken"),
+    [
+        ((GOOD, GOOD), True),
+        ((GOOD,), False),
+        ((), False),
+        ((GOOD, SparseDistribution((4,), (1.0,))), False),  # token 5 was not drawn from it
+        ((GOOD, SparseDistribution((4, 5), (0.5, 0.6))), False),
+        ((GOOD, SparseDistribution((4, 5), (1.5, -0.5))), False),
+        ((GOOD, SparseDistribution((5, 5), (0.5, 0.5))), False),
+        ((GOOD, SparseDistribution((5, 99), (0.5, 0.5))), False),
+        ((GOOD, SparseDistribution((5,), (float("nan"),))), False),
+    ],
+)
+async def test_in_rejection_mode_only_sound_distributions_are_taken(
+    memory_pool, link, toy_tokenizer, probs, is_taken
+) -> None:
+    sequence = sequence_of(toy_tokenizer, SamplingParams(temperature=1, acceptance=AcceptanceMode.REJECTION))
+    link.on_event = lambda event: (
+        (Proposal(event.sequence_id, event.base_length, (4, 5), probs),) if isinstance(event, Proposal) else (event,)
+    )
+    block = await drafter_on(memory_pool, link).propose(sequence, 2)
+    assert (block.token_ids == (4, 5)) == is_taken
+    assert bool(block.problem) != is_taken
+    assert len(link.failures) == (not is_taken)
+
+
+async def test_a_late_stale_error_is_skipped(memory_pool, link, sequence) -> None:
+    link.on_event = lambda event: (
+        (SequenceError(event.sequence_id, SequenceErrorCode.STALE, "old", 1), event)
+        if isinstance(event, Proposal)
+        else (event,)
+    )
+    assert len((await drafter_on(memory_pool, link).propose(sequence, 2)).token_ids) == 2
