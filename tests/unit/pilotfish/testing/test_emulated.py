@@ -1,0 +1,228 @@
+"""The emulated engine keeps the promises of the real one."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.errors import UnavailableError
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
+from pilotfish.testing.emulated_core import EmulatedCore
+from pilotfish.testing.emulated_engine import EmulatedEngine
+from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.types import AcceptanceMode, FinishReason, Limits, ModelInfo, SamplingParams, SequenceErrorCode
+
+LANGUAGE_MODEL = HashLanguageModel()
+GREEDY = SamplingParams(temperature=0, max_tokens=1000)
+PROMPT = (1, 2, 3)
+
+
+def core(acceptance: float = 0.7, max_context_tokens: int = 4096) -> EmulatedCore:
+    model = ModelInfo(
+        model_id="emulated", tokenizer_fingerprint="", vocab_size=256, max_context_tokens=max_context_tokens
+    )
+    limits = Limits(max_draft_tokens=8, max_sequences=4)
+    return EmulatedCore(model, limits, LANGUAGE_MODEL, acceptance=acceptance)
+
+
+def drain(core: EmulatedCore) -> list:
+    events = []
+    while core.has_work:
+        events += core.step()
+    return events
+
+
+def decoded(sampling: SamplingParams, num_tokens: int, prompt: tuple[int, ...] = PROMPT) -> tuple[int, ...]:
+    target = core()
+    target.submit(OpenSequence(1, prompt, sampling))
+    target.submit(Decode(1, len(prompt), num_tokens))
+    return tuple(token_id for event in drain(target) if isinstance(event, Verdict) for token_id in event.token_ids)
+
+
+def speculated(sampling: SamplingParams, num_tokens: int, acceptance: float, k: int) -> tuple[tuple[int, ...], list]:
+    """The text of draft-and-verify rounds, and their verdicts."""
+    target, drafter = core(), core(acceptance)
+    for engine in (target, drafter):
+        engine.submit(OpenSequence(1, PROMPT, sampling))
+        drain(engine)
+    tokens, new, verdicts = list(PROMPT), (), []
+    while len(tokens) < len(PROMPT) + num_tokens:
+        drafter.submit(Propose(1, len(tokens), new, k))
+        (proposal,) = drain(drafter)
+        assert isinstance(proposal, Proposal)
+        target.submit(Verify(1, len(tokens), proposal.draft_token_ids))
+        (verdict,) = drain(target)
+        assert isinstance(verdict, Verdict)
+        assert (
+            verdict.token_ids[: verdict.num_accepted_tokens] == proposal.draft_token_ids[: verdict.num_accepted_tokens]
+        )
+        new = verdict.token_ids
+        tokens += new
+        verdicts.append(verdict)
+    return tuple(tokens[len(PROMPT) :][:num_tokens]), verdicts
+
+
+@given(st.floats(0, 1), st.integers(1, 8), st.sampled_from([GREEDY, SamplingParams(seed=5, max_tokens=1000)]))
+def test_speculation_does_not_change_the_text(acceptance: float, k: int, sampling: SamplingParams) -> None:
+    assert speculated(sampling, 30, acceptance, k)[0] == decoded(sampling, 30)
+
+
+def test_acceptance_is_the_asked_one() -> None:
+    for acceptance in (0.0, 0.5, 0.9, 1.0):
+        _, verdicts = speculated(GREEDY, 2000 // 4, acceptance, 1)
+        rate = sum(verdict.num_accepted_tokens for verdict in verdicts) / len(verdicts)
+        assert rate == pytest.approx(acceptance, abs=0.07)
+
+
+def test_greedy_text_depends_on_the_context_alone_and_sampled_text_on_the_seed() -> None:
+    assert decoded(GREEDY, 20) == decoded(SamplingParams(temperature=0, seed=9, max_tokens=1000), 20)
+    assert decoded(GREEDY, 20) != decoded(GREEDY, 20, (9, 9, 9))
+    seeds = {decoded(SamplingParams(seed=seed, max_tokens=1000), 20) for seed in range(5)}
+    assert len(seeds) == 5
+
+
+def test_a_restart_from_committed_tokens_goes_on_as_before() -> None:
+    whole = decoded(SamplingParams(seed=3, max_tokens=1000), 20)
+    target = core()
+    target.submit(OpenSequence(1, PROMPT, SamplingParams(seed=3, max_tokens=1000), whole[:8]))
+    target.submit(Decode(1, len(PROMPT) + 8, 12))
+    assert tuple(event.token_ids[0] for event in drain(target) if isinstance(event, Verdict)) == whole[8:]
+
+
+def test_decode_is_a_verdict_per_step() -> None:
+    target = core()
+    target.submit(OpenSequence(1, PROMPT, GREEDY))
+    target.submit(Decode(1, 3, 3))
+    events = drain(target)
+    assert events[0] == Opened(1, 0)
+    assert [(event.base_length, len(event.token_ids)) for event in events[1:]] == [(3, 1), (4, 1), (5, 1)]
+
+
+def test_runs_can_be_chained_before_they_end() -> None:
+    target = core()
+    target.submit(OpenSequence(1, PROMPT, GREEDY))
+    target.submit(Decode(1, 3, 4))
+    events = target.step() + target.step()
+    target.submit(Decode(1, 7, 2))
+    assert isinstance(target.step()[0], SequenceError), "a run that begins ahead of the committed tokens is stale"
+    target.submit(Decode(1, 5, 6))
+    events = drain(target)
+    assert events[-1].base_length == 10
+    assert not target.has_work
+
+
+def test_max_tokens_cuts_a_round() -> None:
+    target, text = core(), decoded(GREEDY, 5)
+    target.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=2)))
+    target.submit(Verify(1, 3, text[:4]))
+    verdict = drain(target)[-1]
+    assert verdict.token_ids == text[:2]
+    assert verdict.num_accepted_tokens == 2
+    assert verdict.finish_reason is FinishReason.LENGTH
+    assert target.num_sequences == 0
+
+
+def test_a_stop_token_ends_a_run_and_is_kept() -> None:
+    text = decoded(GREEDY, 5)
+    target = core()
+    target.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, stop_token_ids=(text[2],))))
+    target.submit(Decode(1, 3, 50))
+    events = drain(target)
+    assert [event.token_ids[0] for event in events[1:]] == list(text[:3])
+    assert events[-1].finish_reason is FinishReason.STOP
+
+
+def test_the_context_is_an_end_too() -> None:
+    target = core(max_context_tokens=5)
+    target.submit(OpenSequence(1, PROMPT, GREEDY))
+    target.submit(Decode(1, 3, 50))
+    assert drain(target)[-1].finish_reason is FinishReason.LENGTH
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (Verify(1, 2, (1,)), SequenceErrorCode.STALE),
+        (Verify(2, 3, (1,)), SequenceErrorCode.UNKNOWN_SEQUENCE),
+        (Decode(1, 4, 1), SequenceErrorCode.STALE),
+        (Decode(2, 3, 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
+        (Propose(2, 3, (), 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
+        (Propose(1, 9, (1,), 1), SequenceErrorCode.UNKNOWN_SEQUENCE),
+    ],
+)
+def test_commands_that_do_not_fit(command: Verify | Decode | Propose, code: SequenceErrorCode) -> None:
+    engine = core()
+    engine.submit(OpenSequence(1, PROMPT, GREEDY))
+    drain(engine)
+    engine.submit(command)
+    (error,) = drain(engine)
+    assert isinstance(error, SequenceError)
+    assert (error.code, error.base_length) == (code, command.base_length)
+
+
+def test_a_drafter_rewinds_by_statement() -> None:
+    drafter = core(acceptance=1.0)
+    drafter.submit(OpenSequence(1, PROMPT, GREEDY))
+    drafter.submit(Propose(1, 5, (50, 60), 3))
+    drafter.submit(Propose(1, 4, (70,), 3))
+    assert drain(drafter)[-1].draft_token_ids == decoded(GREEDY, 3, (*PROMPT, 70))
+
+
+def test_rejection_mode_brings_distributions() -> None:
+    drafter = core()
+    drafter.submit(OpenSequence(1, PROMPT, SamplingParams(acceptance=AcceptanceMode.REJECTION)))
+    drafter.submit(Propose(1, 3, (), 4))
+    proposal = drain(drafter)[-1]
+    assert [probs.token_ids for probs in proposal.draft_probs] == [(token_id,) for token_id in proposal.draft_token_ids]
+
+
+def test_blocks_and_slots_are_counted() -> None:
+    engine = core()
+    for sequence_id in range(1, 6):
+        engine.submit(OpenSequence(sequence_id, (1,) * 17, GREEDY))
+    assert drain(engine)[-1].code is SequenceErrorCode.RESOURCE_EXHAUSTED
+    assert engine.load().num_kv_blocks_used == 8
+    for sequence_id in range(1, 6):
+        engine.submit(CloseSequence(sequence_id))
+    assert engine.load().num_kv_blocks_used == engine.num_sequences == 0
+
+
+async def test_step_times_are_waited_for_by_rows() -> None:
+    waited = []
+
+    async def sleep(duration_s: float) -> None:
+        waited.append(duration_s)
+
+    engine = EmulatedEngine(step_time_s=lambda num_rows: num_rows / 1000, sleep=sleep)
+    engine.send([OpenSequence(1, PROMPT, GREEDY), Verify(1, 3, (1, 2, 3))])
+    events: list = []
+    while len(events) < 2:
+        events += await engine.receive()
+    assert waited == [0.004]
+    assert engine.load.step_time_ns == 4_000_000
+    await engine.close()
+
+
+async def test_a_dead_engine_says_so_after_its_last_events() -> None:
+    engine = EmulatedEngine()
+    engine.send([OpenSequence(1, PROMPT, GREEDY)])
+    assert await engine.receive() == [Opened(1, 0)]
+    waiting = asyncio.create_task(engine.receive())
+    await asyncio.sleep(0)
+    engine.die(UnavailableError("gone"))
+    with pytest.raises(UnavailableError, match="gone"):
+        await waiting
+    with pytest.raises(UnavailableError, match="gone"):
+        engine.send([])
+    await engine.close()
