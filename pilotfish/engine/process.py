@@ -48,6 +48,7 @@ class ProcessEngine:
         self._relay = asyncio.create_task(self._relay_errors())
         self._watch = asyncio.create_task(self._watch_exit())
         self._loop = asyncio.get_running_loop()
+        self._setup = b""
         self._greeted: asyncio.Future[Greeting] = self._loop.create_future()
 
     @classmethod
@@ -129,9 +130,9 @@ class ProcessEngine:
         return self._ready
 
     async def _greet(self, setup: Setup) -> None:
+        self._setup = encoder.encode(setup)
         self._loop.add_reader(self._socket.fileno(), self._read)
-        self._socket.send(encoder.encode(setup))
-        self._check_for_output()
+        self._read()
         await asyncio.wait((self._greeted, self._watch), return_when=asyncio.FIRST_COMPLETED)
         # The last words may have come together with the exit.
         self._read()
@@ -148,7 +149,11 @@ class ProcessEngine:
             self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Take every message that is there."""
+        """Send what the engine waits for, once it has connected; take every message that is there."""
+        if self._setup and not self._socket.closed:
+            with contextlib.suppress(zmq.Again):
+                self._socket.send(self._setup, zmq.NOBLOCK)
+                self._setup = b""
         while not self._socket.closed:
             try:
                 message = self._socket.recv(zmq.NOBLOCK)

@@ -1,0 +1,146 @@
+"""The client of an engine process, with the emulated worker on the other side of the socket."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig
+from pilotfish.engine.process import ProcessEngine
+from pilotfish.errors import ModelNotFoundError, UnavailableError
+from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
+from pilotfish.types import SamplingParams
+
+WORKER = "pilotfish.testing.emulated_worker"
+GREEDY = SamplingParams(temperature=0, max_tokens=10_000)
+
+
+class Folders:
+    """The folders of sockets that exist now, in a short place whatever pytest's own is."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    @property
+    def existing(self) -> list[Path]:
+        return list(self._root.iterdir())
+
+    @property
+    def modes(self) -> list[int]:
+        return [folder.stat().st_mode & 0o777 for folder in self.existing]
+
+
+@pytest.fixture(autouse=True)
+def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folders]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="pf") as root:
+        monkeypatch.setattr(tempfile, "tempdir", root)
+        folders = Folders(root)
+        yield folders
+        assert not folders.existing
+
+
+@pytest.fixture
+async def engine(folders: Folders) -> AsyncIterator[ProcessEngine]:
+    config = Config(target=TargetConfig(engine=EngineConfig(max_draft_tokens=7)))
+    engine = await ProcessEngine.start(config, "target", worker_module=WORKER)
+    yield engine
+    await engine.close()
+
+
+async def events(engine: ProcessEngine, count: int) -> list[Event]:
+    found: list[Event] = []
+    while len(found) < count:
+        found += await engine.receive()
+    return found
+
+
+async def test_commands_and_events_cross(engine: ProcessEngine) -> None:
+    assert engine.model.emulated
+    assert engine.limits.max_draft_tokens == 7
+    engine.send([OpenSequence(1, (1, 2), GREEDY), Decode(1, 2, 3)])
+    opened, *verdicts = await events(engine, 4)
+    assert opened == Opened(1, 0)
+    assert all(isinstance(verdict, Verdict) for verdict in verdicts)
+    assert engine.load.num_sequences_running == 1
+
+
+async def test_many_batches_lose_nothing(engine: ProcessEngine) -> None:
+    """The descriptor of the socket is edge-triggered: a missed edge would stall here."""
+    engine.send([OpenSequence(sequence_id, (1, 2), GREEDY) for sequence_id in range(1, 9)])
+    await events(engine, 8)
+    lengths = dict.fromkeys(range(1, 9), 2)
+    for _ in range(100):
+        for sequence_id, length in lengths.items():
+            engine.send([Decode(sequence_id, length, 1)])
+        for event in await events(engine, 8):
+            lengths[event.sequence_id] += 1
+    assert set(lengths.values()) == {102}
+
+
+async def test_the_socket_is_private(engine: ProcessEngine, folders: Folders) -> None:
+    assert folders.modes == [0o700]
+
+
+async def test_death_is_noticed_and_told(engine: ProcessEngine) -> None:
+    waiting = asyncio.create_task(engine.receive())
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="the engine process was killed by signal 9"):
+        await waiting
+    with pytest.raises(UnavailableError, match="signal 9"):
+        engine.send([])
+
+
+async def test_close_ends_the_process_and_is_idempotent(engine: ProcessEngine) -> None:
+    await engine.close()
+    await engine.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(engine.pid, 0)
+    with pytest.raises(UnavailableError, match="was closed"):
+        await engine.receive()
+
+
+async def test_the_process_ends_when_its_standard_input_does(engine: ProcessEngine) -> None:
+    assert engine._process.stdin is not None
+    engine._process.stdin.close()
+    assert await engine._process.wait() == 0
+
+
+async def test_a_failed_start_raises_what_the_engine_raised() -> None:
+    config = Config(target=TargetConfig(model="fail:ModelNotFoundError"))
+    with pytest.raises(ModelNotFoundError, match="told to fail"):
+        await ProcessEngine.start(config, "target", worker_module=WORKER)
+
+
+async def test_the_role_decides_the_section() -> None:
+    config = Config(draft=DraftConfig(model="fail:ModelNotFoundError"))
+    with pytest.raises(ModelNotFoundError):
+        await ProcessEngine.start(config, "draft", worker_module=WORKER)
+
+
+async def test_a_worker_that_cannot_even_start_is_quoted() -> None:
+    with pytest.raises(UnavailableError, match=r"ended with status 1: .*No module named pilotfish\.nonesuch"):
+        await ProcessEngine.start(Config(), "target", worker_module="pilotfish.nonesuch")
+
+
+async def test_starting_does_not_hold_the_loop() -> None:
+    """The engine connects when Python is up, and a PAIR socket cannot send before."""
+    starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
+    num_turns = 0
+    while not starting.done():  # counting turns is the point
+        await asyncio.sleep(0)
+        num_turns += 1
+    await starting.result().close()
+    assert num_turns > 100
+
+
+async def test_a_cancelled_start_leaves_nothing(folders: Folders) -> None:
+    starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
+    while not folders.existing:  # noqa: ASYNC110  # a folder has no event
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait((starting,))
+    assert starting.cancelled()
