@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.logits import process
+from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.rejection import DraftBlock, decide
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+
+
+def decide_one(logits: torch.Tensor, drafts, probs, seed: int = 0, **fields) -> tuple[int, int]:
+    sampling = SamplingParams(seed=seed, acceptance=AcceptanceMode.REJECTION, **fields)
+    rows = [Row(sampling, 5 + offset, None) for offset in range(len(drafts) + 1)]
+    return decide(process(BlockedLogits.of(logits), rows), rows, [DraftBlock(0, drafts, probs)])[0]
+
+
+def log_probs(*probs: float) -> torch.Tensor:
+    return torch.tensor([probs]).log().repeat(3, 1)
+
+
+def one_hot(token_id: int) -> SparseDistribution:
+    return SparseDistribution((token_id,), (1.0,))
+
+
+def test_an_impossible_draft_is_rejected_and_never_recovered():
+    logits = log_probs(0.5, 0.0, 0.25, 0.25)
+    for seed in range(50):
+        num_accepted, token_id = decide_one(logits, [1, 0], [one_hot(1), one_hot(0)], seed)
+        assert num_accepted == 0
+        assert token_id != 1
+
+
+def test_a_cut_draft_is_rejected():
+    for seed in range(50):
+        num_accepted, token_id = decide_one(log_probs(0.6, 0.3, 0.1), [2, 0], [one_hot(2), one_hot(0)], seed, top_k=2)
+        assert num_accepted == 0
+        assert token_id in (0, 1)
+
+
+def test_a_certain_draft_is_accepted():
+    logits = log_probs(0.0, 1.0, 0.0)
+    assert decide_one(logits, [1, 1], [one_hot(1), one_hot(1)]) == (2, 1)
+
+
+def test_the_residual_excludes_what_the_draft_overrates():
+    """target 0.5, 0.3, 0.2; draft 0.9, 0.1, 0: after a rejection of token 0 only 1 and 2 are left, half each."""
+    probs = SparseDistribution((0, 1), (0.9, 0.1))
+    recovered = [decide_one(log_probs(0.5, 0.3, 0.2)[:2], [0], [probs], seed) for seed in range(600)]
+    tokens = [token_id for num_accepted, token_id in recovered if num_accepted == 0]
+    assert set(tokens) == {1, 2}
+    assert 0.4 < tokens.count(1) / len(tokens) < 0.6
+
+
+def test_an_empty_residual_falls_back_to_the_target(monkeypatch):
+    """Distributions equal up to rounding, and a rejection all the same."""
+    monkeypatch.setattr("pilotfish.speculation.rejection.uniform", lambda keys: torch.full(keys.shape, 1.5).double())
+    probs = SparseDistribution((0, 1), (0.5, 0.5))
+    picks = {decide_one(log_probs(0.5, 0.5), [0], [probs], seed)[1] for seed in range(40)}
+    assert picks == {0, 1}
+
+
+def test_a_draft_outside_its_own_distribution_ends_the_block():
+    logits = log_probs(0.0, 1.0, 0.0)
+    assert decide_one(logits, [1, 1], [one_hot(1), one_hot(2)]) == (1, 1)
+
+
+def test_one_distribution_per_draft():
+    with pytest.raises(ValueError):
+        decide_one(log_probs(0.5, 0.5), [0, 1], [one_hot(0)])
+
+
+def test_blocks_are_independent_of_each_other():
+    logits = torch.randn(9, 300, generator=torch.Generator().manual_seed(0))
+    sampling = [SamplingParams(seed=seed, acceptance=AcceptanceMode.REJECTION, top_p=0.9) for seed in range(3)]
+    rows = [Row(sampling[index // 3], index % 3, None) for index in range(9)]
+    probs = SparseDistribution(tuple(range(10)), (0.1,) * 10)
+    blocks = [DraftBlock(first, [first, 2], [probs, probs]) for first in (0, 3, 6)]
+    together = decide(process(BlockedLogits.of(logits), rows), rows, blocks)
+    for index, block in enumerate(blocks):
+        own = slice(3 * index, 3 * index + 3)
+        alone = decide(process(BlockedLogits.of(logits[own]), rows[own]), rows[own], [DraftBlock(0, *fields_of(block))])
+        assert alone == [together[index]]
+
+
+def fields_of(block: DraftBlock):
+    return block.draft_token_ids, block.draft_probs

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.rounds import Round, verify
+from pilotfish.types import AcceptanceMode, SamplingParams
+
+VOCAB_SIZE = 700
+KINDS = (
+    {"temperature": 0.0},
+    {"temperature": 0.0, "repetition_penalty": 1.5, "num_logprobs": 2},
+    {"temperature": 0.8},
+    {"top_p": 0.9, "num_logprobs": 0},
+    {"top_k": 20, "frequency_penalty": 0.5, "logit_bias": ((4, 3.0),)},
+    {"acceptance": AcceptanceMode.REJECTION},
+    {"acceptance": AcceptanceMode.REJECTION, "min_p": 0.02, "presence_penalty": 1.0},
+)
+
+
+def make_step(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
+    """Rounds of every kind with 0 to 3 drafts, and their logits."""
+    generator = torch.Generator().manual_seed(1)
+    rounds = []
+    for index in range(3 * len(KINDS)):
+        sampling = SamplingParams(seed=index, **KINDS[index % len(KINDS)])
+        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.has_penalties else None
+        num_drafts = index % 4
+        draft_logits = torch.randn(num_drafts, VOCAB_SIZE, generator=generator) * 4
+        drafts = draft(draft_logits, [DraftRow(sampling, 5 + at, history) for at in range(num_drafts)], 8)
+        probs = [drafted.probs for drafted in drafts if drafted.probs is not None]
+        rounds.append(Round(sampling, 5, [drafted.token_id for drafted in drafts], probs, history))
+    num_rows = sum(len(round_.draft_token_ids) + 1 for round_ in rounds)
+    logits = torch.randn(num_rows, VOCAB_SIZE, generator=generator) * 4
+    # Half of the drafts are likely ones, so that some are accepted.
+    row = 0
+    for round_ in rounds:
+        for offset, token_id in enumerate(round_.draft_token_ids):
+            logits[row + offset, token_id] += 12.0 * (offset % 2 == 0)
+        row += len(round_.draft_token_ids) + 1
+    return logits.to(dtype), rounds
+
+
+def split(logits: torch.Tensor, rounds: list[Round]) -> list[torch.Tensor]:
+    return list(logits.split([len(round_.draft_token_ids) + 1 for round_ in rounds]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_round_does_not_depend_on_the_others_or_their_order(dtype):
+    logits, rounds = make_step(dtype)
+    before = logits.clone()
+    together = verify(logits, rounds)
+    assert torch.equal(logits, before)
+    pieces = split(logits, rounds)
+    assert [verify(piece, [round_])[0] for piece, round_ in zip(pieces, rounds, strict=True)] == together
+    backwards = verify(torch.cat(pieces[::-1]), rounds[::-1])
+    assert backwards[::-1] == together
+
+
+def test_outcomes_are_accepted_drafts_and_one_token():
+    logits, rounds = make_step(torch.float32)
+    outcomes = verify(logits, rounds)
+    for round_, outcome in zip(rounds, outcomes, strict=True):
+        assert len(outcome.token_ids) == outcome.num_accepted + 1
+        assert list(outcome.token_ids[:-1]) == round_.draft_token_ids[: outcome.num_accepted]
+        num_logprobs = round_.sampling.num_logprobs
+        assert len(outcome.logprobs) == (0 if num_logprobs is None else len(outcome.token_ids))
+    # The step holds all fates: nothing accepted, some, all.
+    fates = {
+        (o.num_accepted > 0, o.num_accepted == len(r.draft_token_ids)) for o, r in zip(outcomes, rounds, strict=True)
+    }
+    assert fates == {(False, False), (False, True), (True, False), (True, True)}
+
+
+@pytest.mark.parametrize("kind", KINDS[:5], ids=str)
+def test_exact_match_modes_emit_what_plain_decoding_emits(kind):
+    """Row by row with K = 0, on the same logits and with the accepted drafts committed."""
+    logits, rounds = make_step(torch.bfloat16)
+    for piece, round_ in zip(split(logits, rounds), rounds, strict=True):
+        if round_.sampling.acceptance is AcceptanceMode.REJECTION and not round_.sampling.is_greedy:
+            continue
+        (outcome,) = verify(piece, [round_])
+        for offset, token_id in enumerate(outcome.token_ids):
+            history = TokenHistory([1, 2, 3], [4, 4, *outcome.token_ids[:offset]])
+            plain = Round(round_.sampling, 5 + offset, (), (), history if round_.history else None)
+            assert verify(piece[offset : offset + 1], [plain])[0].token_ids == (token_id,)
+
+
+def test_logprobs_are_of_the_unmodified_distribution():
+    logits = torch.randn(1, VOCAB_SIZE, generator=torch.Generator().manual_seed(0)) * 3
+    sampling = SamplingParams(temperature=0, logit_bias=((9, 50.0),), num_logprobs=3)
+    (outcome,) = verify(logits, [Round(sampling, 0, (), (), None)])
+    expected = logits[0].log_softmax(-1)
+    assert outcome.token_ids == (9,)
+    (logprobs,) = outcome.logprobs
+    assert logprobs.logprob == pytest.approx(expected[9].item(), abs=1e-5)
+    assert list(logprobs.top_token_ids) == expected.topk(3).indices.tolist()
+    assert logprobs.top_logprobs == pytest.approx(expected.topk(3).values.tolist(), abs=1e-5)
+
+
+def test_seed_and_position_decide_a_sampled_token():
+    logits = torch.zeros(1, VOCAB_SIZE)
+
+    def token(seed: int, position: int) -> int:
+        return verify(logits, [Round(SamplingParams(seed=seed), position, (), (), None)])[0].token_ids[0]
+
+    assert token(1, 1) == token(1, 1)
+    assert len({token(seed, 1) for seed in range(20)} | {token(1, position) for position in range(20)}) > 30
+    assert token(2**64 - 1, 2**31) < VOCAB_SIZE
+
+
+def test_an_empty_step():
+    assert verify(torch.zeros(0, VOCAB_SIZE), []) == []
+
+
+def test_rows_must_add_up():
+    with pytest.raises(ValueError, match="3 rows of logits for rounds of 2"):
+        verify(torch.zeros(3, VOCAB_SIZE), [Round(SamplingParams(), 0, [1], [], None)])

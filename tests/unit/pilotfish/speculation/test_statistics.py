@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.speculation.statistics import AcceptanceStatistics, DecayedAcceptance
+
+ROUNDS = st.lists(st.integers(0, 6).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k))))
+
+
+def test_before_any_round():
+    statistics = AcceptanceStatistics()
+    assert statistics.mean_acceptance_length == 1
+    assert statistics.acceptance_rate == 0
+    assert statistics.acceptance_per_position == ()
+
+
+def test_counts():
+    statistics = AcceptanceStatistics()
+    for num_drafts, num_accepted in ((3, 2), (1, 1), (3, 0), (0, 0)):
+        statistics.add(num_drafts, num_accepted)
+    assert (statistics.num_rounds, statistics.num_draft_tokens, statistics.num_accepted_tokens) == (3, 7, 3)
+    assert statistics.mean_acceptance_length == 2
+    assert statistics.acceptance_rate == 3 / 7
+    assert statistics.num_accepted_tokens_per_position == (2, 1, 0)
+    assert statistics.acceptance_per_position == (2 / 3, 1 / 2, 0)
+
+
+@given(ROUNDS)
+def test_positions_add_up(rounds):
+    statistics = AcceptanceStatistics()
+    for round_ in rounds:
+        statistics.add(*round_)
+    assert sum(statistics.num_accepted_tokens_per_position) == statistics.num_accepted_tokens
+
+
+def test_decayed_acceptance_is_conditional_on_reaching_a_position():
+    decayed = DecayedAcceptance(half_life_rounds=1e9, prior_weight=0)
+    for _ in range(10):
+        decayed.add(2, 2)
+        decayed.add(2, 0)
+    assert decayed.probabilities(2) == pytest.approx((0.5, 1.0))
+
+
+def test_decayed_acceptance_forgets():
+    decayed = DecayedAcceptance(half_life_rounds=4)
+    for _ in range(200):
+        decayed.add(1, 1)
+    assert decayed.probabilities(1)[0] > 0.85
+    for _ in range(40):
+        decayed.add(1, 0)
+    assert decayed.probabilities(1)[0] < 0.1
+
+
+def test_unseen_positions_hold_the_belief_before_them():
+    decayed = DecayedAcceptance(prior=0.6)
+    assert decayed.probabilities(2) == (0.6, 0.6)
+    for _ in range(100):
+        decayed.add(1, 1)
+    first, second = decayed.probabilities(2)
+    assert first == second > 0.9
+
+
+@given(ROUNDS)
+def test_decayed_probabilities_are_probabilities(rounds):
+    decayed = DecayedAcceptance()
+    for round_ in rounds:
+        decayed.add(*round_)
+    assert all(0 <= probability <= 1 for probability in decayed.probabilities(8))
