@@ -1,0 +1,153 @@
+"""The two services as processes: ready lines, signals, errors, and what a killed front leaves behind."""
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import UnavailableError
+from pilotfish.messages import OpenSequence, Proposal, Propose
+from pilotfish.testing.peer import RecordingPeer
+from pilotfish.types import SamplingParams
+
+Process = asyncio.subprocess.Process
+
+
+@contextlib.asynccontextmanager
+async def service(module: str, *settings: str) -> AsyncIterator[Process]:
+    """`python -m MODULE --set ...`; killed at the end if it still runs."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", module, *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.fixture
+def tokenizer_folder(tmp_path: Path) -> Path:
+    """A model folder as far as prompt lookup needs one."""
+    vocabulary = {f"t{index}": index for index in range(50)}
+    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").touch()
+    return tmp_path
+
+
+async def ready_line(process: Process) -> str:
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode()
+    assert line, (await process.communicate())[1].decode()
+    return line
+
+
+def address_of(line: str) -> str:
+    found = re.search(r"ready on (\S+:\d+) \(", line)
+    assert found is not None, line
+    return found.group(1)
+
+
+async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None:
+    async with service("draft_service", "draft.port=0", f"draft.model={tokenizer_folder}") as process:
+        line = await ready_line(process)
+        assert line.startswith("draft_service ready on 127.0.0.1:")
+        assert line.endswith(f"(proposer ngram, model {tokenizer_folder.name})\n")
+        async with RecordingPeer(address_of(line), "draft") as peer:
+            assert (peer.stream.model.vocab_size, peer.stream.model.max_context_tokens) == (50, 64)
+            proposal = await peer.ask(
+                OpenSequence(1, (1, 2, 3, 4, 1, 2), SamplingParams(temperature=0)), Propose(1, 6, (), 2)
+            )
+            assert isinstance(proposal, Proposal)
+            assert proposal.draft_token_ids == (3, 4)
+            process.send_signal(signal.SIGTERM)
+            while not (await peer.load()).draining:
+                pass
+            process.send_signal(signal.SIGTERM)
+            await peer.lost.wait()
+            assert isinstance(peer.losses[0], UnavailableError)
+        output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert output == b""
+    assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("module", "setting", "message"),
+    [
+        ("target_service", "target.model=nonesuch", "nonesuch"),
+        ("target_service", "target.colour=red", "target.colour"),
+        ("draft_service", "draft.model=nonesuch", "nonesuch"),
+        ("draft_service", "draft.proposer=parrot", "known are model, ngram"),
+    ],
+)
+async def test_errors_are_one_line(module: str, setting: str, message: str) -> None:
+    async with service(module, setting, "log_level=ERROR") as process:
+        output, errors = await process.communicate()
+    lines = errors.decode().splitlines()
+    assert process.returncode == 1
+    assert output == b""
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("error: ")
+    assert message in lines[0]
+
+
+async def test_a_port_in_use_is_one_line(tokenizer_folder: Path) -> None:
+    async with service("draft_service", "draft.port=0", f"draft.model={tokenizer_folder}") as first:
+        port = address_of(await ready_line(first)).rpartition(":")[2]
+        async with service("draft_service", f"draft.port={port}", f"draft.model={tokenizer_folder}") as second:
+            _, errors = await second.communicate()
+            assert second.returncode == 1
+            assert f"127.0.0.1:{port}: the port is in use" in errors.decode().splitlines()[-1]
+
+
+FRONT_OF_AN_EMULATED_ENGINE = """
+import asyncio
+from pilotfish.config import Config, TargetConfig
+from pilotfish.engine.process import ProcessEngine
+from target_service.server import TargetServer
+
+async def main():
+    config = Config(target=TargetConfig(port=0))
+    engine = await ProcessEngine.start(config, "target", worker_module="pilotfish.testing.emulated_worker")
+    server = await TargetServer.start(config, engine=engine)
+    print(engine.pid, flush=True)
+    await server.wait_closed()
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_front_takes_its_engine_along() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FRONT_OF_AN_EMULATED_ENGINE), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    engine_pid = int(await process.stdout.readline())
+    assert is_running(engine_pid)
+    process.kill()
+    await process.wait()
+    while is_running(engine_pid):  # noqa: ASYNC110  # it is nobody's child now
+        await asyncio.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    """False also for a process that has ended and was not reaped."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,104 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from draft_service.server import DraftServer
+from pilotfish.config import Config, DraftConfig
+from pilotfish.errors import ConfigError
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
+from pilotfish.testing.emulated_engine import EmulatedEngine
+from pilotfish.testing.faulty_drafter import GARBAGE_TOKEN_ID, FaultyDrafter
+from pilotfish.testing.peer import RecordingPeer
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode
+
+CONFIG = Config(draft=DraftConfig(port=0))
+OPEN = OpenSequence(1, (1, 2, 3), SamplingParams(temperature=0))
+
+
+@pytest.fixture
+async def engine() -> EmulatedEngine:
+    return EmulatedEngine("draft")
+
+
+@pytest.fixture
+async def server(engine: EmulatedEngine) -> AsyncIterator[DraftServer]:
+    server = await DraftServer.start(CONFIG, engine=engine)
+    yield server
+    await server.drain_and_stop(0)
+
+
+async def test_proposes(server: DraftServer, engine: EmulatedEngine) -> None:
+    async with RecordingPeer(server.address, "draft") as peer:
+        assert peer.stream.model.proposer == "emulated"
+        # A draft stream has no Opened: the first answer is the proposal.
+        proposal = await peer.ask(OPEN, Propose(1, 3, (), 4))
+        assert isinstance(proposal, Proposal)
+        assert (proposal.sequence_id, proposal.base_length, len(proposal.draft_token_ids)) == (1, 3, 4)
+        again = await peer.ask(Propose(1, 5, (9, 9), 2))
+        assert isinstance(again, Proposal)
+        assert again.base_length == 5
+        assert engine.num_sequences == 1
+        peer.send(CloseSequence(1))
+        assert isinstance(await peer.ask(Propose(1, 5, (), 2)), SequenceError)
+        assert engine.num_sequences == 0
+
+
+async def test_distributions_travel_in_rejection_mode(server: DraftServer) -> None:
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
+    async with RecordingPeer(server.address, "draft") as peer:
+        proposal = await peer.ask(OpenSequence(1, (1, 2, 3), sampling), Propose(1, 3, (), 2))
+        assert isinstance(proposal, Proposal)
+        assert [probs.probs for probs in proposal.draft_probs] == [(1.0,), (1.0,)]
+
+
+async def test_tokens_that_are_missing_are_asked_for(server: DraftServer, engine: EmulatedEngine) -> None:
+    async with RecordingPeer(server.address, "draft") as peer:
+        error = await peer.ask(OPEN, Propose(1, 9, (1,), 2))
+        assert isinstance(error, SequenceError)
+        assert (error.code, error.base_length) == (SequenceErrorCode.UNKNOWN_SEQUENCE, 9)
+        # The peer opens it again under the same id.
+        assert isinstance(await peer.ask(OPEN, Propose(1, 3, (), 2)), Proposal)
+        assert engine.num_sequences == 1
+
+
+@pytest.mark.parametrize("num_draft_tokens", [0, 17])
+async def test_proposals_out_of_range(server: DraftServer, num_draft_tokens: int) -> None:
+    async with RecordingPeer(server.address, "draft") as peer:
+        error = await peer.ask(OPEN, Propose(1, 3, (), num_draft_tokens))
+        assert isinstance(error, SequenceError)
+        assert (error.code, error.base_length) == (SequenceErrorCode.INVALID, 3)
+        assert f"{num_draft_tokens} draft tokens wanted; 1 to 16 are possible" in error.message
+
+
+async def test_a_drafter_takes_no_targets_work(server: DraftServer) -> None:
+    async with RecordingPeer(server.address, "draft") as peer:
+        with pytest.raises(TypeError, match="a drafter takes no Decode"):
+            peer.send(Decode(1, 3, 1))
+        assert isinstance(await peer.ask(OPEN, Propose(1, 3, (), 1)), Proposal)
+
+
+async def test_an_unknown_proposer_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match="known are model, ngram"):
+        await DraftServer.start(Config(draft=DraftConfig(port=0, proposer="parrot")))
+
+
+async def test_faults_reach_the_peer_as_they_are() -> None:
+    server = await DraftServer.start(CONFIG, engine=FaultyDrafter(EmulatedEngine("draft"), "garbage"))
+    try:
+        async with RecordingPeer(server.address, "draft") as peer:
+            proposal = await peer.ask(OPEN, Propose(1, 3, (), 2))
+            assert isinstance(proposal, Proposal)
+            assert proposal.draft_token_ids == (GARBAGE_TOKEN_ID,) * 2
+    finally:
+        await server.drain_and_stop(0)
+
+
+async def test_death_in_the_middle_of_a_round_is_a_loss() -> None:
+    server = await DraftServer.start(CONFIG, engine=FaultyDrafter(EmulatedEngine("draft"), "dies"))
+    try:
+        async with RecordingPeer(server.address, "draft") as peer:
+            peer.send(OPEN, Propose(1, 3, (), 2))
+            await peer.lost.wait()
+            assert "has ended" in str(peer.losses[0])
+    finally:
+        await server.drain_and_stop(0)

@@ -1,0 +1,50 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from pilotfish.config import Config, TargetConfig
+from pilotfish.errors import UnavailableError
+from pilotfish.messages import Opened, OpenSequence
+from pilotfish.testing.emulated_engine import EmulatedEngine
+from pilotfish.testing.peer import RecordingPeer
+from pilotfish.types import SamplingParams
+from target_service.server import TargetServer
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[TargetServer]:
+    server = await TargetServer.start(Config(target=TargetConfig(port=0)), engine=EmulatedEngine())
+    yield server
+    await server.drain_and_stop(0)
+
+
+async def test_serves_its_engine_on_a_free_port(server: TargetServer) -> None:
+    assert server.address.startswith("127.0.0.1:")
+    assert not server.address.endswith(":0")
+    async with RecordingPeer(server.address, "target") as peer:
+        assert peer.stream.model == server.model
+        assert await peer.ask(OpenSequence(1, (1,), SamplingParams())) == Opened(1, 0)
+
+
+async def test_the_port_of_another_is_refused(server: TargetServer) -> None:
+    config = Config(target=TargetConfig(port=int(server.address.rpartition(":")[2])))
+    engine = EmulatedEngine()
+    with pytest.raises(UnavailableError, match=r"the port is in use.*target\.port"):
+        await TargetServer.start(config, engine=engine)
+    with pytest.raises(UnavailableError, match="closed"):
+        engine.send([])
+
+
+async def test_wait_closed_follows_the_stop(server: TargetServer) -> None:
+    await server.drain_and_stop(0)
+    await server.wait_closed()
+    await server.drain_and_stop(0)
+
+
+async def test_wait_closed_raises_when_the_engine_is_lost() -> None:
+    engine = EmulatedEngine()
+    server = await TargetServer.start(Config(target=TargetConfig(port=0)), engine=engine)
+    engine.die(UnavailableError("the engine process was killed by signal 9"))
+    with pytest.raises(UnavailableError, match="signal 9"):
+        await server.wait_closed()
+    await server.drain_and_stop(0)
