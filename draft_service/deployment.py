@@ -46,26 +46,22 @@ class DraftReplica:
             await self._hosted.stop()
 
 
-def draft_application(config: Config, *, router_config: Mapping[str, Any]) -> serve.Application:
+def draft_application(config: Config, *, router_config: Mapping[str, Any], num_gpus: float) -> serve.Application:
     """The deployment `draft`, bound to a configuration.
 
     router_config: Serve's RequestRouterConfig, as a mapping, of this deployment's handles.
+    num_gpus: that a replica reserves; below 1 it shares one.
     """
     return serve.deployment(
         DraftReplica,
         name="draft",
         num_replicas=config.draft.num_replicas,
-        ray_actor_options=_actor_options(config),
+        # The engine's threads are its own business (num_threads): a whole CPU would keep three
+        # deployments off a machine with two.
+        ray_actor_options={"num_cpus": 0.1, "num_gpus": num_gpus},
         health_check_period_s=HEALTH_CHECK_PERIOD_S,
         health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
         graceful_shutdown_timeout_s=SHUTDOWN_TIMEOUT_S,
         graceful_shutdown_wait_loop_s=0.1,
         request_router_config=dict(router_config),
     ).bind(config)
-
-
-def _actor_options(config: Config) -> dict[str, float]:
-    # The engine's threads are its own business (num_threads): a whole CPU would keep three
-    # deployments off a machine with two.
-    num_gpus = 1.0 if config.draft.engine.device.startswith("cuda") else 0.0
-    return {"num_cpus": 0.1, "num_gpus": num_gpus}

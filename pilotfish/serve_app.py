@@ -29,7 +29,7 @@ from draft_service.deployment import draft_application
 from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.directory import PoolName
 from pilotfish.config import Config, config_from_dict, load_config
-from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
 from target_service.deployment import target_application
 
 APPLICATION = "pilotfish"
@@ -51,14 +51,44 @@ def build(args: dict[str, Any]) -> serve.Application:
     return compose(config_from_dict(args, source="the application's args"))
 
 
-def compose(config: Config) -> serve.Application:
-    """The orchestrator's deployment, bound to those of the pools that the configuration asks for."""
+def compose(config: Config, *, gpu_share: float = 1.0) -> serve.Application:
+    """The orchestrator's deployment, bound to those of the pools that the configuration asks for.
+
+    gpu_share: GPUs that each replica which computes on one reserves.
+    """
+    on_gpu = replicas_on_gpu(config)
     pools: dict[PoolName, serve.Application] = {
-        "target": target_application(config, router_config=router_config("target"))
+        "target": target_application(
+            config, router_config=router_config("target"), num_gpus=gpu_share if on_gpu["target"] else 0
+        )
     }
     if config.draft.num_replicas > 0:
-        pools["draft"] = draft_application(config, router_config=router_config("draft"))
+        pools["draft"] = draft_application(
+            config, router_config=router_config("draft"), num_gpus=gpu_share if on_gpu["draft"] else 0
+        )
     return orchestrator_application(config, pools)
+
+
+def replicas_on_gpu(config: Config) -> dict[PoolName, int]:
+    """How many replicas of each pool compute on a GPU."""
+    target_on_gpu = config.target.engine.device.startswith("cuda")
+    draft_on_gpu = config.draft.engine.device.startswith("cuda") and config.draft.proposer == "model"
+    return {
+        "target": config.target.num_replicas if target_on_gpu else 0,
+        "draft": config.draft.num_replicas if draft_on_gpu else 0,
+    }
+
+
+def share_gpus(config: Config, num_gpus: float) -> float:
+    """The share of a GPU that each replica gets on a machine with num_gpus of them.
+
+    Raises ConfigError when replicas need one and there is none: Ray would wait for it forever.
+    """
+    num_replicas = sum(replicas_on_gpu(config).values())
+    if num_replicas and num_gpus < 1:
+        raise ConfigError("a device is set to cuda, but Ray finds no GPU on this machine: set engine.device to cpu")
+    # Rounded down, so that the shares of one GPU do not add up to more than it.
+    return min(1.0, int(num_gpus / num_replicas * 100) / 100) if num_replicas else 1.0
 
 
 @contextlib.contextmanager
@@ -88,10 +118,12 @@ def private_ray(temp_dir: Path) -> Iterator[None]:
 def running(config: Config) -> Iterator[None]:
     """The application on the current Ray, deployed but not yet ready; deleted with the block."""
     quiet = LoggingConfig(enable_access_log=False, log_level="WARNING")
+    gpu_share = share_gpus(config, ray.cluster_resources().get("GPU", 0))
     # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
     serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
     try:
-        target = serve.RunTarget(target=compose(config), name=APPLICATION, route_prefix=None, logging_config=quiet)
+        application = compose(config, gpu_share=gpu_share)
+        target = serve.RunTarget(target=application, name=APPLICATION, route_prefix=None, logging_config=quiet)
         serve.run_many([target], wait_for_applications_running=False)
         yield
     finally:
@@ -103,6 +135,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self._states: dict[str, DeploymentStatus] = {}
+        self._problems: dict[str, str] = {}
         self._ready: set[str] = set()
 
     @property
@@ -119,17 +152,15 @@ class Reporter:
             is_healthy = deployment.status is DeploymentStatus.HEALTHY
             if name == "orchestrator" and is_healthy and "target" not in self._ready:
                 continue  # it listens already, but cannot answer
-            before = self._states.get(name)
+            became_healthy = is_healthy and self._states.get(name) is not DeploymentStatus.HEALTHY
             self._states[name] = deployment.status
-            if deployment.status is before:
-                continue
-            if is_healthy:
+            if became_healthy:
                 self._ready.add(name)
                 self._print_ready(name)
             elif deployment.status is DeploymentStatus.DEPLOY_FAILED and name != "draft":
                 raise UnavailableError(f"{SERVICES[name]} cannot start: {reason(deployment.message)}")
-            elif before is not None and deployment.status is not DeploymentStatus.UPDATING:
-                print(f"{SERVICES[name]}: {reason(deployment.message)}", file=sys.stderr, flush=True)
+            elif not is_healthy and deployment.message:
+                self._print_problem(name, reason(deployment.message))
         if application.status is ApplicationStatus.DEPLOY_FAILED and not application.deployments:
             raise UnavailableError(f"the application cannot start: {reason(application.message)}")
 
@@ -138,6 +169,11 @@ class Reporter:
         description = handle.describe.remote().result(timeout_s=DESCRIBE_TIMEOUT_S)
         detail = f" ({description['detail']})" if description["detail"] else ""
         print(f"{SERVICES[name]} ready on {description['address']}{detail}", flush=True)
+
+    def _print_problem(self, name: str, problem: str) -> None:
+        if self._problems.get(name) != problem:
+            self._problems[name] = problem
+            print(f"{SERVICES[name]}: {problem}", file=sys.stderr, flush=True)
 
 
 def reason(message: str) -> str:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from pilotfish.config import load_config
 from pilotfish.errors import ConfigError
-from pilotfish.serve_app import build, reason
+from pilotfish.serve_app import build, reason, share_gpus
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,22 @@ def test_reason_is_the_exceptions_own_message(message: str, said: str) -> None:
 def test_wrong_args_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"target\.colour"):
         build({"target": {"colour": "blue"}})
+
+
+def test_replicas_share_the_gpus_there_are() -> None:
+    config = load_config(
+        overrides=[
+            "target.engine.device=cuda",
+            "draft.engine.device=cuda",
+            "draft.proposer=model",
+            "draft.num_replicas=2",
+        ]
+    )
+    assert share_gpus(config, 8) == 1.0
+    assert share_gpus(config, 1) == 0.33
+    with pytest.raises(ConfigError, match="no GPU"):
+        share_gpus(config, 0)
+
+
+def test_prompt_lookup_needs_no_gpu() -> None:
+    assert share_gpus(load_config(overrides=["draft.engine.device=cuda"]), 0) == 1.0
