@@ -69,7 +69,6 @@ async def test_commands_and_events_cross(engine: ProcessEngine) -> None:
 
 
 async def test_many_batches_lose_nothing(engine: ProcessEngine) -> None:
-    """The descriptor of the socket is edge-triggered: a missed edge would stall here."""
     engine.send([OpenSequence(sequence_id, (1, 2), GREEDY) for sequence_id in range(1, 9)])
     await events(engine, 8)
     lengths = dict.fromkeys(range(1, 9), 2)
@@ -79,6 +78,19 @@ async def test_many_batches_lose_nothing(engine: ProcessEngine) -> None:
         for event in await events(engine, 8):
             lengths[event.sequence_id] += 1
     assert set(lengths.values()) == {102}
+
+
+async def test_output_whose_edge_was_swallowed_is_read(engine: ProcessEngine) -> None:
+    """The descriptor of the socket is edge-triggered, and looking at the socket resets it."""
+    engine.send([OpenSequence(1, (1, 2), GREEDY)])
+    assert engine._socket.poll(5000)
+    # Nothing more comes that would signal again.
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        engine.send([Decode(1, 2, 1)])
+        assert await engine.receive() == [Opened(1, 0)]
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
 
 
 async def test_the_socket_is_private(engine: ProcessEngine, folders: Folders) -> None:
