@@ -8,7 +8,6 @@ from pilotfish.types import AcceptanceMode, SamplingParams
 
 DRAFTERS = ("good", "bad", "one_hot", "top_m", "identical")
 POST_PROCESSING = {
-    "plain": {},
     "temperature": {"temperature": 0.6},
     "top_k": {"top_k": 5},
     "top_p": {"top_p": 0.8},
