@@ -52,7 +52,7 @@ def chat(
     )
     console = output_console(no_color=no_color)
     with InferenceClient(address) as client:
-        console.print(f"[bold]{client.info().model_id}[/] · {HELP}")
+        console.print(f"[bold]{client.info().model_id}[/] · {HELP}", soft_wrap=True)
         if console.is_terminal and not no_color:
             console.print(legend())
         Conversation(client, console, options, system=system, timeout_s=timeout).run()
@@ -116,7 +116,7 @@ class Conversation:
             self._console.print("\n[dim]interrupted; this turn is forgotten[/]")
             return
         self._messages = (*messages, ChatMessage(role="assistant", content=text))
-        self._console.print(f"[dim]{brief(self._summary)}[/]")
+        self._console.print(f"[dim]{brief(self._summary)}[/]", soft_wrap=True)
 
 
 def brief(summary: Summary) -> str:

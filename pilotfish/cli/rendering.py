@@ -20,8 +20,8 @@ STYLES = {
 }
 MEANINGS = {
     TokenOrigin.ACCEPTED: "accepted draft",
-    TokenOrigin.BONUS: "bonus after a fully accepted draft",
-    TokenOrigin.RECOVERED: "target's own after a rejection",
+    TokenOrigin.BONUS: "bonus (all accepted)",
+    TokenOrigin.RECOVERED: "recovered (draft rejected)",
     TokenOrigin.PLAIN: "plain",
 }
 MAX_POSITIONS_SHOWN = 16

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -39,6 +41,19 @@ def test_drafts_do_not_change_the_text(up) -> None:
     assert plain["num_rounds"] == 0
     assert speculative["num_rounds"] > 0
     assert speculative["token_ids"] == plain["token_ids"]
+
+
+def test_ctrl_c_ends_an_answer_without_a_traceback(up) -> None:
+    argv = [sys.executable, "-u", "-m", "pilotfish.cli", "generate", "1 2 3 4 5 6 7 8", "--raw", "-n", "4000"]
+    generate = subprocess.Popen(
+        [*argv, "-t", "0", "--address", up.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert generate.stdout is not None
+    assert generate.stdout.read(1)
+    generate.send_signal(signal.SIGINT)
+    _, errors = generate.communicate(timeout=60)
+    assert generate.returncode == 130
+    assert b"Traceback" not in errors
 
 
 def test_a_second_up_on_the_same_address_is_refused(up) -> None:
