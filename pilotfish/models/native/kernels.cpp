@@ -103,6 +103,10 @@ static inline v16 exp_nonpositive(v16 x) {
 
 // ---- Threads: a fixed team that spins briefly between phases, then sleeps. ----
 
+// Longer than the serial work between two phases (microseconds), far shorter than the time between two steps:
+// a spinning thread would take the core from the processes that carry the tokens away.
+constexpr int SPINS = 3000;
+
 class Team {
   public:
     explicit Team(int size) : size_(size) {
@@ -149,12 +153,12 @@ class Team {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
-        if (spin > 4096) std::this_thread::yield();
+        if (spin > SPINS) std::this_thread::yield();
     }
     void work(int) {
         uint64_t seen = 0;
         for (;;) {
-            for (int spin = 0; spin < 20000 && generation_.load(std::memory_order_acquire) == seen; spin++) relax(0);
+            for (int spin = 0; spin < SPINS && generation_.load(std::memory_order_acquire) == seen; spin++) relax(0);
             if (generation_.load() == seen) {
                 std::unique_lock<std::mutex> hold(mutex_);
                 sleepers_.fetch_add(1);
