@@ -11,6 +11,9 @@ from rich.table import Table
 
 from pilotfish.cli.answer import Summary
 
+NOISE = 0.05
+"""Ratios this near to 1 are within what a busy machine varies by."""
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -70,5 +73,8 @@ def verdict(comparison: Comparison) -> str:
     if not last.num_rounds:
         why = last.reason or "the drafter had nothing to propose"
         return f"{comparison.name}: no speculation took place ({why}){emulated}"
-    pays = "pays" if comparison.speed_up > 1 else "does not pay here"
+    if abs(comparison.speed_up - 1) < NOISE:
+        pays = "makes no difference here"
+    else:
+        pays = "pays" if comparison.speed_up > 1 else "does not pay here"
     return f"{comparison.name}: speculation {pays}, {comparison.speed_up:.2f}x{emulated}"

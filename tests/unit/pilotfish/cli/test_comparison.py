@@ -33,6 +33,7 @@ PLAIN = Summary(
 FAST = dataclasses.replace(
     PLAIN, total_time_s=6.0, num_rounds=50, num_draft_tokens=250, num_accepted_tokens=50, mean_acceptance_length=2.0
 )
+LEVEL = dataclasses.replace(FAST, total_time_s=10.9)
 SLOW = dataclasses.replace(FAST, total_time_s=21.0)
 
 
@@ -47,6 +48,7 @@ def test_speeds_are_medians() -> None:
 def test_the_verdict_is_plain_about_each_case() -> None:
     assert "speculation pays, 2.00x" in verdict(Comparison("p", (PLAIN,), (FAST,), identical=True))
     assert "does not pay here, 0.50x" in verdict(Comparison("p", (PLAIN,), (SLOW,), identical=True))
+    assert "makes no difference here, 1.01x" in verdict(Comparison("p", (PLAIN,), (LEVEL,), identical=True))
     assert "texts differ" in verdict(Comparison("p", (PLAIN,), (FAST,), identical=False))
     assert "no speculation took place" in verdict(Comparison("p", (PLAIN,), (PLAIN,), identical=True))
 
