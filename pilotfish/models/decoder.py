@@ -51,7 +51,10 @@ class Decoder(Protocol):
         """A pool of num_blocks blocks; replaces the previous one."""
 
     def forward(self, step: StepInput) -> Tensor:
-        """Run the rows, write their keys and values to the pool; returns logits [R, V]."""
+        """Run the rows, write their keys and values to the pool.
+
+        Returns logits [R, V], which may be overwritten by the next forward.
+        """
 
 
 def bytes_per_block(layers: Sequence[AttentionShape], block_size: int, dtype: torch.dtype) -> int:

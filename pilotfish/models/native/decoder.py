@@ -46,6 +46,8 @@ class NativeDecoder:
         self._engine = self._kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
         weakref.finalize(self, self._kernels.pilotfish_destroy, self._engine)
         self._pool: NativePool | None = None
+        # Kept from step to step: fresh memory would cost a page fault every 1,024 logits.
+        self._logits = torch.empty(0, self.vocab_size)
 
     @property
     def weight_bytes(self) -> int:
@@ -74,10 +76,13 @@ class NativeDecoder:
                 slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
         arrays = (array("q", step.token_ids), array("q", step.positions), slots, row_table, tables)
         logit_rows = array("q", step.logit_rows)
-        logits = torch.empty(len(step.logit_rows), self.vocab_size)
+        num_logits = len(step.logit_rows)
+        if self._logits.shape[0] < num_logits:
+            self._logits = huge_empty(2 * num_logits * self.vocab_size).view(torch.float32).view(num_logits, -1)
+        logits = self._logits[:num_logits]
         struct = StepStruct(
             len(step.token_ids),
-            len(step.logit_rows),
+            num_logits,
             *(values.buffer_info()[0] for values in arrays),
             width,
             logit_rows.buffer_info()[0],

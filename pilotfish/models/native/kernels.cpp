@@ -268,12 +268,18 @@ struct Step {
     float* logits;                                  // [R][V]
 };
 
+// Consecutive rows of one sequence, which share its keys and values.
+struct Tile {
+    int64_t first_row, num_rows;
+};
+
 struct Engine {
     Model model;
     std::vector<Layer> layers;
     Team team;
     std::vector<float> residual, projected;
     std::vector<bf16> input, attended, gated;
+    std::vector<Tile> tiles;
     Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads) {}
 };
 
@@ -332,73 +338,116 @@ static inline void score_block(const bf16* k, int64_t num_pairs, const uint32_t*
     for (int g = 0; g < HEADS; g++) store(scores + g * stride, even[g] + odd[g]);
 }
 
-// One row, one key/value head, its G query heads. scores: scratch [G][keys rounded up to 16].
-static void attend(const Model& m, const Layer& layer, const int64_t* table, int64_t position, int64_t kv_head,
-                   const float* query, bf16* out, std::vector<float>& scratch) {
-    const int64_t group = m.heads / m.kv_heads, dim = m.head_dim;
-    const int64_t first = layer.window && position >= layer.window ? position - layer.window + 1 : 0;
-    const int64_t first_block = first / BLOCK, blocks = position / BLOCK - first_block + 1, keys = blocks * BLOCK;
-    scratch.resize(group * keys + group * dim + group * dim / 2 + 64);
-    float* scores = scratch.data();
-    float* sums = scores + group * keys;
-    uint32_t* pairs = (uint32_t*)(sums + group * dim);
-    for (int64_t i = 0; i < group * dim; i++) ((bf16*)pairs)[i] = to_bf16(query[i] * m.scale);
+// In place over count scores (a multiple of 16). Summed in ascending order, masked scores as exact zeros.
+static inline void softmax(float* s, int64_t count) {
+    v16 most = load(s);
+    for (int64_t j = LANES; j < count; j += LANES) {
+        v16 v = load(s + j);
+        most = v > most ? v : most;
+    }
+    float largest = -INFINITY;
+    for (int i = 0; i < LANES; i++) largest = std::fmax(largest, most[i]);
+    v16 total{};
+    for (int64_t j = 0; j < count; j += LANES) {
+        v16 x = load(s + j);
+        v16 e = exp_nonpositive(x - largest);
+        e = x == -INFINITY ? v16{} : e;
+        store(s + j, e);
+        total += e;
+    }
+    const float inverse = 1.0f / sum(total);
+    for (int64_t j = 0; j < count; j += LANES) store(s + j, load(s + j) * inverse);
+}
+
+// A tile's rows, one key/value head, its G query heads. Each row does exactly what it would do alone; rows only
+// share the loads of a block.
+static void attend(const Model& m, const Layer& layer, const Step& step, const Tile& tile, int64_t kv_head,
+                   const float* queries, int64_t query_stride, bf16* out, int64_t out_stride, std::vector<float>& scratch) {
+    const int64_t group = m.heads / m.kv_heads, dim = m.head_dim, rows = tile.num_rows;
+    const int64_t* table = step.tables + step.row_table[tile.first_row] * step.table_width;
+    const int64_t* positions = step.positions + tile.first_row;
+    auto first_key = [&](int64_t r) {
+        return layer.window && positions[r] >= layer.window ? positions[r] - layer.window + 1 : 0;
+    };
+    const int64_t first_block = first_key(0) / BLOCK, blocks = positions[rows - 1] / BLOCK - first_block + 1;
+    const int64_t keys = blocks * BLOCK;
+    scratch.resize(rows * group * (keys + dim + dim / 2) + 64);
+    float* scores = scratch.data();                  // [rows][G][keys]
+    float* sums = scores + rows * group * keys;      // [rows][G][D]
+    uint32_t* pairs = (uint32_t*)(sums + rows * group * dim);  // [rows][G][D / 2]
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < group * dim; i++)
+            ((bf16*)pairs)[r * group * dim + i] = to_bf16(queries[r * query_stride + i] * m.scale);
+    // A row's own blocks, counted from the tile's first.
+    auto begin_block = [&](int64_t r) { return first_key(r) / BLOCK - first_block; };
+    auto end_block = [&](int64_t r) { return positions[r] / BLOCK - first_block + 1; };
+    constexpr int64_t AHEAD = 4;  // blocks whose keys are on their way from memory
+    for (int64_t b = 0; b < std::min(AHEAD, blocks); b++)
+        prefetch(layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
     for (int64_t b = 0; b < blocks; b++) {
-        const bf16* k = layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * (dim / 2) * BLOCK * 2;
-        if (b + 1 < blocks)
-            prefetch(layer.keys + (table[first_block + b + 1] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
+        const bf16* k = layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK;
+        if (b + AHEAD < blocks)
+            prefetch(layer.keys + (table[first_block + b + AHEAD] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
         prefetch(layer.values + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
-        int64_t g = 0;
-        for (; g + 4 <= group; g += 4) score_block<4>(k, dim / 2, pairs + g * dim / 2, scores + g * keys + b * BLOCK, keys);
-        if (group - g == 3) score_block<3>(k, dim / 2, pairs + g * dim / 2, scores + g * keys + b * BLOCK, keys);
-        if (group - g == 2) score_block<2>(k, dim / 2, pairs + g * dim / 2, scores + g * keys + b * BLOCK, keys);
-        if (group - g == 1) score_block<1>(k, dim / 2, pairs + g * dim / 2, scores + g * keys + b * BLOCK, keys);
-    }
-    for (int64_t g = 0; g < group; g++) {
-        float* s = scores + g * keys;
-        for (int64_t j = 0; j < first - first_block * BLOCK; j++) s[j] = -INFINITY;
-        for (int64_t j = position + 1 - first_block * BLOCK; j < keys; j++) s[j] = -INFINITY;
-        v16 most = load(s);
-        for (int64_t j = LANES; j < keys; j += LANES) {
-            v16 v = load(s + j);
-            most = v > most ? v : most;
+        for (int64_t r = 0; r < rows; r++) {
+            if (b < begin_block(r) || b >= end_block(r)) continue;
+            const uint32_t* query = pairs + r * group * dim / 2;
+            float* to = scores + r * group * keys + b * BLOCK;
+            int64_t g = 0;
+            for (; g + 4 <= group; g += 4) score_block<4>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
+            if (group - g == 3) score_block<3>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
+            if (group - g == 2) score_block<2>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
+            if (group - g == 1) score_block<1>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
         }
-        float largest = -INFINITY;
-        for (int i = 0; i < LANES; i++) largest = std::fmax(largest, most[i]);
-        // Summed block by block in ascending order, masked keys as exact zeros: where a row's keys end in
-        // the last block, or how many masked blocks would follow, changes nothing.
-        v16 total{};
-        for (int64_t j = 0; j < keys; j += LANES) {
-            v16 x = load(s + j);
-            v16 e = exp_nonpositive(x - largest);
-            e = x == -INFINITY ? v16{} : e;
-            store(s + j, e);
-            total += e;
-        }
-        const float inverse = 1.0f / sum(total);
-        for (int64_t j = 0; j < keys; j++) s[j] *= inverse;
     }
-    for (int64_t i = 0; i < group * dim; i++) sums[i] = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t begin = begin_block(r) * BLOCK, end = end_block(r) * BLOCK;
+        const int64_t first = first_key(r) - first_block * BLOCK, last = positions[r] - first_block * BLOCK;
+        for (int64_t g = 0; g < group; g++) {
+            float* s = scores + (r * group + g) * keys;
+            for (int64_t j = begin; j < first; j++) s[j] = -INFINITY;
+            for (int64_t j = last + 1; j < end; j++) s[j] = -INFINITY;
+            softmax(s + begin, end - begin);
+        }
+    }
+    for (int64_t i = 0; i < rows * group * dim; i++) sums[i] = 0;
     for (int64_t b = 0; b < blocks; b++) {
         const bf16* v = layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
         for (int64_t d = 0; d < dim; d += LANES) {
             v16 values[BLOCK];
             for (int t = 0; t < BLOCK; t++) values[t] = load_bf16(v + t * dim + d);
-            for (int64_t g = 0; g < group; g++) {
-                const float* s = scores + g * keys + b * BLOCK;
-                v16 acc = load(sums + g * dim + d);
-                for (int t = 0; t < BLOCK; t++) acc += values[t] * s[t];
-                store(sums + g * dim + d, acc);
+            for (int64_t r = 0; r < rows; r++) {
+                if (b < begin_block(r) || b >= end_block(r)) continue;
+                for (int64_t g = 0; g < group; g++) {
+                    const float* s = scores + (r * group + g) * keys + b * BLOCK;
+                    v16 acc = load(sums + (r * group + g) * dim + d);
+                    for (int t = 0; t < BLOCK; t++) acc += values[t] * s[t];
+                    store(sums + (r * group + g) * dim + d, acc);
+                }
             }
         }
     }
-    for (int64_t i = 0; i < group * dim; i++) out[i] = to_bf16(sums[i]);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < group * dim; i += LANES)
+            store_bf16(out + r * out_stride + i, load(sums + r * group * dim + i));
+}
+
+// Rows of the same sequence in tiles: small ones leave work for every thread when rows are few.
+static void cut_into_tiles(const Step& step, std::vector<Tile>& tiles) {
+    const int64_t most = step.rows <= 16 ? 4 : 8;
+    tiles.clear();
+    for (int64_t r = 0; r < step.rows; r++) {
+        const bool continues = !tiles.empty() && tiles.back().num_rows < most && step.row_table[r] == step.row_table[r - 1];
+        if (continues) tiles.back().num_rows++;
+        else tiles.push_back({r, 1});
+    }
 }
 
 static void forward(Engine& e, const Step& step) {
     const Model& m = e.model;
     const int64_t rows = step.rows, hidden = m.hidden, dim = m.head_dim, group = m.heads / m.kv_heads;
     const int64_t query_size = m.heads * dim, kv_size = m.kv_heads * dim, qkv_size = query_size + 2 * kv_size;
+    cut_into_tiles(step, e.tiles);
     e.residual.resize(rows * hidden);
     e.projected.resize(rows * qkv_size);
     e.input.resize(std::max(rows, step.num_logit_rows) * hidden);
@@ -446,11 +495,12 @@ static void forward(Engine& e, const Step& step) {
             for (int64_t h = 0; h < m.kv_heads; h++) rotate(row + query_size + h * dim, layer.key_norm, m.eps, dim, cosine, sine);
             store_kv(m, layer, step.slots[r], row + query_size, row + query_size + kv_size);
         });
-        e.team.run(rows * m.kv_heads, [&](int item) {
+        e.team.run(e.tiles.size() * m.kv_heads, [&](int item) {
             thread_local std::vector<float> scratch;
-            const int64_t r = item / m.kv_heads, h = item % m.kv_heads;
-            attend(m, layer, step.tables + step.row_table[r] * step.table_width, step.positions[r], h,
-                   qkv + r * qkv_size + h * group * dim, attended + r * query_size + h * group * dim, scratch);
+            const Tile& tile = e.tiles[item / m.kv_heads];
+            const int64_t head = item % m.kv_heads * group;
+            attend(m, layer, step, tile, item % m.kv_heads, qkv + tile.first_row * qkv_size + head * dim, qkv_size,
+                   attended + tile.first_row * query_size + head * dim, query_size, scratch);
         });
         linear(e.team, layer.output, query_size, hidden, attended, rows, add_to_residual);
         each_row([&](int64_t r) { rms_norm(residual + r * hidden, layer.post_norm, m.eps, hidden, input + r * hidden); });
