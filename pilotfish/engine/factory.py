@@ -9,6 +9,7 @@ import torch
 
 from pilotfish.config import Config, EngineConfig
 from pilotfish.engine.core import EngineCore
+from pilotfish.engine.warm_up import warm_up
 from pilotfish.engine.wire import Role
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
@@ -44,7 +45,9 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         proposer="model" if role == "draft" else "",
         tokenizer_path=str(loaded.folder),
     )
-    return EngineCore(built.decoder, engine, info, top_m=config.draft.top_m)
+    core = EngineCore(built.decoder, engine, info, top_m=config.draft.top_m)
+    warm_up(core)
+    return core
 
 
 def num_threads(engine: EngineConfig) -> int:

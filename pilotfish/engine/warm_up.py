@@ -1,0 +1,37 @@
+"""First steps before the first request: what is done lazily once must not be in somebody's first token."""
+
+from __future__ import annotations
+
+from pilotfish.engine.core import EngineCore
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, Verify
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+
+_PROMPT = tuple(range(1, 40))
+_SAMPLINGS = (
+    SamplingParams(temperature=0, num_logprobs=1),
+    SamplingParams(temperature=0.8, top_p=0.9, top_k=40, repetition_penalty=1.1),
+    SamplingParams(acceptance=AcceptanceMode.REJECTION),
+)
+
+
+def warm_up(core: EngineCore) -> None:
+    """Prefill, decode, verify and propose once in every mode; leaves no sequence and no cached prefix behind."""
+    token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
+    for sampling in _SAMPLINGS:
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Decode(0, len(token_ids), 1))
+        _settle(core)
+        one_hot = SparseDistribution((token_ids[0],), (1.0,))
+        core.submit(Verify(0, len(token_ids) + 1, token_ids[:1], (one_hot,)))
+        _settle(core)
+        core.submit(CloseSequence(0))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Propose(0, len(token_ids), (), 2))
+        _settle(core)
+        core.submit(CloseSequence(0))
+    core.kv_cache.pool.clear_cache()
+
+
+def _settle(core: EngineCore) -> None:
+    while core.has_work:
+        core.step()

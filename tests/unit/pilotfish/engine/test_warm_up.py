@@ -1,0 +1,24 @@
+"""Warming up leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pilotfish.engine.core import EngineCore
+from pilotfish.engine.warm_up import warm_up
+from pilotfish.messages import Opened, OpenSequence
+from pilotfish.types import LoadReport, SamplingParams
+
+
+def test_nothing_is_left_and_nothing_is_found(make_core: Callable[..., EngineCore]) -> None:
+    core = make_core()
+    before = core.load()
+    warm_up(core)
+    load = core.load()
+    assert not core.has_work
+    assert (load.num_kv_blocks_used, load.num_sequences_running, load.num_sequences_waiting) == (0, 0, 0)
+    assert isinstance(before, LoadReport)
+    core.submit(OpenSequence(1, tuple(range(1, 40)), SamplingParams()))
+    (opened,) = core.step()
+    assert isinstance(opened, Opened)
+    assert opened.num_cached_tokens == 0, "the warm-up's prompt must not stay in the prefix cache"
