@@ -6,13 +6,17 @@ items are recognised. What cannot be served is answered with a SequenceError; no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
-from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode
+from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode, SparseDistribution
+
+_PROBS_TOLERANCE = 1e-3
+"""Sums of float32 probabilities may be this far from 1."""
 
 
 class Intake:
@@ -55,6 +59,11 @@ class Intake:
                 f"prompt and output have {num_tokens} tokens; the context holds {self._max_context_tokens}, "
                 "one of them for the next token"
             )
+        if len(command.output_token_ids) >= command.sampling.max_tokens:
+            return invalid, (
+                f"the output has {len(command.output_token_ids)} tokens already; max_tokens is "
+                f"{command.sampling.max_tokens}: nothing is left to decode"
+            )
         bad = self._bad_token((*command.prompt_token_ids, *command.output_token_ids))
         bad = self._bad_token(token_id for token_id, _ in command.sampling.logit_bias) if bad is None else bad
         if bad is not None:
@@ -77,18 +86,20 @@ class Intake:
         num_drafts = len(command.draft_token_ids)
         if num_drafts > self._limits.max_draft_tokens:
             return _invalid(
-                sequence,
+                command,
                 f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)",
             )
         needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
         if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
-            return _invalid(sequence, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
+            return _invalid(command, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
         if command.parents:
-            return _invalid(sequence, "this engine verifies chains only; parents must be empty")
+            return _invalid(command, "this engine verifies chains only; parents must be empty")
         bad = self._bad_token(command.draft_token_ids)
         bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
         if bad is not None:
-            return _invalid(sequence, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
+            return _invalid(command, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
+        if not all(map(_is_distribution, command.draft_probs)):
+            return _invalid(command, "a draft distribution repeats a token or its probabilities do not sum to 1")
         # Drafts past the end of the answer could never be used.
         room = min(
             self._max_context_tokens - len(sequence.tokens),
@@ -119,14 +130,14 @@ class Intake:
             return _unknown(command.sequence_id, command.base_length)
         bad = self._bad_token(command.new_token_ids)
         if bad is not None:
-            return _invalid(sequence, f"token id {bad} is not in the vocabulary of {self._vocab_size}")
+            return _invalid(command, f"token id {bad} is not in the vocabulary of {self._vocab_size}")
         if not 1 <= command.num_draft_tokens <= self._limits.max_draft_tokens:
             return _invalid(
-                sequence,
+                command,
                 f"{command.num_draft_tokens} draft tokens wanted; 1 to {self._limits.max_draft_tokens} are possible",
             )
         if command.base_length >= self._max_context_tokens:
-            return _invalid(sequence, f"the draft model's context of {self._max_context_tokens} tokens is full")
+            return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
         common = start
         for mine, stated in zip(sequence.tokens[start:], command.new_token_ids, strict=False):
             if mine != stated:
@@ -166,5 +177,15 @@ def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:
     return SequenceError(sequence.sequence_id, SequenceErrorCode.STALE, message, base_length)
 
 
-def _invalid(sequence: EngineSequence, message: str) -> SequenceError:
-    return SequenceError(sequence.sequence_id, SequenceErrorCode.INVALID, message)
+def _invalid(command: Verify | Propose, message: str) -> SequenceError:
+    return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
+
+
+def _is_distribution(distribution: SparseDistribution) -> bool:
+    """Whether exact acceptance can stand on it: distinct tokens with probabilities (NaN is none) that sum to 1."""
+    token_ids, probs = distribution.token_ids, distribution.probs
+    return (
+        len(set(token_ids)) == len(token_ids) == len(probs)
+        and all(prob >= 0 for prob in probs)
+        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)
+    )

@@ -15,6 +15,9 @@ from pilotfish.speculation.blocks import BlockedLogits
 from pilotfish.speculation.history import CountTable, TokenHistory
 from pilotfish.types import SamplingParams
 
+_MAX_LOGIT = 1e30
+"""Far beyond any logit, and a difference of two stays within float32: infinite logits make NaN."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -72,7 +75,7 @@ def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
     values = logits[entry_rows, token_ids]
     values = torch.where(values > 0, values / repetition, values * repetition)
     values -= presence * (counts > 0) + frequency * counts
-    logits[entry_rows, token_ids] = values
+    logits[entry_rows, token_ids] = values.clamp_(-_MAX_LOGIT, _MAX_LOGIT)
 
 
 def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
@@ -83,3 +86,5 @@ def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
     device = logits.device
     index = (torch.tensor(entry_rows, device=device), torch.tensor(token_ids, device=device))
     logits.index_put_(index, torch.tensor(biases, dtype=torch.float32, device=device), accumulate=True)
+    # A token may be named more than once, and two large finite addends make an infinite one.
+    logits[index] = logits[index].clamp_(-_MAX_LOGIT, _MAX_LOGIT)

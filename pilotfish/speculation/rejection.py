@@ -69,9 +69,9 @@ def decide(distribution: Distribution, rows: Sequence[Row], blocks: Sequence[Dra
 
 def _tests_of(block: DraftBlock) -> Iterator[_Test]:
     for offset, (token_id, probs) in enumerate(zip(block.draft_token_ids, block.draft_probs, strict=True)):
-        if token_id not in probs.token_ids:
+        prob = next((prob for held, prob in zip(probs.token_ids, probs.probs, strict=True) if held == token_id), 0.0)
+        if not prob > 0:
             return
-        prob = probs.probs[probs.token_ids.index(token_id)]
         yield _Test(block.first_row + offset, token_id, probs, prob)
 
 

@@ -290,6 +290,23 @@ BAD: list[tuple[Any, SequenceErrorCode, str]] = [
     (Verify(9, 6, (1,)), SequenceErrorCode.UNKNOWN_SEQUENCE, "open it"),
     (Decode(9, 6, 1), SequenceErrorCode.UNKNOWN_SEQUENCE, "open it"),
     (Decode(1, 7, 1), SequenceErrorCode.STALE, "stands on 7"),
+    (
+        OpenSequence(2, PROMPT, SamplingParams(max_tokens=2), (1, 2)),
+        SequenceErrorCode.INVALID,
+        "nothing is left to decode",
+    ),
+    *(
+        (Verify(1, 6, (3,), (SparseDistribution(token_ids, probs),)), SequenceErrorCode.INVALID, "draft distribution")
+        for token_ids, probs in (
+            ((3, 4), (1.0,)),
+            ((3, 3), (0.5, 0.5)),
+            ((3, 4), (0.5, 0.25)),
+            ((3, 4), (1.5, -0.5)),
+            ((3, 4), (0.5, float("nan"))),
+            ((3, 4), (0.5, float("inf"))),
+            ((), ()),
+        )
+    ),
     (Propose(1, 6, (), 0), SequenceErrorCode.INVALID, "1 to 8"),
     (Propose(1, 7, (64,), 2), SequenceErrorCode.INVALID, "64"),
 ]
@@ -305,6 +322,7 @@ def test_bad_commands_are_answered_and_the_rest_goes_on(
     (error,) = errors(settle(core))
     assert error.code is code
     assert message in error.message
+    assert error.base_length == getattr(command, "base_length", 0)
     core.submit(Decode(1, 6, 5))
     assert text(settle(core)) == greedy_text(PROMPT, 5)
 

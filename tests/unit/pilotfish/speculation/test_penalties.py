@@ -59,3 +59,22 @@ def test_rows_that_ask_for_nothing_are_not_copied():
 def test_penalties_without_a_history_are_refused():
     with pytest.raises(ValueError, match="no token history"):
         adjust(BlockedLogits.of(torch.zeros(1, VOCAB_SIZE)), [Row(SamplingParams(presence_penalty=1), 0, None)])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "greatest"),
+    [
+        (SamplingParams(logit_bias=((7, 3.4e38), (7, 3.4e38))), 7),
+        (SamplingParams(logit_bias=tuple((token_id, -3.4e38) for token_id in range(VOCAB_SIZE)) * 2), None),
+        (SamplingParams(repetition_penalty=1e-44), 4),
+        (SamplingParams(repetition_penalty=3e38), None),
+    ],
+)
+def test_extreme_parameters_leave_finite_logits(sampling, greatest):
+    """Infinite ones would turn the softmax into NaN, and the sample into token 0."""
+    logits = torch.linspace(-4, 3, VOCAB_SIZE).unsqueeze(0)
+    logits[0, 4] = 2.5
+    adjusted = adjust(BlockedLogits.of(logits), [Row(sampling, 5, TokenHistory([0, 1, 4], [2, 4]))])
+    assert adjusted.logits.isfinite().all()
+    if greatest is not None:
+        assert adjusted.argmax().tolist() == [greatest]

@@ -86,3 +86,12 @@ def test_blocks_are_independent_of_each_other():
 
 def fields_of(block: DraftBlock):
     return block.draft_token_ids, block.draft_probs
+
+
+@pytest.mark.parametrize("prob", [0.0, -1.0, float("nan")])
+def test_a_draft_without_a_probability_counts_as_never_proposed(prob):
+    logits = log_probs(0.5, 0.25, 0.25)
+    for seed in range(20):
+        num_accepted, token_id = decide_one(logits, [1], [SparseDistribution((0, 1), (1.0, prob))], seed)
+        assert num_accepted == 0
+        assert token_id == decide_one(logits, [], [], seed)[1]
