@@ -6,11 +6,10 @@ sequences, scheduler and cache.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
-
-from torch import Tensor
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batch import build_step
@@ -33,9 +32,14 @@ from pilotfish.messages import (
 )
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
-from pilotfish.speculation.drafting import draft
-from pilotfish.speculation.rounds import verify
+from pilotfish.speculation.drafting import Draft, draft
+from pilotfish.speculation.rounds import Outcome, verify
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILED_STEPS = 10
+"""So many in a row are the replica's fault, not a request's: the engine ends."""
 
 
 class EngineCore:
@@ -70,6 +74,7 @@ class EngineCore:
             limits=self.limits,
         )
         self._step_time_ns = 0
+        self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
     @property
@@ -127,8 +132,13 @@ class EngineCore:
         scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, ProposeTask))
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
-        logits = self._decoder.forward(build_step(scheduled))
-        events.extend(self._finish(logits, scheduled, start_ns))
+        try:
+            decisions = self._compute(scheduled)
+        except Exception as error:
+            events.extend(self._fail_step(scheduled, error))
+        else:
+            self._num_failed_steps = 0
+            events.extend(self._finish(decisions, scheduled, start_ns))
         self._step_time_ns = self._clock_ns() - start_ns
         return events
 
@@ -142,17 +152,35 @@ class EngineCore:
         sequence.is_opened = True
         return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
 
-    def _finish(self, logits: Tensor, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
-        """Commit what was computed; returns the results."""
-        for rows in scheduled:
-            rows.sequence.num_computed_tokens += rows.num_rows
-            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
-        complete = [rows for rows in scheduled if rows.is_complete]
-        verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, ProposeTask)]
-        proposals = complete[len(verdicts) :]
+    def _compute(self, scheduled: Sequence[ScheduledRows]) -> tuple[list[Outcome], list[Draft]]:
+        """Run the rows and decide; changes no sequence."""
+        logits = self._decoder.forward(build_step(scheduled))
+        verdicts, proposals = _complete(scheduled)
         num_verdict_rows = sum(rows.num_logit_rows for rows in verdicts)
         outcomes = verify(logits[:num_verdict_rows], [verification_round(rows.sequence) for rows in verdicts])
         drafts = draft(logits[num_verdict_rows:], [draft_row(rows.sequence) for rows in proposals], self._top_m)
+        return outcomes, drafts
+
+    def _fail_step(self, scheduled: Sequence[ScheduledRows], error: Exception) -> list[Event]:
+        """A request that breaks a step costs this step's sequences, not the replica. Raises when steps keep failing."""
+        self._num_failed_steps += 1
+        if self._num_failed_steps >= MAX_FAILED_STEPS:
+            raise error
+        logger.error("a step of %d sequences failed", len(scheduled), exc_info=error)
+        message = f"the engine failed in a step of this sequence: {type(error).__name__}"
+        for rows in scheduled:
+            self._intake.forget(rows.sequence)
+        return [SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
+
+    def _finish(
+        self, decisions: tuple[list[Outcome], list[Draft]], scheduled: Sequence[ScheduledRows], start_ns: int
+    ) -> list[Event]:
+        """Commit what was computed; returns the results."""
+        outcomes, drafts = decisions
+        verdicts, proposals = _complete(scheduled)
+        for rows in scheduled:
+            rows.sequence.num_computed_tokens += rows.num_rows
+            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         elapsed_ns = self._clock_ns() - start_ns
         for rows in scheduled:
             rows.sequence.compute_time_ns += elapsed_ns
@@ -179,3 +207,10 @@ class EngineCore:
             )
             events.append(SequenceError(sequence.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
         return events
+
+
+def _complete(scheduled: Sequence[ScheduledRows]) -> tuple[list[ScheduledRows], list[ScheduledRows]]:
+    """Those that reach the end of their task: verdicts, then proposals, as `step` has sorted them."""
+    complete = [rows for rows in scheduled if rows.is_complete]
+    verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, ProposeTask)]
+    return verdicts, complete[len(verdicts) :]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pilotfish.engine.core import EngineCore
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, Verify
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from pilotfish.errors import InternalError
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
 
 _PROMPT = tuple(range(1, 40))
 _SAMPLINGS = (
@@ -15,7 +16,10 @@ _SAMPLINGS = (
 
 
 def warm_up(core: EngineCore) -> None:
-    """Prefill, decode, verify and propose once in every mode; leaves no sequence and no cached prefix behind."""
+    """Prefill, decode, verify and propose once in every mode; leaves no sequence and no cached prefix behind.
+
+    Raises: InternalError when a step fails.
+    """
     token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
     for sampling in _SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
@@ -34,4 +38,6 @@ def warm_up(core: EngineCore) -> None:
 
 def _settle(core: EngineCore) -> None:
     while core.has_work:
-        core.step()
+        for event in core.step():
+            if isinstance(event, SequenceError) and event.code is SequenceErrorCode.INTERNAL:
+                raise InternalError(f"the engine cannot compute its first steps; its log says why: {event.message}")

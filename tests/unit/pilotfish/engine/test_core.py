@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotfish.engine.core import EngineCore
+from pilotfish.engine.core import MAX_FAILED_STEPS, EngineCore
 from pilotfish.messages import (
     CloseSequence,
     Decode,
@@ -362,3 +362,45 @@ def test_the_load_report_counts(make_core: MakeCore, settle: Settle) -> None:
     settle(core)
     load = core.load()
     assert (load.num_sequences_running, load.num_kv_blocks_used, load.num_kv_blocks_total) == (1, 1, 64)
+
+
+def test_a_step_that_fails_costs_its_sequences_only(
+    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = make_core()
+    for sequence_id in (1, 2, 3):
+        core.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
+    settle(core)
+    with monkeypatch.context() as broken:
+        broken.setattr("pilotfish.engine.core.verify", failing)
+        core.submit(Decode(1, 6, 3))
+        core.submit(Verify(2, 6, (1, 2)))
+        found = errors(settle(core))
+    assert [(error.sequence_id, error.code) for error in found] == [
+        (1, SequenceErrorCode.INTERNAL),
+        (2, SequenceErrorCode.INTERNAL),
+    ]
+    core.submit(Decode(3, 6, 5))
+    assert text(settle(core), 3) == greedy_text(PROMPT, 5)
+    core.submit(CloseSequence(3))
+    core.step()
+    assert core.kv_cache.pool.num_used == 0
+
+
+def test_an_engine_whose_steps_keep_failing_ends(make_core: MakeCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pilotfish.engine.core.verify", failing)
+    core = make_core()
+
+    def run() -> None:
+        for sequence_id in range(MAX_FAILED_STEPS):
+            core.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
+            core.submit(Decode(sequence_id, 6, 1))
+            core.step()
+
+    with pytest.raises(RuntimeError, match="no such luck"):
+        run()
+    assert core.load().num_sequences_running == 1
+
+
+def failing(*_: Any) -> Any:
+    raise RuntimeError("no such luck")

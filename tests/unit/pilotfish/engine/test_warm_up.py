@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.warm_up import warm_up
+from pilotfish.errors import InternalError
 from pilotfish.messages import Opened, OpenSequence
 from pilotfish.types import LoadReport, SamplingParams
 
@@ -22,3 +26,14 @@ def test_nothing_is_left_and_nothing_is_found(make_core: Callable[..., EngineCor
     (opened,) = core.step()
     assert isinstance(opened, Opened)
     assert opened.num_cached_tokens == 0, "the warm-up's prompt must not stay in the prefix cache"
+
+
+def test_an_engine_that_cannot_compute_does_not_start(
+    make_core: Callable[..., EngineCore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr("pilotfish.engine.core.draft", failing)
+    with pytest.raises(InternalError, match="first steps"):
+        warm_up(make_core())
