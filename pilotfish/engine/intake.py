@@ -148,7 +148,7 @@ class Intake:
         sequence.append(command.new_token_ids[common - start :], committed=True)
         sequence.num_committed_tokens = len(sequence.tokens)
         # The last token's logits are wanted even if drafting already computed it.
-        sequence.num_computed_tokens = min(sequence.num_computed_tokens, len(sequence.tokens) - 1)
+        self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
         room = self._max_context_tokens - command.base_length
         sequence.task = ProposeTask(command.base_length, min(command.num_draft_tokens, room), now_ns)
         return None

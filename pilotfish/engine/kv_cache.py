@@ -49,6 +49,11 @@ class KVCache:
     def rewind(self, sequence: EngineSequence, length: int) -> None:
         """Truncate to length tokens. Blocks that others may find are let go, never overwritten."""
         sequence.truncate(length)
+        self.recompute_from(sequence, length)
+
+    def recompute_from(self, sequence: EngineSequence, length: int) -> None:
+        """Count no more than the first length tokens as computed; the next step writes from there on."""
+        sequence.num_computed_tokens = min(sequence.num_computed_tokens, length)
         num_kept = length // self._size
         if num_kept < sequence.num_registered_blocks:
             # The block at the cut is shared: recompute its head in a fresh one.

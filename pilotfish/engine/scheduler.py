@@ -6,7 +6,7 @@ computes as many as its budget allows. One row is a decode, K + 1 a verification
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.engine.kv_cache import KVCache
@@ -14,6 +14,9 @@ from pilotfish.engine.sequence import EngineSequence, VerifyTask
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
+
+Holders = dict[int, EngineSequence]
+"""Sequences that hold blocks, by id."""
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Scheduler:
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
         scheduled: list[ScheduledRows] = []
-        holders = [sequence for sequence in sequences if sequence.block_ids]
+        holders = {sequence.sequence_id: sequence for sequence in sequences if sequence.block_ids}
         for group, limit in ((short, min(budget, max(for_short, self._short))), (long, budget)):
             for sequence in group:
                 rows = self._fit(sequence, min(limit, budget))
@@ -84,30 +87,33 @@ class Scheduler:
         num_rows = min(pending, limit)
         return ScheduledRows(sequence, num_rows, is_complete=False) if num_rows > 0 else None
 
-    def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: list[EngineSequence]) -> bool:
+    def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
         """Blocks for the rows, preempting later sequences that are not in this step if need be."""
         sequence = rows.sequence
         needed = sequence.num_computed_tokens + rows.num_rows
         if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
             self.oversized.append(sequence)
             return False
-        in_step = {id(item.sequence) for item in scheduled}
+        if sequence.block_ids:
+            holders[sequence.sequence_id] = sequence  # a prefix was attached just now
         while not self._kv_cache.reserve(sequence, needed):
-            victim = self._victim(sequence, in_step, holders)
+            victim = self._victim(sequence, scheduled, holders)
             if victim is None:
                 return False
             self._kv_cache.release(victim)
             victim.is_preempted = True
-            holders.remove(victim)
+            del holders[victim.sequence_id]
             self.num_preemptions += 1
-        if sequence not in holders:
-            holders.append(sequence)
+        holders[sequence.sequence_id] = sequence
         return True
 
     @staticmethod
-    def _victim(sequence: EngineSequence, in_step: set[int], holders: list[EngineSequence]) -> EngineSequence | None:
+    def _victim(
+        sequence: EngineSequence, scheduled: Sequence[ScheduledRows], holders: Holders
+    ) -> EngineSequence | None:
         """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
-        candidates = [holder for holder in holders if id(holder) not in in_step and holder is not sequence]
+        spared = {sequence.sequence_id, *(rows.sequence.sequence_id for rows in scheduled)}
+        candidates = [holder for sequence_id, holder in holders.items() if sequence_id not in spared]
         idle = [holder for holder in candidates if holder.task is None]
         later = [holder for holder in candidates if holder.open_order > sequence.open_order]
         return max(idle or later, key=lambda holder: holder.open_order, default=None)

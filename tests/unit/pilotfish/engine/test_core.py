@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from pilotfish.engine.core import MAX_FAILED_STEPS, EngineCore
 from pilotfish.messages import (
@@ -22,6 +23,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
+from pilotfish.models.decoder import StepInput
 from pilotfish.types import (
     AcceptanceMode,
     FinishReason,
@@ -275,6 +277,33 @@ def test_a_rewind_into_a_shared_block_leaves_it_alone(
     core.submit(OpenSequence(2, tuple(range(40)), GREEDY))
     core.submit(Decode(2, 40, 4))
     assert text(settle(core), 2) == greedy_text(range(40), 4)
+
+
+def test_a_repeated_statement_writes_into_no_shared_block(make_core: MakeCore, settle: Settle) -> None:
+    """Asking again for the logits of a block's last token computes it again, in a block of its own."""
+    core = make_core()
+    written: list[int] = []
+    run = core._decoder.forward
+
+    def forward(step: StepInput) -> Tensor:
+        for part in step.slices:
+            last = part.first_position + part.num_rows - 1
+            written.extend(part.block_ids[part.first_position // 16 : last // 16 + 1])
+        return run(step)
+
+    core._decoder.forward = forward  # type: ignore[method-assign]
+    core.submit(OpenSequence(1, tuple(range(32)), GREEDY))
+    core.submit(Propose(1, 32, (), 3))
+    first = settle(core)[-1]
+    shared = {block for block in written if core.kv_cache.pool.is_registered(block)}
+    assert len(shared) == 2
+    written.clear()
+    core.submit(Propose(1, 32, (), 3))
+    second = settle(core)[-1]
+    assert isinstance(first, Proposal)
+    assert isinstance(second, Proposal)
+    assert first.draft_token_ids == second.draft_token_ids
+    assert not shared.intersection(written)
 
 
 BAD: list[tuple[Any, SequenceErrorCode, str]] = [
