@@ -22,9 +22,11 @@ _SEED = 20408
 def is_batch_invariant(decoder: Decoder) -> bool:
     """Whether all tried cuts, blocks and neighbours give bit-identical logits. Writes to the decoder's pool."""
     generator = torch.Generator().manual_seed(_SEED)
-    tokens = torch.randint(0, decoder.vocab_size, (_NUM_TOKENS,), generator=generator).tolist()
+    # Positions beyond the context are none that the decoder has to know.
+    num_tokens = min(_NUM_TOKENS, decoder.max_context_tokens)
+    tokens = torch.randint(0, decoder.vocab_size, (num_tokens,), generator=generator).tolist()
     width = -(-_NUM_TOKENS // BLOCK_SIZE)
-    reference = _run(decoder, tokens, (_NUM_TOKENS,), list(range(1, width + 1)))
+    reference = _run(decoder, tokens, (num_tokens,), list(range(1, width + 1)))
     other_blocks = [width + 2 + 2 * index for index in range(width)][::-1]
     if any(not torch.equal(_run(decoder, tokens, cuts, other_blocks), reference) for cuts in _CUTS):
         return False
@@ -37,9 +39,12 @@ def blocks_needed() -> int:
 
 
 def _run(decoder: Decoder, tokens: Sequence[int], cuts: Sequence[int], blocks: Sequence[int]) -> Tensor:
-    """Logits of every token [len(tokens), V], computed in steps of the given sizes."""
+    """Logits of every token [len(tokens), V], computed in steps of the given sizes, as far as the tokens go."""
     logits, start = [], 0
-    for size in cuts:
+    for cut in cuts:
+        size = min(cut, len(tokens) - start)
+        if size == 0:
+            break
         piece = SequenceSlice(0, size, start, blocks)
         step = StepInput(tokens[start : start + size], range(start, start + size), [piece], range(size))
         logits.append(decoder.forward(step).clone())
@@ -49,7 +54,7 @@ def _run(decoder: Decoder, tokens: Sequence[int], cuts: Sequence[int], blocks: S
 
 def _last_with_neighbour(decoder: Decoder, tokens: Sequence[int], blocks: Sequence[int]) -> Tensor:
     """Logits of the last token [V], decoded beside another sequence's prefill."""
-    last, size = len(tokens) - 1, 20
+    last, size = len(tokens) - 1, min(20, len(tokens))
     width = len(blocks)
     neighbour = SequenceSlice(0, size, 0, range(3 * width + 3, 4 * width + 3))
     step = StepInput(

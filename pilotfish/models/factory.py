@@ -10,7 +10,7 @@ import torch
 
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
@@ -48,6 +48,7 @@ def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
             f"max_context_tokens is {options.max_context_tokens}; {loaded.model_id} was trained for "
             f"{loaded.max_context_tokens}"
         )
+    check_supported(loaded.model)
     max_context_tokens = options.max_context_tokens or loaded.max_context_tokens
     decoder = _native(loaded, options, max_context_tokens)
     if decoder is None:

@@ -31,10 +31,10 @@ def build_kernels(cache_dir: Path) -> Path:
     if compiler is None:
         raise NativeKernelsUnavailableError(f"no C++ compiler found (tried {', '.join(COMPILERS)})")
     folder = cache_dir / "native"
-    library = folder / f"kernels-{_key(compiler)}.so"
-    if library.exists():
-        return library
     try:
+        library = folder / f"kernels-{_key(compiler)}.so"
+        if library.exists():
+            return library
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch) / library.name

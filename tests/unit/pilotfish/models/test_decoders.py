@@ -171,6 +171,51 @@ def test_native_kernels_are_batch_invariant(native_pair: tuple[PreTrainedModel, 
     assert is_batch_invariant(native_pair[1])
 
 
+@pytest.mark.parametrize("num_kv_heads", [1, 2])
+@pytest.mark.parametrize(
+    ("group", "head_dim"), [(1, 16), (2, 128), (3, 64), (4, 48), (5, 32), (6, 16), (7, 80), (8, 112)]
+)
+def test_native_kernels_know_every_head_geometry(
+    kernel_cache: Path, num_kv_heads: int, group: int, head_dim: int
+) -> None:
+    torch.manual_seed(2)
+    heads = {"num_attention_heads": group * num_kv_heads, "num_key_value_heads": num_kv_heads, "head_dim": head_dim}
+    config = MistralConfig(**{**SIZES, **heads, "num_hidden_layers": 2}, sliding_window=20)
+    model = MistralForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+    if (reason := unsupported_reason(model)) is not None:
+        assert (group + 2) * num_kv_heads * head_dim % 32, reason
+        return
+    decoder = NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache)
+    decoder.allocate(blocks_needed())
+    tokens = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+    ours = run_in_pieces(decoder, tokens, [1, 33, 5, 21], [7, 3, 5, 9])
+    exact = own_logits(copy.deepcopy(model).float(), tokens)
+    their_error = (own_logits(model, tokens) - exact).abs()
+    assert (ours - exact).abs().mean() < 1.1 * their_error.mean()
+    assert is_batch_invariant(decoder)
+
+
+class Recording:
+    """A decoder that only remembers the positions it was asked for."""
+
+    vocab_size = VOCAB
+
+    def __init__(self, max_context_tokens: int) -> None:
+        self.max_context_tokens = max_context_tokens
+        self.positions: set[int] = set()
+
+    def forward(self, step: StepInput) -> Tensor:
+        self.positions.update(step.positions)
+        return torch.tensor([[float(step.positions[row])] for row in step.logit_rows])
+
+
+@pytest.mark.parametrize(("max_context_tokens", "asked"), [(1, 1), (17, 17), (48, 48), (2048, 48)])
+def test_the_probe_stays_within_the_context(max_context_tokens: int, asked: int) -> None:
+    decoder = Recording(max_context_tokens)
+    assert is_batch_invariant(decoder)  # type: ignore[arg-type]
+    assert decoder.positions == set(range(asked))
+
+
 def test_the_probe_notices_a_decoder_that_depends_on_the_batch(
     native_pair: tuple[PreTrainedModel, NativeDecoder],
 ) -> None:
@@ -178,6 +223,7 @@ def test_the_probe_notices_a_decoder_that_depends_on_the_batch(
 
     class Leaky:
         vocab_size = decoder.vocab_size
+        max_context_tokens = decoder.max_context_tokens
 
         def forward(self, step: StepInput) -> Tensor:
             return decoder.forward(step) + (1e-6 if len(step.token_ids) > 30 else 0)

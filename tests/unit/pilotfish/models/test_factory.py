@@ -1,0 +1,60 @@
+"""Which decoder a model gets, and which models get none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pilotfish.errors import ConfigError, UnsupportedModelError
+from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.loading import LoadedModel
+
+CONTEXT = 64
+
+
+def loaded(**changes: Any) -> LoadedModel:
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+        **changes,
+    )
+    model = LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+    return LoadedModel(model, Path(), "tiny", 64, CONTEXT, "none")
+
+
+def options(tmp_path: Path, **changes: Any) -> DecoderOptions:
+    values = {"deterministic": False, "compile": True, "num_threads": 1, "max_context_tokens": 0, "cache_dir": tmp_path}
+    return DecoderOptions(**{**values, **changes})
+
+
+def test_rotary_scaling_by_length_is_refused_whatever_the_decoder(tmp_path: Path) -> None:
+    """The kernels' tables hold one angle a position: they would run such a model, and wrongly."""
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    with pytest.raises(UnsupportedModelError, match="dynamic"):
+        build_decoder(loaded(rope_parameters=rope), options(tmp_path))
+    assert list(tmp_path.iterdir()) == [], "refused before anything is compiled"
+
+
+def test_a_context_beyond_the_models_own_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="trained for 64"):
+        build_decoder(loaded(), options(tmp_path, max_context_tokens=65))
+
+
+def test_without_a_compiler_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    num_threads = torch.get_num_threads()
+    try:
+        built = build_decoder(loaded(), options(tmp_path))
+    finally:
+        torch.set_num_threads(num_threads)
+    assert built.decoder.name == "transformers"
+    assert built.decoder.max_context_tokens == CONTEXT
