@@ -176,7 +176,13 @@ class ProcessEngine:
     async def _relay_errors(self) -> None:
         """Standard error of the engine goes on to ours; its last lines are kept for the message."""
         assert self._process.stderr is not None
-        while line := await self._process.stderr.readline():
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # asyncio drops a line beyond its limit; who stops reading would block the engine
+                line = b"(a very long line)\n"
+            if not line:
+                return
             text = line.decode(errors="replace").rstrip()
             self._error_lines.append(text)
             logger.info("engine: %s", text)

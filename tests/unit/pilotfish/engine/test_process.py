@@ -156,3 +156,12 @@ async def test_a_cancelled_start_leaves_nothing(folders: Folders) -> None:
     starting.cancel()
     await asyncio.wait((starting,))
     assert starting.cancelled()
+
+
+async def test_a_line_of_any_length_does_not_stop_the_relay(engine: ProcessEngine) -> None:
+    """An engine whose standard error nobody reads would block in its next log line."""
+    assert engine._process.stderr is not None
+    engine._process.stderr.feed_data(b"x" * 200_000 + b"\nlast words\n")
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="last words"):
+        await engine.receive()
