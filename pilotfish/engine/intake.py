@@ -36,6 +36,7 @@ class Intake:
         self._vocab_size = vocab_size
         self._max_context_tokens = max_context_tokens
         self._limits = limits
+        self._capacity = kv_cache.pool.num_usable * BLOCK_SIZE
         self._num_opened = 0
 
     def open(self, command: OpenSequence) -> SequenceError | None:
@@ -48,7 +49,6 @@ class Intake:
 
     def _open_fault(self, command: OpenSequence) -> tuple[SequenceErrorCode, str] | None:
         num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)
-        capacity = self._kv_cache.pool.num_usable * BLOCK_SIZE
         invalid, exhausted = SequenceErrorCode.INVALID, SequenceErrorCode.RESOURCE_EXHAUSTED
         if command.sequence_id in self._sequences:
             return invalid, "the sequence is open already"
@@ -68,9 +68,9 @@ class Intake:
         bad = self._bad_token(token_id for token_id, _ in command.sampling.logit_bias) if bad is None else bad
         if bad is not None:
             return invalid, f"token id {bad} is not in the vocabulary of {self._vocab_size}"
-        if num_tokens >= capacity:
+        if num_tokens >= self._capacity:
             return exhausted, (
-                f"prompt and output have {num_tokens} tokens; the KV cache holds {capacity}: "
+                f"prompt and output have {num_tokens} tokens; the KV cache holds {self._capacity}: "
                 "raise engine.kv_cache_tokens"
             )
         if len(self._sequences) >= self._limits.max_sequences:
@@ -100,10 +100,11 @@ class Intake:
             return _invalid(command, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
         if not all(map(_is_distribution, command.draft_probs)):
             return _invalid(command, "a draft distribution repeats a token or its probabilities do not sum to 1")
-        # Drafts past the end of the answer could never be used.
+        # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
         room = min(
             self._max_context_tokens - len(sequence.tokens),
             sequence.sampling.max_tokens - sequence.num_output_tokens,
+            self._capacity + 1 - len(sequence.tokens),
         )
         kept = max(0, min(num_drafts, room - 1))
         sequence.task = VerifyTask(command.draft_token_ids[:kept], command.draft_probs[:kept], now_ns)

@@ -373,6 +373,18 @@ def test_limits_of_sequences_and_cache_are_errors_not_hangs(make_core: MakeCore,
     assert core.kv_cache.pool.num_used == 0
 
 
+def test_drafts_that_the_cache_cannot_hold_are_left_out(
+    make_core: MakeCore, settle: Settle, greedy_text: GreedyText
+) -> None:
+    core = make_core(kv_cache_tokens=32)
+    prompt = tuple(range(30))
+    right = greedy_text(prompt, 4)
+    core.submit(OpenSequence(1, prompt, GREEDY))
+    core.submit(Verify(1, 30, tuple(right)))
+    (verdict,) = verdicts(settle(core))
+    assert (verdict.num_draft_tokens, list(verdict.token_ids)) == (2, right[:3])
+
+
 def test_logprobs_come_with_every_token(make_core: MakeCore, settle: Settle, greedy_text: GreedyText) -> None:
     core = make_core()
     core.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, num_logprobs=3)))
