@@ -183,10 +183,10 @@ def _invalid(command: Verify | Propose, message: str) -> SequenceError:
 
 
 def _is_distribution(distribution: SparseDistribution) -> bool:
-    """Whether exact acceptance can stand on it: distinct tokens with probabilities (NaN is none) that sum to 1."""
+    """Whether exact acceptance can stand on it: distinct tokens with probabilities that sum to 1."""
     token_ids, probs = distribution.token_ids, distribution.probs
     return (
         len(set(token_ids)) == len(token_ids) == len(probs)
-        and all(prob >= 0 for prob in probs)
-        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)
+        and min(probs, default=-1.0) >= 0
+        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
     )
