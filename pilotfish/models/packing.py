@@ -31,6 +31,8 @@ class PackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
         num_rows = rows.shape[0]
+        if num_rows == 0:  # a step that only prefills wants no logits
+            return x.new_empty(*x.shape[:-1], self.out_features)
         if num_rows < MIN_ROWS:
             rows = torch.cat((rows, rows[-1:].expand(MIN_ROWS - num_rows, -1)))
         if rows.shape[0] <= MAX_ROWS or not self._deterministic:
