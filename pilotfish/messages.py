@@ -1,6 +1,6 @@
 """Commands to an engine and its events: the same items as in the protos, as plain values.
 
-They cross three borders unchanged in meaning: gRPC (converted in pilotfish.rpc), ZMQ between a
+They cross three borders unchanged in meaning: gRPC (converted in pilotfish.rpc), a socket between a
 replica's gRPC front and its engine process (msgspec), and a method call in tests. Field meanings
 are those of the messages with the same names in protos/pilotfish/v1.
 """

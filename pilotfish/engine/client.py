@@ -13,7 +13,7 @@ class EngineClient(Protocol):
     """An engine as an asyncio process sees it: commands go in, batches of events come out.
 
     Sequence ids are the engine's: the front maps each peer's ids to its own so that two peers
-    cannot meet. Implementations: a process over ZMQ (production), a thread (tests), an emulation.
+    cannot meet. Implementations: a process behind a socket (production), a thread (tests), an emulation.
     """
 
     @property

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shutil
+import socket
 import sys
-import tempfile
 from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import msgspec
-import zmq
 
 from pilotfish.config import Config, config_to_yaml
 from pilotfish.engine.event_queue import EventQueue
-from pilotfish.engine.wire import Failed, Greeting, Ready, Role, Setup, encoder, greeting_decoder, output_decoder
+from pilotfish.engine.wire import (
+    Failed,
+    Greeting,
+    MessageReader,
+    Ready,
+    Role,
+    Setup,
+    encoder,
+    framed,
+    greeting_decoder,
+    output_decoder,
+)
 from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -27,29 +35,42 @@ logger = logging.getLogger(__name__)
 WORKER_MODULE = "pilotfish.engine.worker"
 STOP_GRACE_S = 5.0
 """An engine whose standard input has ended gets this long before it is killed."""
-MAX_UNREAD_MESSAGES = 10_000
-"""Batches of commands that wait for an engine that is in a long step."""
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
+"""Commands that wait for an engine that is in a long step."""
 _KEPT_ERROR_LINES = 20
-_MAX_SOCKET_PATH_BYTES = 100
-"""Unix sockets allow 107."""
+
+
+class _Messages(asyncio.Protocol):
+    """Hands on each message of the engine."""
+
+    def __init__(self, on_message: Callable[[bytes], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing more can come."""
+        self._on_message = on_message
+        self._reader = MessageReader()
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            self._on_message(message)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.ended.set_result(None)
 
 
 class ProcessEngine:
     """An EngineClient. Made by `start`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, socket: zmq.Socket[bytes], folder: Path) -> None:
-        self._process = process
-        self._socket = socket
-        self._folder = folder
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process
+        self._transport: asyncio.Transport
+        self._relay: asyncio.Task[None]
+        self._watch: asyncio.Task[None]
+        self._messages = _Messages(self._take)
         self._error_lines: deque[str] = deque(maxlen=_KEPT_ERROR_LINES)
         self._queue = EventQueue()
         self._load = LoadReport()
         self._ready: Ready | None = None
-        self._relay = asyncio.create_task(self._relay_errors())
-        self._watch = asyncio.create_task(self._watch_exit())
-        self._loop = asyncio.get_running_loop()
-        self._setup = b""
-        self._greeted: asyncio.Future[Greeting] = self._loop.create_future()
+        self._greeted: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
 
     @classmethod
     async def start(cls, config: Config, role: Role, *, worker_module: str = WORKER_MODULE) -> ProcessEngine:
@@ -57,24 +78,8 @@ class ProcessEngine:
 
         Raises: the PilotfishError that the engine failed with; UnavailableError when it died.
         """
-        folder = _socket_folder()
-        context = zmq.Context()
-        socket = context.socket(zmq.PAIR)
-        try:
-            socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
-            socket.setsockopt(zmq.RCVHWM, 0)
-            endpoint = f"ipc://{folder}/engine"
-            socket.bind(endpoint)
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", worker_module, "--endpoint", endpoint, "--role", role),
-                stdin=asyncio.subprocess.PIPE,  # its end tells the engine that we are gone
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except BaseException:
-            _release(socket, folder)
-            raise
-        self = cls(process, socket, folder)
+        self = cls()
+        await self._spawn(role, worker_module)
         try:
             await self._greet(Setup(config_to_yaml(config), role))
         except BaseException:
@@ -101,12 +106,9 @@ class ProcessEngine:
     def send(self, commands: Sequence[Command]) -> None:
         """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading."""
         self._queue.raise_if_failed()
-        try:
-            self._socket.send(encoder.encode(commands), zmq.NOBLOCK)
-        except zmq.Again:
-            message = f"the engine does not read: {MAX_UNREAD_MESSAGES} batches wait for it"
-            raise ResourceExhaustedError(message) from None
-        self._check_for_output()
+        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            raise ResourceExhaustedError(f"the engine does not read: {MAX_UNREAD_BYTES} bytes wait for it")
+        self._transport.write(framed(encoder.encode(commands)))
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
@@ -116,12 +118,10 @@ class ProcessEngine:
         try:
             await self._end_process()
         finally:
+            self._transport.abort()
+            self._greeted.cancel()
             self._relay.cancel()
             self._watch.cancel()
-            self._greeted.cancel()
-            if not self._socket.closed:
-                self._loop.remove_reader(self._socket.fileno())
-            _release(self._socket, self._folder)
             await asyncio.gather(self._relay, self._watch, return_exceptions=True)
 
     @property
@@ -129,37 +129,35 @@ class ProcessEngine:
         assert self._ready is not None, "start() waits for it"
         return self._ready
 
+    async def _spawn(self, role: Role, worker_module: str) -> None:
+        ours, engines = socket.socketpair()
+        with engines:  # the child inherits its own
+            self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
+                lambda: self._messages, sock=ours
+            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", worker_module, "--socket", str(engines.fileno()), "--role", role),
+                    pass_fds=(engines.fileno(),),
+                    stdin=asyncio.subprocess.PIPE,  # its end tells the engine that we are gone
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+            except BaseException:
+                self._transport.abort()
+                raise
+        self._relay = asyncio.create_task(self._relay_errors())
+        self._watch = asyncio.create_task(self._watch_exit())
+
     async def _greet(self, setup: Setup) -> None:
-        self._setup = encoder.encode(setup)
-        self._loop.add_reader(self._socket.fileno(), self._read)
-        self._read()
+        self._transport.write(framed(encoder.encode(setup)))
         await asyncio.wait((self._greeted, self._watch), return_when=asyncio.FIRST_COMPLETED)
-        # The last words may have come together with the exit.
-        self._read()
         if not self._greeted.done():
             self._queue.raise_if_failed()
         greeting = self._greeted.result()
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
         self._ready = greeting
-
-    def _check_for_output(self) -> None:
-        # ZMQ's descriptor is edge-triggered and any call on the socket may swallow the edge.
-        if int(self._socket.get(zmq.EVENTS)) & zmq.POLLIN:
-            self._loop.call_soon(self._read)
-
-    def _read(self) -> None:
-        """Send what the engine waits for, once it has connected; take every message that is there."""
-        if self._setup and not self._socket.closed:
-            with contextlib.suppress(zmq.Again):
-                self._socket.send(self._setup, zmq.NOBLOCK)
-                self._setup = b""
-        while not self._socket.closed:
-            try:
-                message = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._take(message)
 
     def _take(self, message: bytes) -> None:
         try:
@@ -189,7 +187,8 @@ class ProcessEngine:
 
     async def _watch_exit(self) -> None:
         status = await self._process.wait()
-        await asyncio.wait((self._relay,), timeout=1.0)
+        # Its last words.
+        await asyncio.wait((self._relay, self._messages.ended), timeout=1.0)
         last_line = next((line for line in reversed(self._error_lines) if line.strip()), "it said nothing")
         cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         self._queue.fail(UnavailableError(f"the engine process {cause}: {last_line}"))
@@ -206,17 +205,3 @@ class ProcessEngine:
             await self._process.wait()
             if not isinstance(error, TimeoutError):
                 raise
-
-
-def _socket_folder() -> Path:
-    """A new folder that only this user may enter (mode 700), with a path short enough for a socket."""
-    folder = tempfile.mkdtemp(prefix="pilotfish-")
-    if len(folder.encode()) + len("/engine") > _MAX_SOCKET_PATH_BYTES:
-        Path(folder).rmdir()
-        folder = tempfile.mkdtemp(prefix="pilotfish-", dir="/tmp")
-    return Path(folder)
-
-
-def _release(socket: zmq.Socket[bytes], folder: Path) -> None:
-    socket.context.destroy(linger=0)
-    shutil.rmtree(folder, ignore_errors=True)

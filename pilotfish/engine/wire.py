@@ -1,15 +1,16 @@
-"""What a replica's front and its engine process say to each other, as msgpack over a ZMQ PAIR socket.
+"""What a replica's front and its engine process say to each other: msgpack over a Unix socket pair.
 
 1. Front: `Setup`. Engine: `Ready` or, before it exits, `Failed`.
 2. Front: `list[Command]`, any number. Engine: `EngineOutput`, any number.
 3. The engine ends when its standard input does: then its front is gone or wants it to stop.
 
-The process is started as `python -m pilotfish.engine.worker --endpoint ipc://PATH --role ROLE`; the
-front binds, the engine connects.
+The process is started as `python -m pilotfish.engine.worker --socket DESCRIPTOR --role ROLE`, with its
+end of the pair inherited. Each message follows its length in bytes (4 bytes, little-endian).
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Literal
 
 import msgspec
@@ -58,3 +59,32 @@ setup_decoder = msgspec.msgpack.Decoder(Setup)
 greeting_decoder: msgspec.msgpack.Decoder[Greeting] = msgspec.msgpack.Decoder(Greeting)
 commands_decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])
 output_decoder = msgspec.msgpack.Decoder(EngineOutput)
+
+_LENGTH = struct.Struct("<I")
+
+
+def framed(message: bytes) -> bytes:
+    """The message as it travels."""
+    return _LENGTH.pack(len(message)) + message
+
+
+class MessageReader:
+    """Cuts what arrives back into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that `data` completes."""
+        self._bytes += data
+        messages = []
+        start = 0
+        while len(self._bytes) >= start + _LENGTH.size:
+            begin = start + _LENGTH.size
+            end = begin + _LENGTH.unpack_from(self._bytes, start)[0]
+            if len(self._bytes) < end:
+                break
+            messages.append(bytes(self._bytes[begin:end]))
+            start = end
+        del self._bytes[:start]
+        return messages

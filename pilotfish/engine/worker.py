@@ -1,4 +1,4 @@
-"""The engine's own process: `python -m pilotfish.engine.worker --endpoint ipc://PATH --role ROLE`.
+"""The engine's own process: `python -m pilotfish.engine.worker --socket DESCRIPTOR --role ROLE`.
 
 Started by `pilotfish.engine.process`; see `wire.py` for what is said over the socket. It ends when its
 standard input does, so it cannot outlive its front.
@@ -14,12 +14,11 @@ import sys
 import threading
 import time
 
-import zmq
-
 from pilotfish.config import config_from_yaml
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
+from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
 from pilotfish.types import LoadReport
 
@@ -29,52 +28,42 @@ LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
 
-def run(core: EngineCore, socket: zmq.Socket[bytes]) -> None:
-    """Serve commands for ever: drain the socket, step while there is work, sleep in poll otherwise."""
+def run(core: EngineCore, front: WorkerSocket) -> None:
+    """Serve commands for ever: take what came, step while there is work, wait otherwise."""
     last_load: LoadReport | None = None
     last_report = 0.0
     while True:
-        wait_ms = 0 if core.has_work else int(LOAD_INTERVAL_S * 1000)
-        if socket.poll(wait_ms):
-            while True:
-                try:
-                    commands = commands_decoder.decode(socket.recv(zmq.NOBLOCK))
-                except zmq.Again:
-                    break
-                for command in commands:
-                    core.submit(command)
+        for message in front.receive(0 if core.has_work else LOAD_INTERVAL_S):
+            for command in commands_decoder.decode(message):
+                core.submit(command)
         events = core.step() if core.has_work else []
         now = time.monotonic()
         load = core.load()
         if events or (load != last_load and now - last_report >= LOAD_INTERVAL_S):
-            socket.send(encoder.encode(EngineOutput(events, load)))
+            front.send(encoder.encode(EngineOutput(events, load)))
             last_load, last_report = load, now
 
 
 def main() -> None:
     """Parse the arguments, load the model, serve."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--socket", type=int, required=True, help="inherited descriptor")
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
     # Ctrl-C reaches the whole process group; the front decides when its engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-    socket.setsockopt(zmq.SNDHWM, 0)
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.connect(arguments.endpoint)
-    setup = setup_decoder.decode(socket.recv())
+    front = WorkerSocket(arguments.socket)
+    setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         core = build_engine(config, setup.role)
     except PilotfishError as error:
-        socket.send(encoder.encode(Failed(type(error).__name__, str(error))))
-        socket.close(linger=2000)
+        front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
-    socket.send(encoder.encode(Ready(core.model, core.limits)))
-    run(core, socket)
+    front.send(encoder.encode(Ready(core.model, core.limits)))
+    run(core, front)
 
 
 def _exit_with_parent() -> None:

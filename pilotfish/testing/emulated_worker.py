@@ -11,10 +11,9 @@ import os
 import sys
 import threading
 
-import zmq
-
 from pilotfish.config import config_from_yaml
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
+from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.testing.emulated_core import EmulatedCore
 from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits, ModelInfo
@@ -24,19 +23,17 @@ _FAIL = "fail:"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--endpoint", required=True)
+    parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PAIR)
-    socket.connect(arguments.endpoint)
-    setup = setup_decoder.decode(socket.recv())
+    front = WorkerSocket(arguments.socket)
+    setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
     service = config.target if setup.role == "target" else config.draft
     if service.model.startswith(_FAIL):
         print(f"asked to fail with {service.model}", file=sys.stderr, flush=True)
-        socket.send(encoder.encode(Failed(service.model.removeprefix(_FAIL), "the emulated engine was told to fail")))
-        socket.close(linger=2000)
+        front.send(encoder.encode(Failed(service.model.removeprefix(_FAIL), "the emulated engine was told to fail")))
         return 1
     language_model = HashLanguageModel()
     model = ModelInfo(
@@ -49,20 +46,17 @@ def main() -> int:
     )
     limits = Limits(max_draft_tokens=service.engine.max_draft_tokens, max_sequences=service.engine.max_sequences)
     core = EmulatedCore(model, limits, language_model)
-    socket.send(encoder.encode(Ready(core.model, core.limits)))
-    _serve(core, socket)
+    front.send(encoder.encode(Ready(core.model, core.limits)))
+    _serve(core, front)
     return 0
 
 
-def _serve(core: EmulatedCore, socket: zmq.Socket[bytes]) -> None:
+def _serve(core: EmulatedCore, front: WorkerSocket) -> None:
     while True:
-        if not core.has_work:
-            socket.poll()
-        while socket.poll(0):
-            for command in commands_decoder.decode(socket.recv()):
+        for message in front.receive(0 if core.has_work else None):
+            for command in commands_decoder.decode(message):
                 core.submit(command)
-        events = core.step()
-        socket.send(encoder.encode(EngineOutput(events, core.load())))
+        front.send(encoder.encode(EngineOutput(core.step(), core.load())))
 
 
 def _exit_with_parent() -> None:

@@ -3,15 +3,16 @@
 import asyncio
 import os
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
+import psutil
 import pytest
 
 from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig
+from pilotfish.engine import process
 from pilotfish.engine.process import ProcessEngine
-from pilotfish.errors import ModelNotFoundError, UnavailableError
+from pilotfish.engine.wire import framed
+from pilotfish.errors import ModelNotFoundError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams
 
@@ -19,32 +20,8 @@ WORKER = "pilotfish.testing.emulated_worker"
 GREEDY = SamplingParams(temperature=0, max_tokens=10_000)
 
 
-class Folders:
-    """The folders of sockets that exist now, in a short place whatever pytest's own is."""
-
-    def __init__(self, root: str) -> None:
-        self._root = Path(root)
-
-    @property
-    def existing(self) -> list[Path]:
-        return list(self._root.iterdir())
-
-    @property
-    def modes(self) -> list[int]:
-        return [folder.stat().st_mode & 0o777 for folder in self.existing]
-
-
-@pytest.fixture(autouse=True)
-def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Folders]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="pf") as root:
-        monkeypatch.setattr(tempfile, "tempdir", root)
-        folders = Folders(root)
-        yield folders
-        assert not folders.existing
-
-
 @pytest.fixture
-async def engine(folders: Folders) -> AsyncIterator[ProcessEngine]:
+async def engine() -> AsyncIterator[ProcessEngine]:
     config = Config(target=TargetConfig(engine=EngineConfig(max_draft_tokens=7)))
     engine = await ProcessEngine.start(config, "target", worker_module=WORKER)
     yield engine
@@ -56,6 +33,11 @@ async def events(engine: ProcessEngine, count: int) -> list[Event]:
     while len(found) < count:
         found += await engine.receive()
     return found
+
+
+def send_without_end(engine: ProcessEngine) -> None:
+    while True:
+        engine.send([OpenSequence(1, tuple(range(1000)), GREEDY)])
 
 
 async def test_commands_and_events_cross(engine: ProcessEngine) -> None:
@@ -80,21 +62,20 @@ async def test_many_batches_lose_nothing(engine: ProcessEngine) -> None:
     assert set(lengths.values()) == {102}
 
 
-async def test_output_whose_edge_was_swallowed_is_read(engine: ProcessEngine) -> None:
-    """The descriptor of the socket is edge-triggered, and looking at the socket resets it."""
-    engine.send([OpenSequence(1, (1, 2), GREEDY)])
-    assert engine._socket.poll(5000)
-    # Nothing more comes that would signal again.
+async def test_an_engine_that_does_not_read_is_noticed(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MAX_UNREAD_BYTES", 1 << 20)
     os.kill(engine.pid, signal.SIGSTOP)
     try:
-        engine.send([Decode(1, 2, 1)])
-        assert await engine.receive() == [Opened(1, 0)]
+        with pytest.raises(ResourceExhaustedError, match="does not read"):
+            send_without_end(engine)
     finally:
         os.kill(engine.pid, signal.SIGCONT)
 
 
-async def test_the_socket_is_private(engine: ProcessEngine, folders: Folders) -> None:
-    assert folders.modes == [0o700]
+async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
+    engine._messages.data_received(framed(b"nonsense"))
+    with pytest.raises(UnavailableError, match="talks nonsense"):
+        await engine.receive()
 
 
 async def test_death_is_noticed_and_told(engine: ProcessEngine) -> None:
@@ -139,7 +120,6 @@ async def test_a_worker_that_cannot_even_start_is_quoted() -> None:
 
 
 async def test_starting_does_not_hold_the_loop() -> None:
-    """The engine connects when Python is up, and a PAIR socket cannot send before."""
     starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
     num_turns = 0
     while not starting.done():  # counting turns is the point
@@ -149,13 +129,18 @@ async def test_starting_does_not_hold_the_loop() -> None:
     assert num_turns > 100
 
 
-async def test_a_cancelled_start_leaves_nothing(folders: Folders) -> None:
+async def test_a_cancelled_start_leaves_nothing() -> None:
+    this = psutil.Process()
+    before = set(this.children())
+    num_descriptors = this.num_fds()
     starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
-    while not folders.existing:  # noqa: ASYNC110  # a folder has no event
+    while set(this.children()) == before:  # noqa: ASYNC110  # a child has no event
         await asyncio.sleep(0)
     starting.cancel()
     await asyncio.wait((starting,))
     assert starting.cancelled()
+    assert set(this.children()) == before
+    assert this.num_fds() == num_descriptors
 
 
 async def test_a_line_of_any_length_does_not_stop_the_relay(engine: ProcessEngine) -> None:

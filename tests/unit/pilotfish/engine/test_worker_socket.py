@@ -1,0 +1,40 @@
+"""The engine's end of the socket, with the front's end in the test's hands."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from pilotfish.engine.wire import framed
+from pilotfish.engine.worker_socket import WorkerSocket
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, WorkerSocket]]:
+    front, engines = socket.socketpair()
+    worker = WorkerSocket(engines.detach())
+    with front:
+        yield front, worker
+    worker.close()
+
+
+def test_everything_that_is_there_is_taken(pair: tuple[socket.socket, WorkerSocket]) -> None:
+    front, worker = pair
+    front.sendall(framed(b"open") + framed(b"decode"))
+    assert worker.receive() == [b"open", b"decode"]
+    assert worker.receive(0) == []
+
+
+def test_what_is_sent_arrives_framed(pair: tuple[socket.socket, WorkerSocket]) -> None:
+    front, worker = pair
+    worker.send(b"verdict")
+    assert front.recv(100) == framed(b"verdict")
+
+
+def test_a_front_that_is_gone_ends_the_engine(pair: tuple[socket.socket, WorkerSocket]) -> None:
+    front, worker = pair
+    front.close()
+    with pytest.raises(SystemExit):
+        worker.receive()
+    with pytest.raises(SystemExit):
+        worker.send(b"verdict")
