@@ -192,3 +192,5 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     num_kv_blocks_total: int = 0
     step_time_ns: int = 0
     draining: bool = False
+    num_preemptions: int = 0
+    """Since the engine started."""

@@ -98,6 +98,7 @@ class EngineCore:
             num_kv_blocks_used=pool.num_used,
             num_kv_blocks_total=pool.num_usable,
             step_time_ns=self._step_time_ns,
+            num_preemptions=self.num_preemptions,
         )
 
     def submit(self, command: Command) -> None:

@@ -152,6 +152,7 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         num_kv_blocks_total=load.num_kv_blocks_total,
         step_time_ns=load.step_time_ns,
         draining=load.draining,
+        num_preemptions=load.num_preemptions,
     )
 
 
@@ -163,6 +164,7 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         num_kv_blocks_total=proto.num_kv_blocks_total,
         step_time_ns=proto.step_time_ns,
         draining=proto.draining,
+        num_preemptions=proto.num_preemptions,
     )
 
 

@@ -447,6 +447,7 @@ class LoadReport(_message.Message):
     NUM_KV_BLOCKS_TOTAL_FIELD_NUMBER: _builtins.int
     STEP_TIME_NS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
+    NUM_PREEMPTIONS_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     num_sequences_waiting: _builtins.int
     num_kv_blocks_used: _builtins.int
@@ -455,6 +456,8 @@ class LoadReport(_message.Message):
     """Duration of the last engine step."""
     draining: _builtins.bool
     """The replica accepts no new sequences and wants the open ones to end or move."""
+    num_preemptions: _builtins.int
+    """Sequences that lost their KV blocks to others and were computed again, since the engine started."""
     def __init__(
         self,
         *,
@@ -464,10 +467,11 @@ class LoadReport(_message.Message):
         num_kv_blocks_total: _builtins.int = ...,
         step_time_ns: _builtins.int = ...,
         draining: _builtins.bool = ...,
+        num_preemptions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

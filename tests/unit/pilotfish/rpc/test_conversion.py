@@ -125,6 +125,7 @@ loads = st.builds(
     num_kv_blocks_total=uint32,
     step_time_ns=uint64,
     draining=st.booleans(),
+    num_preemptions=uint64,
 )
 
 
