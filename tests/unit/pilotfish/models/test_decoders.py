@@ -119,6 +119,33 @@ def test_paged_logits_equal_transformers_own(
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
+@settings(max_examples=15, deadline=None)
+@given(case=pieces(), data=st.data())
+def test_rejected_drafts_leave_no_trace(
+    transformers_pair: tuple[PreTrainedModel, Decoder],
+    case: tuple[list[int], list[int], list[int]],
+    data: st.DataObject,
+) -> None:
+    """Each step carries drafts behind its tokens; rolled back, their slots are written again by the next."""
+    model, decoder = transformers_pair
+    tokens, cuts, blocks = case
+    room = len(blocks) * 16
+    logits, start = [], 0
+    for size in cuts:
+        most = min(8, room - start - size)
+        drafts = data.draw(st.lists(st.integers(0, VOCAB - 1), max_size=most), label="drafts")
+        rows = [*tokens[start : start + size], *drafts]
+        piece = SequenceSlice(0, len(rows), start, blocks)
+        step = StepInput(rows, range(start, start + len(rows)), [piece], range(len(rows)))
+        verified = decoder.forward(step).float().clone()
+        theirs = own_logits(model, [*tokens[: start + size], *drafts])[start:]
+        assert (verified - theirs).abs().max() < 1e-3
+        assert torch.equal(verified.argmax(-1), theirs.argmax(-1))
+        logits.append(verified[:size])
+        start += size
+    assert (torch.cat(logits) - own_logits(model, tokens)).abs().max() < 1e-3
+
+
 def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel, Decoder]) -> None:
     model, decoder = transformers_pair
     prompts = [[3, 1, 4, 1, 5] * 5, [9, 2, 6], [5, 3, 5, 8, 9, 7, 9] * 3]
