@@ -66,7 +66,7 @@ async def _folder_of_a_target(directory: ReplicaDirectory, timeout_s: float) -> 
     pool = ReplicaPool("target", directory, dialer("target", ""))
     pool.start()
     try:
-        return (await pool.acquire(timeout_s)).model.tokenizer_path
+        return (await pool.connected(timeout_s)).model.tokenizer_path
     except PilotfishError:
         return ""
     finally:

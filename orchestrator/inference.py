@@ -109,7 +109,7 @@ class InferenceService:
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
-        return await self.targets.acquire(self._config.connect_timeout_s)
+        return await self.targets.connected(self._config.connect_timeout_s)
 
     def _served_model(self, link: ReplicaLink) -> ServedModel:
         return ServedModel(

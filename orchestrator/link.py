@@ -64,15 +64,20 @@ class ReplicaLink:
         connect: Connect,
         check: Callable[[ModelInfo], None] | None,
         on_change: Callable[[], None],
+        on_room: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`check` raises HandshakeError for a model that does not fit; `on_change` hears of every (dis)connection."""
+        """`check` raises HandshakeError for a model that does not fit.
+
+        `on_change` hears of every (dis)connection, `on_room` of every sequence that ends.
+        """
         self.replica_id = replica_id
         self.address = address
         self.load = LoadReport()
         self._connect = connect
         self._check = check
         self._on_change = on_change
+        self._on_room = on_room
         self._clock = clock
         self._stream: Stream | None = None
         self._lost: asyncio.Future[PilotfishError] | None = None
@@ -107,6 +112,11 @@ class ReplicaLink:
         """Sequences of this orchestrator on the replica."""
         return len(self._sequences)
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the replica takes another sequence, as far as this orchestrator knows."""
+        return self._stream is not None and self.num_sequences < self._stream.limits.max_sequences
+
     def attach(self, sequence: RemoteSequence) -> int:
         sequence_id = next(self._ids)
         self._sequences[sequence_id] = sequence
@@ -114,6 +124,7 @@ class ReplicaLink:
 
     def detach(self, sequence_id: int) -> None:
         self._sequences.pop(sequence_id, None)
+        self._on_room()
 
     def send(self, command: Command) -> None:
         self._require_stream().send(command)

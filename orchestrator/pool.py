@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection
 
 from orchestrator.directory import PoolName, ReplicaDirectory
 from orchestrator.link import Connect, ReplicaLink
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.types import ModelInfo
+
+_BUSY = "all its sequences are in use (engine.max_sequences)"
 
 
 class ReplicaPool:
@@ -33,6 +35,7 @@ class ReplicaPool:
         self._links: dict[tuple[str, str], tuple[ReplicaLink, asyncio.Task[None]]] = {}
         self._retired: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._line = asyncio.Lock()
         self._on_change: list[Callable[[], None]] = []
         self._unsubscribe: Callable[[], None] | None = None
 
@@ -83,12 +86,12 @@ class ReplicaPool:
         links = self.links
         if not links:
             return f"there is no {self._name} replica"
-        problems = "; ".join(f"{link.address}: {link.problem or 'unhealthy'}" for link in links)
+        problems = "; ".join(f"{link.address}: {link.problem or _BUSY}" for link in links)
         return f"no {self._name} replica can be used ({problems})"
 
     def pick(self, avoid: Collection[str] = ()) -> ReplicaLink | None:
-        """The least loaded healthy replica; one whose id is in `avoid` only if there is no other."""
-        candidates = [link for link in self.links if link.is_healthy]
+        """The least loaded healthy replica with room; one whose id is in `avoid` only if there is no other."""
+        candidates = [link for link in self.links if link.is_healthy and link.has_room]
         # Our own count is exact and immediate; the reported load tells what other orchestrators do.
         return min(
             candidates,
@@ -97,13 +100,32 @@ class ReplicaPool:
         )
 
     async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> ReplicaLink:
-        """`pick`, waiting for a replica if there is none. Raises UnavailableError after timeout_s."""
+        """`pick`, waiting in line (first come, first served) until a replica has room.
+
+        Raises after timeout_s: ResourceExhaustedError when all replicas are full, UnavailableError
+        when there is none.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self._line:
+                return await self._until(lambda: self.pick(avoid))
+        except TimeoutError:
+            kind = ResourceExhaustedError if self._find_healthy() else UnavailableError
+            raise kind(f"{self.absence_reason}; waited {timeout_s:g} s") from None
+
+    async def connected(self, timeout_s: float) -> ReplicaLink:
+        """A healthy replica, with room or without. Raises UnavailableError after timeout_s."""
         try:
             async with asyncio.timeout(timeout_s):
-                while (link := self.pick(avoid)) is None:
-                    await self._changed.wait()
+                return await self._until(self._find_healthy)
         except TimeoutError:
             raise UnavailableError(f"{self.absence_reason}; waited {timeout_s:g} s") from None
+
+    def _find_healthy(self) -> ReplicaLink | None:
+        return next((link for link in self.links if link.is_healthy), None)
+
+    async def _until(self, find: Callable[[], ReplicaLink | None]) -> ReplicaLink:
+        while (link := find()) is None:
+            await self._changed.wait()
         return link
 
     def _follow_directory(self) -> None:
@@ -114,12 +136,15 @@ class ReplicaPool:
             task.add_done_callback(self._retired.discard)
             task.cancel()
         for replica_id, address in sorted(wanted - self._links.keys()):
-            link = ReplicaLink(replica_id, address, self._connect, self._check, self._notify, self._clock)
+            link = ReplicaLink(replica_id, address, self._connect, self._check, self._notify, self._wake, self._clock)
             self._links[replica_id, address] = (link, asyncio.create_task(link.run()))
         self._notify()
 
-    def _notify(self) -> None:
+    def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _notify(self) -> None:
+        self._wake()
         for callback in self._on_change:
             callback()

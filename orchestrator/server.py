@@ -71,7 +71,7 @@ class OrchestratorServer:
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a target replica; False if none came in time."""
         try:
-            await self.service.targets.acquire(timeout_s)
+            await self.service.targets.connected(timeout_s)
         except UnavailableError:
             return False
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
@@ -76,7 +77,7 @@ class RemoteTarget:
         """Prompt tokens found in a prefix cache, at the first opening."""
         self.num_failovers = 0
         self.queue_time_ns = 0
-        """The first step's wait on the replica."""
+        """The wait for a replica with room, and the first step's wait on it."""
         self.has_answered = False
 
     def verify(self, sequence: Sequence, draft: DraftBlock) -> RemoteRound:
@@ -94,12 +95,15 @@ class RemoteTarget:
             self._remote = None
 
     async def opened(self, sequence: Sequence) -> RemoteSequence:
-        """The open sequence on a replica. Raises UnavailableError when none is to be had."""
+        """The open sequence on a replica. Raises what TargetPool.acquire does."""
         remote = self._remote
         if remote is not None and remote.is_usable and (remote.link.is_healthy or self._pool.pick() is None):
             return remote
         self.close()
+        asked_ns = time.monotonic_ns()
         link = await self._pool.acquire(self._acquire_timeout_s, self._avoid)
+        if not self.has_answered:
+            self.queue_time_ns += time.monotonic_ns() - asked_ns
         remote = self._remote = RemoteSequence(link, max_events=self._max_run_tokens + 8)
         remote.send(
             OpenSequence(
@@ -126,7 +130,7 @@ class RemoteTarget:
             raise InternalError(f"the target answered on {event.base_length} tokens; {base_length} are committed")
         if not self.has_answered:
             self.has_answered = True
-            self.queue_time_ns = event.timings.queue_time_ns
+            self.queue_time_ns += event.timings.queue_time_ns
         return event
 
     def recover(self, error: PilotfishError, num_attempts: int) -> None:

@@ -62,7 +62,7 @@ class EngineConfig:
     kv_cache_tokens: int = 32768
     """Capacity of the paged KV pool in tokens, over all sequences."""
     max_sequences: int = 64
-    """Sequences open at once; more are refused with RESOURCE_EXHAUSTED."""
+    """Sequences open at once; an orchestrator lets more requests wait in line."""
     max_batch_tokens: int = 512
     """Tokens computed in one step at most: bounds the time decodes wait behind a prefill."""
     prefix_caching: bool = True
@@ -174,7 +174,8 @@ class OrchestratorConfig:
     max_prompt_bytes: int = 4_000_000
     """Longer prompts are refused before tokenising."""
     connect_timeout_s: float = 60.0
-    """A request waits this long for a target replica before UNAVAILABLE."""
+    """A request waits this long for a target replica before UNAVAILABLE, and for room on one before
+    RESOURCE_EXHAUSTED."""
     slow_reader_tokens: int = 1024
     """Output tokens buffered for a client that reads slowly before its sequence pauses."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)

@@ -32,6 +32,7 @@ from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.faulty_drafter import FaultyDrafter
 from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.types import Limits
 
 SPECIAL_TOKENS = ["<|start|>", "<|end|>"]
 CHAT_TEMPLATE = "{% for message in messages %}<|start|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -482,6 +483,32 @@ async def test_fifty_requests_at_once_get_their_own_answers(stack: Stack, mode) 
     await stack.nothing_is_left()
 
 
+async def test_more_requests_than_a_target_takes_wait_for_their_turn(stack: Stack) -> None:
+    target = await stack.add("target", stack.engine(limits=Limits(max_draft_tokens=16, max_sequences=2)))
+    await stack.serve()
+    prompts = [f"Request number {number}" for number in range(8)]
+    alone = [await stack.generate(text=prompt) for prompt in prompts]
+    together = await asyncio.gather(*(stack.generate(text=prompt) for prompt in prompts))
+    assert [answer.text for answer in together] == [answer.text for answer in alone]
+    assert target.front.num_connections == 1
+    await stack.nothing_is_left()
+
+
+async def test_a_request_that_leaves_the_line_harms_nobody(stack: Stack) -> None:
+    await stack.add("target", stack.engine(limits=Limits(max_draft_tokens=16, max_sequences=1), step_time_s=0.002))
+    await stack.serve()
+    running = stack.stub.Generate(request(max_tokens=50_000))
+    await anext(aiter(running))
+    leaving = stack.stub.Generate(request())
+    staying = asyncio.create_task(stack.generate())
+    await until(lambda: stack.server.service.num_active_requests == 3)
+    leaving.cancel()
+    await until(lambda: stack.server.service.num_active_requests == 2)
+    running.cancel()
+    assert len((await staying).token_ids) == 40
+    await stack.nothing_is_left()
+
+
 async def test_more_requests_than_allowed_are_refused(stack: Stack) -> None:
     await stack.add("target", stack.engine(step_time_s=0.002))
     await stack.serve(max_concurrent_requests=2)
@@ -679,5 +706,5 @@ async def test_a_process_that_cannot_start_says_why_in_one_line(stack: Stack, ov
     output, errors = await process.communicate()
     assert (process.returncode, output) == (1, b"")
     (line,) = errors.decode().splitlines()
-    assert line.startswith("orchestrator: ")
+    assert line.startswith("error: ")
     assert message in line

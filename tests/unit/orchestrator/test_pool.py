@@ -13,7 +13,7 @@ from orchestrator.directory import ReplicaDirectory
 from orchestrator.pool import ReplicaPool
 from orchestrator.reference import ModelReference
 from orchestrator.remote_sequence import RemoteSequence
-from pilotfish.errors import HandshakeError, UnavailableError
+from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Proposal
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -133,6 +133,33 @@ async def test_acquire_waits_for_a_replica_and_tells_why_it_gave_up(network, dir
             await pool.acquire(0.05)
         network.add("a:1")
         assert (await pool.acquire(5)).replica_id == "a"
+
+
+async def test_requests_wait_in_line_for_room_first_come_first_served(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        await pool.acquire(5)
+        held = [RemoteSequence(await pool.acquire(5), max_events=4) for _ in range(8)]
+        served: list[int] = []
+
+        async def request(number: int) -> None:
+            sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+            served.append(number)
+            sequence.close()
+
+        requests = [asyncio.create_task(request(number)) for number in range(3)]
+        with pytest.raises(ResourceExhaustedError, match=r"all its sequences are in use .* waited 0\.01 s"):
+            await pool.acquire(0.01)
+        assert served == []
+        assert (await pool.connected(5)).num_sequences == 8
+        requests[1].cancel()
+        held.pop().close()
+        await asyncio.wait(requests)
+        assert served == [0, 2]
+        for sequence in held:
+            sequence.close()
+        assert pool.num_sequences == 0
 
 
 async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, directory) -> None:
