@@ -1,4 +1,4 @@
-"""Compiles kernels.cpp for this machine, once, into the cache folder.
+"""Compiles kernels.cpp and its headers for this machine, once, into the cache folder.
 
 One call of the system's C++ compiler (a few seconds); the result is keyed by source, flags, compiler and
 processor, so that a cache folder shared by unlike machines never mixes them.
@@ -71,7 +71,8 @@ def load_kernels(library: Path) -> ctypes.CDLL:
 def _key(compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
     digest = hashlib.sha256()
-    for part in (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version.encode(), _processor().encode()):
+    sources = [path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))]
+    for part in (*sources, " ".join(FLAGS).encode(), version.encode(), _processor().encode()):
         digest.update(part + b"\0")
     return digest.hexdigest()[:24]
 

@@ -1,0 +1,46 @@
+// What a model, a step and an engine consist of. Model, Layer and Step mirror the ctypes structs of layout.py.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "team.h"
+#include "vector.h"
+
+struct Layer {
+    const bf16 *input_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *output, *post_norm, *gate_up, *down;
+    bf16 *keys, *values;
+    int64_t window;  // tokens a row sees; 0: all
+};
+
+struct Model {
+    int64_t hidden, heads, kv_heads, head_dim, intermediate, vocab, num_layers, max_positions;
+    float eps, scale;
+    const bf16 *embedding, *final_norm, *head;  // embedding null: tied, read from head
+    const float *cosine, *sine;  // [max_positions][D / 2]
+    const Layer* layers;
+};
+
+struct Step {
+    int64_t rows, num_logit_rows;
+    const int64_t *token_ids, *positions, *slots;   // [T]
+    const int64_t *row_table;                       // [T] which block table a row uses
+    const int64_t* tables;                          // [S][table_width]
+    int64_t table_width;
+    const int64_t* logit_rows;                      // [R]
+    float* logits;                                  // [R][V]
+};
+
+// Consecutive rows of one sequence, which share its keys and values.
+struct Tile {
+    int64_t first_row, num_rows;
+};
+
+struct Engine {
+    Model model;
+    std::vector<Layer> layers;
+    Team team;
+    std::vector<float> residual, projected;
+    std::vector<bf16> input, attended, gated;
+    std::vector<Tile> tiles;
+    Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads) {}
+};
