@@ -66,7 +66,7 @@ def reserved(host: str, port: int) -> Iterator[None]:
             claim.bind(f"\0pilotfish-up-{host}:{port}")
         except OSError:
             raise UnavailableError(
-                f"another `pilotfish up` is starting on {host}:{port}: wait for it, or choose another port "
+                f"another `pilotfish up` has {host}:{port}, running or about to: use that one, or choose another port "
                 f"with --set orchestrator.port=PORT"
             ) from None
         yield

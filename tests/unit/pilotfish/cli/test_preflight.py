@@ -37,7 +37,7 @@ def test_a_host_that_is_not_ours_is_refused(host: str) -> None:
 
 def test_two_cannot_start_on_one_address_at_once() -> None:
     with reserved("127.0.0.1", 50952):
-        with pytest.raises(UnavailableError, match="is starting on"), reserved("127.0.0.1", 50952):
+        with pytest.raises(UnavailableError, match="another `pilotfish up` has"), reserved("127.0.0.1", 50952):
             pytest.fail("entered")
         with reserved("127.0.0.1", 50953):
             pass
