@@ -27,7 +27,7 @@ from pilotfish.engine.wire import (
     output_decoder,
 )
 from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
-from pilotfish.messages import Command, Event
+from pilotfish.messages import CloseSequence, Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 logger = logging.getLogger(__name__)
@@ -104,9 +104,13 @@ class ProcessEngine:
         return self._process.pid
 
     def send(self, commands: Sequence[Command]) -> None:
-        """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading."""
+        """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading.
+
+        Closing is never refused: a sequence that is forgotten here must not live on in the engine.
+        """
         self._queue.raise_if_failed()
-        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+        only_closes = all(isinstance(command, CloseSequence) for command in commands)
+        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not only_closes:
             raise ResourceExhaustedError(f"the engine does not read: {MAX_UNREAD_BYTES} bytes wait for it")
         self._transport.write(framed(encoder.encode(commands)))
 

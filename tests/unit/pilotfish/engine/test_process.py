@@ -13,7 +13,7 @@ from pilotfish.engine import process
 from pilotfish.engine.process import ProcessEngine
 from pilotfish.engine.wire import framed
 from pilotfish.errors import ModelNotFoundError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
+from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams
 
 WORKER = "pilotfish.testing.emulated_worker"
@@ -33,6 +33,13 @@ async def events(engine: ProcessEngine, count: int) -> list[Event]:
     while len(found) < count:
         found += await engine.receive()
     return found
+
+
+async def until_idle(engine: ProcessEngine) -> None:
+    """Until the engine has come to what was sent last: the end of its sequence."""
+    while engine.load.num_sequences_running or not engine.load.num_kv_blocks_total:
+        await engine.receive()
+        engine.send([Decode(2, 1, 1)])  # answered with an error, and the load
 
 
 def send_without_end(engine: ProcessEngine) -> None:
@@ -68,8 +75,10 @@ async def test_an_engine_that_does_not_read_is_noticed(engine: ProcessEngine, mo
     try:
         with pytest.raises(ResourceExhaustedError, match="does not read"):
             send_without_end(engine)
+        engine.send([CloseSequence(1)])
     finally:
         os.kill(engine.pid, signal.SIGCONT)
+    await asyncio.wait_for(until_idle(engine), 10)
 
 
 async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
