@@ -207,6 +207,8 @@ class ReplicaLink:
             done, _ = await asyncio.wait((lost,), timeout=_SILENCE_S / 4)
             if done:
                 return lost.result()
+            for sequence in tuple(self._sequences.values()):
+                sequence.fail_if_overdue()
             if self._clock() - self._last_heard_s > _SILENCE_S:
                 return UnavailableError(f"nothing was heard for {_SILENCE_S:.0f} s")
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from typing import Protocol
 
-from pilotfish.errors import InternalError, PilotfishError
+from pilotfish.errors import DeadlineExceededError, InternalError, PilotfishError
 from pilotfish.messages import CloseSequence, Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
+
+ANSWER_DEADLINE_S = 300.0
+"""For one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
 
 
 class Link(Protocol):
@@ -59,7 +63,12 @@ class RemoteSequence:
 
     def __init__(self, link: Link, *, max_events: int) -> None:
         """Attach to `link`; more than `max_events` unread events mean a replica out of its mind."""
-        self._events: asyncio.Queue[Event | PilotfishError] = asyncio.Queue(max_events + 1)
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._failure: PilotfishError | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        """What `receive` waits for."""
+        self._waits_since_s = 0.0
         self._max_events = max_events
         self._is_closed = False
         self.link = link
@@ -76,28 +85,47 @@ class RemoteSequence:
 
     def send(self, command: Command) -> None:
         """Raises UnavailableError when the replica is gone, ResourceExhaustedError when it is swamped."""
-        self.last_sent_s = asyncio.get_running_loop().time()
+        self.last_sent_s = self._loop.time()
         self.link.send(command)
 
     async def receive(self) -> Event:
-        """The next event. Raises the PilotfishError that ended the connection. Cancelling loses nothing."""
-        item = await self._events.get()
-        if isinstance(item, PilotfishError):
-            raise item
-        return item
+        """The next event, for one caller at a time. Cancelling loses nothing.
+
+        Raises the PilotfishError that ended the connection, or DeadlineExceededError.
+        """
+        while not self._events:
+            if self._failure is not None:
+                raise self._failure
+            self._arrival, self._waits_since_s = self._loop.create_future(), self._loop.time()
+            await self._arrival
+        return self._events.popleft()
 
     def deliver(self, event: Event) -> None:
         """Called by the link, in order of arrival."""
-        self.last_arrival_s = asyncio.get_running_loop().time()
-        if self._events.qsize() < self._max_events:
-            self._events.put_nowait(event)
-        elif not self._events.full():
+        self.last_arrival_s = self._loop.time()
+        if self._failure is not None:
+            return
+        if len(self._events) == self._max_events:
             self.fail(InternalError(f"replica {self.link.replica_id} sent more than it was asked for"))
+            return
+        self._events.append(event)
+        self._wake()
 
     def fail(self, error: PilotfishError) -> None:
-        """Called by the link: nothing more will come."""
-        if not self._events.full():
-            self._events.put_nowait(error)
+        """Called by the link: nothing more will come. The first reason stays."""
+        self._failure = self._failure or error
+        self._wake()
+
+    def fail_if_overdue(self) -> None:
+        """Called by the link every few seconds: cheaper than a timer for each event."""
+        is_waiting = self._arrival is not None and not self._arrival.done()
+        if is_waiting and self._loop.time() - self._waits_since_s > ANSWER_DEADLINE_S:
+            message = f"replica {self.link.replica_id} sent nothing for {ANSWER_DEADLINE_S:.0f} s"
+            self.fail(DeadlineExceededError(message))
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     def close(self) -> None:
         """Free what the replica holds for the sequence. Idempotent; never raises."""

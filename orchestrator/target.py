@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -13,7 +12,6 @@ from orchestrator.drafter import DraftBlock
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import (
-    DeadlineExceededError,
     InternalError,
     InvalidRequestError,
     PilotfishError,
@@ -27,8 +25,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 4
 """Replicas tried for one verdict. A request that breaks replicas must not break all of them."""
-_VERDICT_DEADLINE_S = 300.0
-"""For one verdict, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
 
 _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
     SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
@@ -117,15 +113,8 @@ class RemoteTarget:
 
     async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
-        try:
-            async with asyncio.timeout(_VERDICT_DEADLINE_S):
-                while True:
-                    event = await remote.receive()
-                    if isinstance(event, Verdict):
-                        break
-                    self._note(event, remote)
-        except TimeoutError:
-            raise DeadlineExceededError(f"the target sent nothing for {_VERDICT_DEADLINE_S:.0f} s") from None
+        while not isinstance(event := await remote.receive(), Verdict):
+            self._note(event, remote)
         if event.base_length != base_length or not event.token_ids:
             raise InternalError(f"the target answered on {event.base_length} tokens; {base_length} are committed")
         if not self.has_answered:
