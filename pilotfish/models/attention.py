@@ -51,7 +51,7 @@ class AttentionBatch(Protocol):
         """Store the rows' keys and values [T, 2 * H_kv, D] in their slots of the layer's pool."""
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
-        """Attention of query [T, H, D] over the pool; returns [T, H * D]. Rows of no slice: undefined."""
+        """Attention of query [T, H, D] over the pool; returns [T, H * D], finite for rows of no slice."""
 
 
 class AttentionBackend(Protocol):

@@ -2,8 +2,9 @@
 
 Keys are gathered in whole blocks and queries go in tiles. Why tiles: on CPU, SDPA rounds a row
 the same way only while a call has MIN_TILE_ROWS to MAX_TILE_ROWS query rows per key head,
-an explicit mask and a key length that is a multiple of 16 (measured on Intel AMX and AMD Zen 4
-machines; `models/determinism.py` probes it). Grouped-query heads are folded into the query rows, so
+an explicit mask and a key length that is a multiple of KEY_SPLIT, the block of keys SDPA works in: in a
+shorter one the matrix product may sum in another order (measured on Intel AMX and AMD Zen 4 machines;
+`models/determinism.py` probes it). Grouped-query heads are folded into the query rows, so
 keys are never repeated.
 """
 
@@ -21,6 +22,7 @@ from pilotfish.models.attention import BLOCK_SIZE, AttentionShape, SequenceSlice
 
 MIN_TILE_ROWS = 4
 MAX_TILE_ROWS = 32
+KEY_SPLIT = 512
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class SdpaBatch:
     def __init__(self, slices: Sequence[SequenceSlice], num_rows: int, deterministic: bool) -> None:
         self._slices = slices
         self._num_rows = num_rows
+        self._num_covered_rows = max(part.first_row + part.num_rows for part in slices)
         self._deterministic = deterministic
         self._slots = slot_mapping(slices, num_rows)
         self._groups: dict[int, list[_Group]] = {}
@@ -72,6 +75,9 @@ class SdpaBatch:
         if groups is None:
             groups = self._groups[group_size] = self._tile(group_size, query.device)
         output = torch.empty(self._num_rows, query.shape[1] * shape.head_dim, dtype=query.dtype, device=query.device)
+        # Rows that only pad the step must stay finite: their keys go to block 0, which pads the tables of shorter
+        # sequences, and a NaN there would get through the mask.
+        output[self._num_covered_rows :] = 0
         for group in groups:
             rows = _attend_group(query, pool, shape, group)
             output.index_copy_(0, group.targets, rows.index_select(0, group.places))
@@ -88,8 +94,12 @@ class SdpaBatch:
                 num_blocks = (first_position + num_rows - 1) // BLOCK_SIZE + 1
                 tile = _Tile(part.first_row + start, num_rows, first_position, part.block_ids[:num_blocks])
                 # Powers of two bound the padding within a call to half of it.
-                by_size[_power_of_two(max(num_rows, smallest), largest), _power_of_two(num_blocks)].append(tile)
-        return [_group(tiles, max(size, smallest), device) for (size, _), tiles in sorted(by_size.items())]
+                width = max(_power_of_two(num_blocks), KEY_SPLIT // BLOCK_SIZE if self._deterministic else 1)
+                by_size[_power_of_two(max(num_rows, smallest), largest), width].append(tile)
+        return [
+            _group(tiles, max(size, smallest), width if self._deterministic else 0, device)
+            for (size, width), tiles in sorted(by_size.items())
+        ]
 
 
 class SdpaBackend:
@@ -109,8 +119,8 @@ def _power_of_two(value: int, most: int | None = None) -> int:
     return size if most is None else min(size, most)
 
 
-def _group(tiles: Sequence[_Tile], size: int, device: torch.device) -> _Group:
-    width = max(len(tile.block_ids) for tile in tiles)
+def _group(tiles: Sequence[_Tile], size: int, min_width: int, device: torch.device) -> _Group:
+    width = max(min_width, *(len(tile.block_ids) for tile in tiles))
     step = torch.arange(size)
     last = torch.tensor([tile.num_rows - 1 for tile in tiles])[:, None]
     within = torch.minimum(step[None], last)  # [N, Q]

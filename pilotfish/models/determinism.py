@@ -16,6 +16,8 @@ from pilotfish.models.decoder import Decoder, StepInput
 
 _NUM_TOKENS = 48
 _CUTS: tuple[tuple[int, ...], ...] = ((1,) * 8 + (40,), (5, 8, 33, 2), (17, 31))
+_MIDDLE, _LONG = 304, 530
+"""Context lengths of two neighbours: beyond 496 keys SDPA was seen to sum otherwise than below."""
 _SEED = 20408
 
 
@@ -30,12 +32,14 @@ def is_batch_invariant(decoder: Decoder) -> bool:
     other_blocks = [width + 2 + 2 * index for index in range(width)][::-1]
     if any(not torch.equal(_run(decoder, tokens, cuts, other_blocks), reference) for cuts in _CUTS):
         return False
-    return torch.equal(_last_with_neighbour(decoder, tokens, other_blocks), reference[-1])
+    if not torch.equal(_last_with_neighbour(decoder, tokens, other_blocks), reference[-1]):
+        return False
+    return _is_blind_to_long_neighbours(decoder, generator)
 
 
 def blocks_needed() -> int:
     """Blocks of the pool that is_batch_invariant uses, block 0 included."""
-    return 4 * -(-_NUM_TOKENS // BLOCK_SIZE) + 3
+    return max(4 * -(-_NUM_TOKENS // BLOCK_SIZE) + 3, 1 + sum(-(-size // BLOCK_SIZE) for size in (_MIDDLE, _LONG)))
 
 
 def _run(decoder: Decoder, tokens: Sequence[int], cuts: Sequence[int], blocks: Sequence[int]) -> Tensor:
@@ -64,3 +68,22 @@ def _last_with_neighbour(decoder: Decoder, tokens: Sequence[int], blocks: Sequen
         [size],
     )
     return decoder.forward(step)[0]
+
+
+def _is_blind_to_long_neighbours(decoder: Decoder, generator: torch.Generator) -> bool:
+    """Whether the last tokens of two long sequences have the same logits decoded alone and together."""
+    if decoder.max_context_tokens < _LONG:
+        return True
+    steps, start = [], 1
+    for size in (_MIDDLE, _LONG):
+        blocks = range(start, start + -(-size // BLOCK_SIZE))
+        start = blocks.stop
+        tokens = torch.randint(0, decoder.vocab_size, (size,), generator=generator).tolist()
+        decoder.forward(StepInput(tokens, range(size), [SequenceSlice(0, size, 0, blocks)], [size - 1]))
+        steps.append(StepInput(tokens[-1:], [size - 1], [SequenceSlice(0, 1, size - 1, blocks)], [0]))
+    alone = torch.cat([decoder.forward(step).clone() for step in steps])
+    slices = [SequenceSlice(row, 1, step.positions[0], step.slices[0].block_ids) for row, step in enumerate(steps)]
+    together = StepInput(
+        [step.token_ids[0] for step in steps], [step.positions[0] for step in steps], slices, range(len(steps))
+    )
+    return torch.equal(decoder.forward(together), alone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -146,6 +146,30 @@ def test_rejected_drafts_leave_no_trace(
     assert (torch.cat(logits) - own_logits(model, tokens)).abs().max() < 1e-3
 
 
+@pytest.fixture
+def uninitialised_memory_is_nan() -> Iterator[None]:
+    """torch.empty gives NaN instead of whatever lay there, which is mostly harmless zeros."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("uninitialised_memory_is_nan")
+def test_padding_rows_poison_nothing(transformers_pair: tuple[PreTrainedModel, Decoder]) -> None:
+    """A lone row pads its step; sequences of unlike length, in one step, then pad their tables with block 0."""
+    model, decoder = transformers_pair
+    decoder.allocate(16)
+    prompts, blocks = [[7] * 42, [9, 2, 6] * 20], [[1, 2, 3], [4, 5, 6, 7]]
+    for prompt, table in zip(prompts, blocks, strict=True):
+        run_in_pieces(decoder, prompt[:-1], [len(prompt) - 1], table)
+    slices = [SequenceSlice(row, 1, len(prompts[row]) - 1, blocks[row]) for row in range(2)]
+    step = StepInput([prompt[-1] for prompt in prompts], [41, 59], slices, [0, 1])
+    decoder.forward(step)  # two rows of padding: what they write to block 0 is read by the next
+    ours = decoder.forward(step)
+    theirs = torch.stack([own_logits(model, prompt)[-1] for prompt in prompts])
+    assert (ours - theirs).abs().max() < 1e-3
+
+
 def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel, Decoder]) -> None:
     model, decoder = transformers_pair
     prompts = [[3, 1, 4, 1, 5] * 5, [9, 2, 6], [5, 3, 5, 8, 9, 7, 9] * 3]
@@ -236,7 +260,7 @@ class Recording:
         return torch.tensor([[float(step.positions[row])] for row in step.logit_rows])
 
 
-@pytest.mark.parametrize(("max_context_tokens", "asked"), [(1, 1), (17, 17), (48, 48), (2048, 48)])
+@pytest.mark.parametrize(("max_context_tokens", "asked"), [(1, 1), (17, 17), (48, 48), (529, 48), (2048, 530)])
 def test_the_probe_stays_within_the_context(max_context_tokens: int, asked: int) -> None:
     decoder = Recording(max_context_tokens)
     assert is_batch_invariant(decoder)  # type: ignore[arg-type]
