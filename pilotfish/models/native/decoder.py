@@ -49,10 +49,6 @@ class NativeDecoder:
         # Kept from step to step: fresh memory would cost a page fault every 1,024 logits.
         self._logits = torch.empty(0, self.vocab_size)
 
-    @property
-    def weight_bytes(self) -> int:
-        return self._weights.num_bytes
-
     def allocate(self, num_blocks: int) -> NativePool:
         struct = self._weights.model_struct
         pool = self._pool = NativePool(num_blocks, struct.num_layers, struct.kv_heads, struct.head_dim)

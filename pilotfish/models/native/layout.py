@@ -131,10 +131,6 @@ class PackedWeights:
             layers=ctypes.addressof(self.layer_structs),
         )
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
-
     def _layer(self, layer: Any) -> LayerStruct:
         attention, mlp = layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
