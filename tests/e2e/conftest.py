@@ -23,6 +23,13 @@ STOP_TIMEOUT_S = 60.0
 UP = re.compile(r"Pilotfish is up on (?P<address>\S+)\.")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_reaches_children() -> None:
+    """A test run in the background of a script ignores SIGINT, and its children would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class UpProcess:
     """A `pilotfish up` and everything below it."""
 
