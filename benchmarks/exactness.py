@@ -19,6 +19,7 @@ from report import Report, parser
 from stack import Answer, Stack, ask_all, chat_request
 
 from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.testing.peer import RecordingPeer
 
 NUM_PROMPTS, QUICK_PROMPTS = 60, 13
 MAX_TOKENS = 64
@@ -37,10 +38,12 @@ class Setting:
     is_promised: bool
     max_prompts: int = NUM_PROMPTS
     """The slow settings get fewer."""
+    must_preempt: bool = False
+    """The setting is there for its preemptions: without any it would show nothing."""
 
 
 TIGHT_CACHE_TOKENS = 2560
-SLOW_PROMPTS = 8
+SLOW_PROMPTS = 12
 SETTINGS = (
     Setting("bf16, deterministic", (), (1, 8), True),
     Setting(
@@ -48,6 +51,7 @@ SETTINGS = (
         (f"target.engine.kv_cache_tokens={TIGHT_CACHE_TOKENS}", "target.engine.prefix_caching=false"),
         (8,),
         True,
+        must_preempt=True,
     ),
     Setting("bf16, not deterministic", ("target.engine.deterministic=false",), (1, 8), False, max_prompts=SLOW_PROMPTS),
     Setting(
@@ -103,6 +107,12 @@ def requests_of(prompts: Sequence[PromptItem], mode: int, sampling: dict[str, fl
     ]
 
 
+async def num_preemptions(stack: Stack) -> int:
+    """Of the target so far: its first load report says."""
+    async with RecordingPeer(stack.config.orchestrator.target_addresses[0], "target") as peer:
+        return (await peer.load()).num_preemptions
+
+
 def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> None:
     """Run a setting and add its rows and checks."""
     with Stack(setting.overrides) as stack:
@@ -112,6 +122,7 @@ def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> 
             for concurrency in setting.concurrencies:
                 modes = {"off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
                 for mode, value in modes.items():
+                    before = asyncio.run(num_preemptions(stack))
                     start = time.perf_counter()
                     answers = asyncio.run(ask_all(stack.address, requests_of(prompts, value, sampling), concurrency))
                     wall_s = time.perf_counter() - start
@@ -122,6 +133,7 @@ def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> 
                     drafted = sum(answer.summary.speculation.num_draft_tokens for answer in answers)
                     accepted = sum(answer.summary.speculation.num_accepted_tokens for answer in answers)
                     label = f"{setting.name}; {name}; {concurrency} in flight; speculation {mode}"
+                    preempted = asyncio.run(num_preemptions(stack)) - before
                     report.row(
                         setting=setting.name,
                         sampling=name,
@@ -131,11 +143,14 @@ def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> 
                         differ=len(differences),
                         largest_gap=max((difference.gap for difference in differences), default=0.0),
                         tokens_per_s=num_tokens / wall_s,
+                        preemptions=preempted,
                         accepted_of_drafted=f"{accepted}/{drafted}",
                     )
                     print(f"{label}: {len(differences)} of {len(answers)} differ, {wall_s:.0f} s", file=sys.stderr)
                     if setting.is_promised and answers is not reference:
                         report.check(label, len(differences), 0, "texts differ", "equal to")
+                    if setting.must_preempt:
+                        report.check(f"{label}: preempted", preempted, 1, "preemptions", "at least")
                     if mode == "on":
                         report.check(f"{label}: drafts were verified", drafted, 1, "drafts", "at least")
 
