@@ -115,16 +115,17 @@ async def num_preemptions(stack: Stack) -> int:
 
 def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> None:
     """Run a setting and add its rows and checks."""
-    with Stack(setting.overrides) as stack:
-        asyncio.run(ask_all(stack.address, requests_of(prompts[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
+    # One event loop for all: gRPC's poller outlives a loop and would complain into the next one.
+    with Stack(setting.overrides) as stack, asyncio.Runner() as runner:
+        runner.run(ask_all(stack.address, requests_of(prompts[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
         for name, sampling in SAMPLINGS.items():
             reference: list[Answer] | None = None
             for concurrency in setting.concurrencies:
                 modes = {"off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
                 for mode, value in modes.items():
-                    before = asyncio.run(num_preemptions(stack))
+                    before = runner.run(num_preemptions(stack))
                     start = time.perf_counter()
-                    answers = asyncio.run(ask_all(stack.address, requests_of(prompts, value, sampling), concurrency))
+                    answers = runner.run(ask_all(stack.address, requests_of(prompts, value, sampling), concurrency))
                     wall_s = time.perf_counter() - start
                     reference = reference or answers
                     found = [first_difference(a, b) for a, b in zip(reference, answers, strict=True)]
@@ -133,7 +134,7 @@ def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> 
                     drafted = sum(answer.summary.speculation.num_draft_tokens for answer in answers)
                     accepted = sum(answer.summary.speculation.num_accepted_tokens for answer in answers)
                     label = f"{setting.name}; {name}; {concurrency} in flight; speculation {mode}"
-                    preempted = asyncio.run(num_preemptions(stack)) - before
+                    preempted = runner.run(num_preemptions(stack)) - before
                     report.row(
                         setting=setting.name,
                         sampling=name,

@@ -65,14 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "What do the services cost over the engine alone?",
         {"model": config.target.model, "tokens": NUM_TOKENS, "samples": samples, "sampling": "greedy", "in flight": 1},
     )
-    with Stack() as stack:
+    with Stack() as stack, asyncio.Runner() as runner:
         core = build_engine(config, "target")
         tokenizer = Tokenizer.load(Path(core.model.tokenizer_path))
         prompt = tuple(tokenizer.apply_chat_template([ChatMessage("user", PROMPT)]))
         alone, stacked = [], []
         for index in range(-1, samples):
             torch.set_num_threads(1)
-            times = engine_alone(core, prompt, index + 2), asyncio.run(through_stack(stack.address))
+            times = engine_alone(core, prompt, index + 2), runner.run(through_stack(stack.address))
             if index >= 0:  # the first of each warms up
                 alone.append(times[0])
                 stacked.append(times[1])
