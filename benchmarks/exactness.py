@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+from asking import Answer, ask_all, chat_request
 from prompts import PromptItem, load_prompts
 from report import Report, parser
-from stack import Answer, Stack, ask_all, chat_request
 
+from pilotfish.config import load_config
+from pilotfish.launch.local_stack import LocalStack
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.testing.peer import RecordingPeer
 
@@ -107,7 +109,7 @@ def requests_of(prompts: Sequence[PromptItem], mode: int, sampling: dict[str, fl
     ]
 
 
-async def num_preemptions(stack: Stack) -> int:
+async def num_preemptions(stack: LocalStack) -> int:
     """Of the target so far: its first load report says."""
     async with RecordingPeer(stack.config.orchestrator.target_addresses[0], "target") as peer:
         return (await peer.load()).num_preemptions
@@ -116,7 +118,7 @@ async def num_preemptions(stack: Stack) -> int:
 def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> None:
     """Run a setting and add its rows and checks."""
     # One event loop for all: gRPC's poller outlives a loop and would complain into the next one.
-    with Stack(setting.overrides) as stack, asyncio.Runner() as runner:
+    with LocalStack(load_config(overrides=setting.overrides)) as stack, asyncio.Runner() as runner:
         runner.run(ask_all(stack.address, requests_of(prompts[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
         for name, sampling in SAMPLINGS.items():
             reference: list[Answer] | None = None

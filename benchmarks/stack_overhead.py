@@ -13,13 +13,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import torch
+from asking import ask_all, chat_request
 from report import Report, parser
-from stack import Stack, ask_all, chat_request
 
 from pilotfish.config import Config
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
+from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.v1 import inference_pb2 as pb
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "What do the services cost over the engine alone?",
         {"model": config.target.model, "tokens": NUM_TOKENS, "samples": samples, "sampling": "greedy", "in flight": 1},
     )
-    with Stack() as stack, asyncio.Runner() as runner:
+    with LocalStack(config) as stack, asyncio.Runner() as runner:
         core = build_engine(config, "target")
         tokenizer = Tokenizer.load(Path(core.model.tokenizer_path))
         prompt = tuple(tokenizer.apply_chat_template([ChatMessage("user", PROMPT)]))
@@ -76,8 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if index >= 0:  # the first of each warms up
                 alone.append(times[0])
                 stacked.append(times[1])
-        resident = stack.resident_bytes("target_service")
-        front = resident - stack.resident_bytes("target_service", children_only=True)
+        front_process = psutil.Process(stack.pid("target_service"))
+        front = front_process.memory_info().rss
+        resident = front + sum(child.memory_info().rss for child in front_process.children(recursive=True))
     folder = Path(core.model.tokenizer_path)
     weights = (folder / "model.safetensors").stat().st_size
     pool = core.kv_cache.pool.num_usable * core.kv_bytes_per_block

@@ -5,8 +5,6 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from pilotfish.cli.answer import GenerateOptions, Summary
-from pilotfish.cli.client import InferenceClient
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import (
@@ -21,6 +19,8 @@ from pilotfish.cli.generate import (
 )
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.client.answer import GenerateOptions, Summary
+from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import PilotfishError
 from pilotfish.types import ChatMessage
 

@@ -8,8 +8,6 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from pilotfish.cli.answer import Chunk, GenerateOptions, Summary
-from pilotfish.cli.client import InferenceClient
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error
@@ -17,6 +15,8 @@ from pilotfish.cli.options import ConfigFile, Overrides
 from pilotfish.cli.preflight import find_running, require_free
 from pilotfish.cli.rendering import legend, render
 from pilotfish.cli.up import Printer, pull_models, run_services
+from pilotfish.client.answer import Chunk, GenerateOptions, Summary
+from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, load_config
 from pilotfish.errors import InternalError
 from pilotfish.types import ChatMessage

@@ -10,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.cli.answer import Chunk, GenerateOptions, Prompt, Summary
-from pilotfish.cli.client import InferenceClient
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, Summary
+from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError, InvalidRequestError
 from pilotfish.types import AcceptanceMode, ChatMessage
 

@@ -8,8 +8,8 @@ import socket
 import sys
 from collections.abc import Iterator
 
-from pilotfish.cli.answer import ServiceInfo
-from pilotfish.cli.client import InferenceClient
+from pilotfish.client.answer import ServiceInfo
+from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
 
 PROBE_TIMEOUT_S = 1.0

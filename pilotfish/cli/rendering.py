@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pilotfish.cli.answer import Chunk, Summary
+from pilotfish.client.answer import Chunk, Summary
 from pilotfish.errors import InternalError
 from pilotfish.types import TokenOrigin
 

@@ -15,18 +15,12 @@ from rich.text import Text
 
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.launch import (
-    FOREIGN_RAY_VARIABLES,
-    ray_environment,
-    ray_specs,
-    standalone_specs,
-    with_local_addresses,
-)
 from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, reserved
-from pilotfish.cli.supervisor import Supervisor
-from pilotfish.config import Config, config_to_yaml, environment, load_config
+from pilotfish.config import Config, load_config
+from pilotfish.launch.specs import prepare
+from pilotfish.launch.supervisor import Supervisor
 
 SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
 
@@ -104,15 +98,8 @@ async def run_services(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, lambda: force.set() if stop.is_set() else stop.set())
     with tempfile.TemporaryDirectory(prefix="pilotfish-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        if standalone:
-            config = with_local_addresses(config)
-            specs, variables = standalone_specs(config, folder), environment()
-        else:
-            specs = ray_specs(config, folder)
-            variables = environment(ray_environment(), without=FOREIGN_RAY_VARIABLES)
-        (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
-        waiting = {service for spec in specs for service in spec.services}
+        launch = prepare(config, Path(name), standalone=standalone)
+        waiting = {service for spec in launch.specs for service in spec.services}
         public = ""
 
         def on_ready(service: str, address: str) -> None:
@@ -126,4 +113,5 @@ async def run_services(
                     on_up(public)
                     public = ""
 
-        await Supervisor(specs, environment=variables, on_line=on_line, on_ready=on_ready).run(stop, force)
+        supervisor = Supervisor(launch.specs, environment=launch.environment, on_line=on_line, on_ready=on_ready)
+        await supervisor.run(stop, force)

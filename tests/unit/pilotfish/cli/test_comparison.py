@@ -5,8 +5,8 @@ import io
 
 from rich.console import Console
 
-from pilotfish.cli.answer import Summary
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
+from pilotfish.client.answer import Summary
 from pilotfish.types import FinishReason
 
 PLAIN = Summary(

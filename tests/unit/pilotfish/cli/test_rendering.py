@@ -6,8 +6,8 @@ import io
 import pytest
 from rich.console import Console
 
-from pilotfish.cli.answer import Chunk, Summary
 from pilotfish.cli.rendering import render, segments, statistics_table
+from pilotfish.client.answer import Chunk, Summary
 from pilotfish.errors import InternalError
 from pilotfish.types import FinishReason, TokenOrigin
 

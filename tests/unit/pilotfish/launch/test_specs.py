@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pilotfish.cli.launch import free_ports, ray_environment, ray_specs, standalone_specs, with_local_addresses
 from pilotfish.config import Config, load_config
+from pilotfish.launch.specs import free_ports, ray_environment, ray_specs, standalone_specs, with_local_addresses
 
 FOLDER = Path("/tmp/x")
 NO_DRAFT = load_config(overrides=["draft.num_replicas=0"])

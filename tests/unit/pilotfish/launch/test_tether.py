@@ -12,7 +12,7 @@ import pytest
 MODULE = "import sys, time; print(__name__, *sys.argv[1:], flush=True); time.sleep(60)"
 PARENT = """
 import os, subprocess, sys
-child = subprocess.Popen([sys.executable, "-m", "pilotfish.cli.tether", str(os.getpid()), "sleeper", "x"])
+child = subprocess.Popen([sys.executable, "-m", "pilotfish.launch.tether", str(os.getpid()), "sleeper", "x"])
 print(child.pid, flush=True)
 child.wait()
 """
@@ -37,7 +37,7 @@ def test_it_ends_when_its_parent_is_killed(search_path: dict[str, str]) -> None:
 
 
 def test_it_does_not_start_without_its_parent(search_path: dict[str, str]) -> None:
-    argv = [sys.executable, "-m", "pilotfish.cli.tether", "1", "sleeper"]
+    argv = [sys.executable, "-m", "pilotfish.launch.tether", "1", "sleeper"]
     ended = subprocess.run(argv, env=search_path, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert ended.stdout == ""

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import psutil
 import pytest
 
-from pilotfish.cli import supervisor as supervisor_module
-from pilotfish.cli.child import ChildSpec
-from pilotfish.cli.supervisor import Supervisor
 from pilotfish.config import environment
 from pilotfish.errors import UnavailableError
+from pilotfish.launch import supervisor as supervisor_module
+from pilotfish.launch.child import ChildSpec
+from pilotfish.launch.supervisor import Supervisor
 
 SERVE = """
 import signal, subprocess, sys, time

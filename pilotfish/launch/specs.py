@@ -8,10 +8,33 @@ import os
 import secrets
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.cli.child import ChildSpec
-from pilotfish.config import Config
+from pilotfish.config import Config, config_to_yaml, environment
+from pilotfish.launch.child import ChildSpec
+
+
+@dataclass(frozen=True)
+class Launch:
+    """All that a Supervisor needs."""
+
+    config: Config
+    """What the services read, with addresses filled in."""
+    specs: list[ChildSpec]
+    environment: dict[str, str]
+
+
+def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
+    """Write config.yaml into `folder` and say what to start there: plain processes, or Ray Serve."""
+    if standalone:
+        config = with_local_addresses(config)
+        launch = Launch(config, standalone_specs(config, folder), environment())
+    else:
+        variables = environment(ray_environment(), without=FOREIGN_RAY_VARIABLES)
+        launch = Launch(config, ray_specs(config, folder), variables)
+    (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
+    return launch
 
 
 def ray_specs(config: Config, folder: Path) -> list[ChildSpec]:
@@ -84,5 +107,5 @@ def free_ports(count: int) -> list[int]:
 
 def _python(module: str, folder: Path) -> list[str]:
     # -u: ready lines must not wait in a buffer.
-    tethered = [sys.executable, "-u", "-m", "pilotfish.cli.tether", str(os.getpid())]
+    tethered = [sys.executable, "-u", "-m", "pilotfish.launch.tether", str(os.getpid())]
     return [*tethered, module, "--config", str(folder / "config.yaml")]

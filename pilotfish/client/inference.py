@@ -8,7 +8,7 @@ from typing import Self
 
 import grpc
 
-from pilotfish.cli.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary
+from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.channel import CHANNEL_OPTIONS
 from pilotfish.rpc.status import error_from_rpc

@@ -1,4 +1,4 @@
-"""`python -m pilotfish.cli.tether PID MODULE ...`: runs a module that ends when process PID, its parent, does.
+"""`python -m pilotfish.launch.tether PID MODULE ...`: runs a module that ends when process PID, its parent, does.
 
 The kernel sends it SIGTERM then (Linux; elsewhere the module simply runs). The parent cannot ask for
 this on the child's behalf without running Python between fork and exec, which is unsafe beside the

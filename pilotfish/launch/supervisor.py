@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from pilotfish.cli.child import Child, ChildSpec
 from pilotfish.errors import UnavailableError
+from pilotfish.launch.child import Child, ChildSpec
 
 RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Waits between the starts of a child that keeps ending; the last one repeats."""
@@ -30,6 +30,10 @@ class Supervisor:
         self._on_ready = on_ready
         self._ready = {service: asyncio.Event() for spec in specs for service in spec.services}
         self._children: dict[str, Child] = {}
+
+    def pid(self, name: str) -> int:
+        """The process of a child that has been started."""
+        return self._children[name].pid
 
     async def run(self, stop: asyncio.Event, force: asyncio.Event) -> None:
         """Run until `stop` is set; no child is left when it returns or raises.

@@ -60,6 +60,10 @@ class Child:
         return cls(spec, transport, output)
 
     @property
+    def pid(self) -> int:
+        return self._transport.get_pid()
+
+    @property
     def last_error(self) -> str:
         """The last line of its stderr."""
         return self._output.last_error
