@@ -1,6 +1,6 @@
 """What an engine needs of a model: one forward over the rows of a step.
 
-Legend: T rows of the step, R rows whose logits are wanted, V vocabulary.
+Legend: T rows of the step, R rows whose logits are wanted, V vocabulary, F captured layers.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class StepInput:
     slices: Sequence[SequenceSlice]
     logit_rows: Sequence[int]
     """[R] rows whose next-token logits are wanted, ascending."""
+    exit_layer: int | None = None
+    """Run only the first exit_layer layers, then the final norm and the output projection; None runs all."""
 
 
 class KVPool(Protocol):
@@ -46,6 +48,17 @@ class Decoder(Protocol):
     max_context_tokens: int
     dtype: torch.dtype
     device: torch.device
+    features: Tensor
+    """[T, F * hidden] of the last forward: its rows as they entered each of the F captured layers. Valid until
+    the next forward; not set without capture. Zeros for layers that a forward with exit_layer does not reach."""
+    last_hidden: Tensor
+    """[R, hidden] of the last forward: the logit rows after the final norm. As features."""
+
+    def capture(self, layers: Sequence[int]) -> None:
+        """Keep from now on the residual stream that enters these layers (`features`), and `last_hidden`.
+
+        Called once; no layers keeps only last_hidden. Raises ValueError for a layer that the model lacks.
+        """
 
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks; replaces the previous one."""

@@ -16,6 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention import BLOCK_SIZE, AttentionBackend, AttentionBatch, AttentionShape
 from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput, bytes_per_block
 from pilotfish.models.packing import MIN_ROWS, pack_linears
 
@@ -110,6 +111,12 @@ class TransformersDecoder:
         model.set_attn_implementation(ATTENTION_NAME)
         if self.device.type == "cpu":
             pack_linears(model, deterministic)
+        self._hidden_states = HiddenStates(model)
+        self._captures = False
+
+    def capture(self, layers: Sequence[int]) -> None:
+        self._hidden_states.capture(layers)
+        self._captures = True
 
     def allocate(self, num_blocks: int) -> TensorPool:
         self._pool = TensorPool(self._layers, num_blocks, self.dtype, self.device)
@@ -122,14 +129,18 @@ class TransformersDecoder:
         # Padding to MIN_ROWS keeps single rows on the same kernels as several (see packing).
         padding = max(0, MIN_ROWS - len(step.token_ids))
         batch = self._backend.prepare(step.slices, len(step.token_ids) + padding)
-        output = self._model(
-            input_ids=torch.tensor([[*step.token_ids, *[0] * padding]], device=self.device),
-            position_ids=torch.tensor([[*step.positions, *[0] * padding]], device=self.device),
-            use_cache=False,
-            logits_to_keep=torch.tensor(step.logit_rows, dtype=torch.int64, device=self.device),
-            paged_batch=batch,
-            paged_pools=self._pool.tensors,
-        )
+        with self._hidden_states.exiting_after(step.exit_layer):
+            output = self._model(
+                input_ids=torch.tensor([[*step.token_ids, *[0] * padding]], device=self.device),
+                position_ids=torch.tensor([[*step.positions, *[0] * padding]], device=self.device),
+                use_cache=False,
+                logits_to_keep=torch.tensor(step.logit_rows, dtype=torch.int64, device=self.device),
+                paged_batch=batch,
+                paged_pools=self._pool.tensors,
+            )
+        if self._captures:
+            self.last_hidden = self._hidden_states.last_hidden()
+            self.features = self._hidden_states.features(len(step.token_ids))
         logits: Tensor = output.logits[0]
         return logits
 

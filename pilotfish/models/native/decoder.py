@@ -6,6 +6,7 @@ import ctypes
 import math
 import weakref
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.models.capture import check_exit, check_layers
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import build_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
@@ -48,6 +50,7 @@ class NativeDecoder:
         self._pool: NativePool | None = None
         # Kept from step to step: fresh memory would cost a page fault every 1,024 logits.
         self._logits = torch.empty(0, self.vocab_size)
+        self._captured_layers: array[int] | None = None
 
     def allocate(self, num_blocks: int) -> NativePool:
         struct = self._weights.model_struct
@@ -57,6 +60,10 @@ class NativeDecoder:
         values = pointers(*(layer[1].data_ptr() for layer in pool.tensor))
         self._kernels.pilotfish_set_pools(self._engine, keys, values)
         return pool
+
+    def capture(self, layers: Sequence[int]) -> None:
+        check_layers(layers, self._weights.model_struct.num_layers)
+        self._captured_layers = array("q", layers)
 
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
@@ -83,6 +90,26 @@ class NativeDecoder:
             width,
             logit_rows.buffer_info()[0],
             logits.data_ptr(),
+            self._num_layers(step),
         )
+        if self._captured_layers is not None:
+            self._keep_hidden_states(struct, self._captured_layers)
         self._kernels.pilotfish_forward(self._engine, ctypes.addressof(struct))  # ctypes releases the GIL
         return logits
+
+    def _num_layers(self, step: StepInput) -> int:
+        num_layers: int = self._weights.model_struct.num_layers
+        if step.exit_layer is None:
+            return num_layers
+        check_exit(step.exit_layer, num_layers)
+        return step.exit_layer
+
+    def _keep_hidden_states(self, struct: StepStruct, layers: array[int]) -> None:
+        hidden: int = self._weights.model_struct.hidden
+        self.last_hidden = torch.empty(struct.num_logit_rows, hidden, dtype=self.dtype)
+        self.features = torch.empty(struct.rows, len(layers) * hidden, dtype=self.dtype)
+        for index, layer in enumerate(layers):
+            if layer >= struct.num_layers:
+                self.features[:, index * hidden : (index + 1) * hidden] = 0
+        struct.captured_layers, struct.num_captured = layers.buffer_info()
+        struct.features, struct.last_hidden = self.features.data_ptr(), self.last_hidden.data_ptr()

@@ -45,7 +45,15 @@ static void forward(Engine& e, const Step& step) {
         store(out, load(out) + a);
         store(out + LANES, load(out + LANES) + b);
     };
-    for (const Layer& layer : e.layers) {
+    for (int64_t l = 0; l < step.num_layers; l++) {
+        const Layer& layer = e.layers[l];
+        for (int64_t f = 0; f < step.num_captured; f++) {
+            if (step.captured_layers[f] != l) continue;
+            each_row([&](int64_t r) {
+                bf16* feature = step.features + (r * step.num_captured + f) * hidden;
+                for (int64_t i = 0; i < hidden; i += LANES) store_bf16(feature + i, load(residual + r * hidden + i));
+            });
+        }
         each_row([&](int64_t r) {
             rms_norm(residual + r * hidden, layer.input_norm, m.eps, hidden, input + r * hidden);
             // The row's keys and values go to lines anywhere in memory: let them arrive during the linear.
@@ -86,6 +94,7 @@ static void forward(Engine& e, const Step& step) {
     }
     for (int64_t i = 0; i < step.num_logit_rows; i++)
         rms_norm(residual + step.logit_rows[i] * hidden, m.final_norm, m.eps, hidden, input + i * hidden);
+    if (step.last_hidden) memcpy(step.last_hidden, input, step.num_logit_rows * hidden * sizeof(bf16));
     linear(e.team, m.head, hidden, m.vocab, input, step.num_logit_rows,
            [&](int64_t r, int64_t group_index, v16 a, v16 b) {
                store(step.logits + r * m.vocab + group_index * GROUP * LANES, a);

@@ -69,6 +69,11 @@ class StepStruct(ctypes.Structure):
         ("table_width", ctypes.c_int64),
         ("logit_rows", ctypes.c_void_p),
         ("logits", ctypes.c_void_p),
+        ("num_layers", ctypes.c_int64),
+        ("captured_layers", ctypes.c_void_p),
+        ("num_captured", ctypes.c_int64),
+        ("features", ctypes.c_void_p),
+        ("last_hidden", ctypes.c_void_p),
     ]
 
 

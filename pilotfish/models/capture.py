@@ -1,0 +1,97 @@
+"""Reads hidden states out of a transformers model while it runs, and lets it leave early.
+
+Legend: T rows of a forward (padding included), R logit rows, F captured layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from pilotfish.errors import UnsupportedModelError
+
+
+class HiddenStates:
+    """Hooks on a model's layers and output projection; without layers asked for there are none."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._body: Any = model.get_decoder()
+        self._model = model
+        self._prefixes: dict[int, nn.ModuleList] = {}
+        self._wanted: tuple[int, ...] = ()
+        self._features: dict[int, Tensor] = {}
+        self._last_hidden = torch.empty(0)
+
+    @property
+    def num_layers(self) -> int:
+        return len(self._layers)
+
+    def capture(self, layers: Sequence[int]) -> None:
+        """See Decoder.capture."""
+        check_layers(layers, self.num_layers)
+        self._wanted = tuple(layers)
+        for index in set(layers):
+            self._layers[index].register_forward_pre_hook(self._keep_input(index), with_kwargs=True)
+        head: Any = self._model.get_output_embeddings()
+        head.register_forward_pre_hook(self._keep_last)
+
+    def features(self, num_rows: int) -> Tensor:
+        """[num_rows, F * hidden] of the last forward; zeros for layers that it did not reach."""
+        missing = self._last_hidden.new_zeros(1, num_rows, self._last_hidden.shape[-1])
+        parts = [self._features.get(index, missing)[0, :num_rows] for index in self._wanted]
+        self._features.clear()
+        return torch.cat(parts, dim=-1) if parts else missing[0, :, :0]
+
+    def last_hidden(self) -> Tensor:
+        """[R, hidden] of the last forward."""
+        return self._last_hidden[0]
+
+    @contextmanager
+    def exiting_after(self, num_layers: int | None) -> Iterator[None]:
+        """Within, the model has only its first num_layers layers; None is all of them."""
+        if num_layers is None:
+            yield
+            return
+        whole = self._layers
+        check_exit(num_layers, len(whole))
+        if num_layers not in self._prefixes:
+            self._prefixes[num_layers] = whole[:num_layers]
+        self._body.layers = self._prefixes[num_layers]
+        try:
+            yield
+        finally:
+            self._body.layers = whole
+
+    @property
+    def _layers(self) -> Any:
+        layers = getattr(self._body, "layers", None)
+        if not isinstance(layers, nn.ModuleList):
+            raise UnsupportedModelError(f"{type(self._body).__name__} has no list of layers to read hidden states from")
+        return layers
+
+    def _keep_input(self, index: int) -> Any:
+        def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            self._features[index] = args[0] if args else kwargs["hidden_states"]
+
+        return keep
+
+    def _keep_last(self, _: nn.Module, args: tuple[Any, ...]) -> None:
+        self._last_hidden = args[0]
+
+
+def check_layers(layers: Sequence[int], num_layers: int) -> None:
+    """Raise ValueError for a layer to capture that is not one of num_layers."""
+    for index in layers:
+        if not 0 <= index < num_layers:
+            raise ValueError(f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}")
+
+
+def check_exit(exit_layer: int, num_layers: int) -> None:
+    """Raise ValueError for an exit that is not behind one of num_layers layers."""
+    if not 1 <= exit_layer <= num_layers:
+        raise ValueError(f"exit_layer is {exit_layer}; the model has {num_layers} layers")

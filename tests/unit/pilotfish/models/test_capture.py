@@ -1,0 +1,166 @@
+"""Hidden states and early exits of both decoders, against transformers' own."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import Decoder, StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
+from pilotfish.models.native.decoder import NativeDecoder
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+}
+TOKENS = torch.randint(0, 96, (60,), generator=torch.Generator().manual_seed(3)).tolist()
+BLOCKS = [5, 2, 9, 1]
+LAYERS = (3, 1, 1)
+
+
+def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
+    torch.manual_seed(7)
+    if kind == "llama":
+        model: PreTrainedModel = LlamaForCausalLM(LlamaConfig(**SIZES))
+    else:
+        layers = ["sliding_attention", "full_attention"] * 2
+        model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=layers))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.to(dtype).eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3", "native"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Decoder]:
+    """A float32 model and a decoder of it that captures LAYERS."""
+    torch.set_num_threads(1)
+    if request.param == "native":
+        cache = kernel_cache(tmp_path_factory.mktemp("kernels"))
+        model = tiny("llama", torch.bfloat16)
+        decoder: Decoder = NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=cache)
+        model = model.float()
+    else:
+        model = tiny(request.param, torch.float32)
+        decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
+    decoder.allocate(16)
+    decoder.capture(LAYERS)
+    return model, decoder
+
+
+def kernel_cache(cache: Path) -> Path:
+    try:
+        build_kernels(cache)
+    except NativeKernelsUnavailableError as error:
+        pytest.skip(f"native kernels: {error}")
+    return cache
+
+
+def run(decoder: Decoder, cuts: list[int], exit_layer: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, features and last_hidden of TOKENS; only every second row of a step is a logit row."""
+    results: list[tuple[Tensor, Tensor, Tensor]] = []
+    start = 0
+    for size in cuts:
+        piece = SequenceSlice(0, size, start, BLOCKS)
+        rows = range(start % 2, size, 2)
+        step = StepInput(TOKENS[start : start + size], range(start, start + size), [piece], rows, exit_layer)
+        logits = decoder.forward(step)
+        results.append((logits.float().clone(), decoder.features.float(), decoder.last_hidden.float()))
+        assert decoder.features.dtype is decoder.last_hidden.dtype is decoder.dtype
+        start += size
+    logits, features, last_hidden = (torch.cat(parts) for parts in zip(*results, strict=True))
+    return logits, features, last_hidden
+
+
+def own(model: PreTrainedModel, num_layers: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, features and last_hidden after the first num_layers layers, by transformers itself."""
+    shorter = copy.deepcopy(model)
+    shorter.model.layers = shorter.model.layers[:num_layers]
+    shorter.config.num_hidden_layers = num_layers
+    output = shorter(torch.tensor([TOKENS]), output_hidden_states=True, use_cache=False)
+    states = output.hidden_states  # the last one has the final norm applied
+    features = torch.cat(
+        [states[index][0] if index < num_layers else torch.zeros_like(states[0][0]) for index in LAYERS], dim=-1
+    )
+    return output.logits[0], features, states[-1][0]
+
+
+def assert_close(ours: Tensor, theirs: Tensor, decoder: Decoder) -> None:
+    tolerance = 1e-3 if decoder.dtype is torch.float32 else 0.03
+    assert ours.shape == theirs.shape
+    assert (ours - theirs).norm() <= tolerance * theirs.norm()
+
+
+@pytest.mark.parametrize("cuts", [[60], [1, 38, 5, 16]])
+@pytest.mark.parametrize("exit_layer", [None, 4, 2, 1])
+def test_hidden_states_equal_transformers_own(
+    pair: tuple[PreTrainedModel, Decoder], cuts: list[int], exit_layer: int | None
+) -> None:
+    model, decoder = pair
+    logits, features, last_hidden = run(decoder, cuts, exit_layer)
+    own_logits, own_features, own_last = own(model, exit_layer or 4)
+    assert_close(logits, own_logits[::2], decoder)
+    assert_close(features, own_features, decoder)
+    assert_close(last_hidden, own_last[::2], decoder)
+
+
+def test_an_early_exit_leaves_the_whole_model_as_it_was(pair: tuple[PreTrainedModel, Decoder]) -> None:
+    _, decoder = pair
+    before = run(decoder, [60])
+    run(decoder, [60], exit_layer=2)
+    for ours, theirs in zip(run(decoder, [60]), before, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_early_layers_of_an_exit_serve_the_whole_model(pair: tuple[PreTrainedModel, Decoder]) -> None:
+    """What the first layers wrote for a draft equals what verification writes there again."""
+    model, decoder = pair
+    run(decoder, [40])
+    draft = StepInput(TOKENS[40:43], range(40, 43), [SequenceSlice(0, 3, 40, BLOCKS)], range(3), 2)
+    decoder.forward(draft)
+    verification = StepInput(TOKENS[40:44], range(40, 44), [SequenceSlice(0, 4, 40, BLOCKS)], range(4))
+    assert_close(decoder.forward(verification).float(), own(model, 4)[0][40:44], decoder)
+
+
+@pytest.mark.parametrize("layer", [-1, 4])
+def test_layers_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], layer: int) -> None:
+    _, decoder = pair
+    with pytest.raises(ValueError, match=f"layer {layer} cannot be captured.*0 to 3"):
+        decoder.capture((0, layer))
+
+
+@pytest.mark.parametrize("exit_layer", [0, 5])
+def test_exits_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], exit_layer: int) -> None:
+    _, decoder = pair
+    with pytest.raises(ValueError, match=f"exit_layer is {exit_layer}"):
+        run(decoder, [60], exit_layer)
+
+
+def test_a_step_without_logit_rows_has_features(pair: tuple[PreTrainedModel, Decoder]) -> None:
+    _, decoder = pair
+    whole = run(decoder, [60])[1]
+    decoder.forward(StepInput(TOKENS, range(60), [SequenceSlice(0, 60, 0, BLOCKS)], []))
+    assert torch.equal(decoder.features.float(), whole)
+    assert decoder.last_hidden.shape == (0, 64)
+
+
+def test_captured_nothing_but_last_hidden() -> None:
+    decoder = TransformersDecoder(tiny("llama", torch.float32), deterministic=False, max_context_tokens=256)
+    decoder.allocate(16)
+    decoder.capture(())
+    decoder.forward(StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1]))
+    assert decoder.features.shape == (2, 0)
+    assert decoder.last_hidden.shape == (1, 64)
