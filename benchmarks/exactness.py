@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 
 from asking import Answer, ask_all, chat_request
-from prompts import PromptItem, load_prompts
 from report import Report, parser
 
+from pilotfish.bench.prompts import Prompt, load_prompts
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.rpc.v1 import inference_pb2 as pb
@@ -101,7 +101,7 @@ def first_difference(plain: Answer, speculative: Answer) -> Difference | None:
     return Difference(position, top[0] - top[1])
 
 
-def requests_of(prompts: Sequence[PromptItem], mode: int, sampling: dict[str, float]) -> list[pb.GenerateRequest]:
+def requests_of(prompts: Sequence[Prompt], mode: int, sampling: dict[str, float]) -> list[pb.GenerateRequest]:
     options = pb.SpeculationOptions(mode=mode, num_speculative_tokens=K)
     return [
         chat_request(item.text[:MAX_CONTEXT_BYTES], max_tokens=MAX_TOKENS, logprobs=2, speculation=options, **sampling)
@@ -115,7 +115,7 @@ async def num_preemptions(stack: LocalStack) -> int:
         return (await peer.load()).num_preemptions
 
 
-def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> None:
+def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None:
     """Run a setting and add its rows and checks."""
     # One event loop for all: gRPC's poller outlives a loop and would complain into the next one.
     with LocalStack(load_config(overrides=setting.overrides)) as stack, asyncio.Runner() as runner:
@@ -160,7 +160,7 @@ def compare(report: Report, setting: Setting, prompts: Sequence[PromptItem]) -> 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser(__doc__, dataset=True).parse_args(arguments)
-    prompts = load_prompts(options.dataset, QUICK_PROMPTS if options.quick else NUM_PROMPTS)
+    prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
     settings = SETTINGS[:2] if options.quick else SETTINGS
     report = Report(
         "Is the text with speculation the text without it?",

@@ -1,0 +1,78 @@
+"""Prompts from files, good and bad."""
+
+from pathlib import Path
+
+import pytest
+
+from pilotfish.bench.prompts import OWN_PROMPTS, Prompt, load_prompts
+from pilotfish.errors import ConfigError
+
+LINE = '{"question_id": 1, "category": "qa", "turns": ["Who?", "And then?"], "reference": ["x"]}'
+
+
+def written(folder: Path, text: str, name: str = "prompts.jsonl") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_spec_bench_gives_first_turns_category_by_category_in_turn(tmp_path: Path) -> None:
+    lines = [LINE, LINE.replace("Who", "When"), LINE.replace("qa", "math").replace("Who", "How many"), ""]
+    prompts = load_prompts(written(tmp_path, "\n".join(lines)))
+    assert prompts == [Prompt("qa", "Who?"), Prompt("math", "How many?"), Prompt("qa", "When?")]
+
+
+def test_a_limit_holds_for_each_category(tmp_path: Path) -> None:
+    path = written(tmp_path, "\n".join([LINE, LINE, LINE, LINE.replace("qa", "math")]))
+    assert [prompt.category for prompt in load_prompts(path, per_category=2)] == ["qa", "math", "qa"]
+
+
+def test_a_line_separator_inside_a_prompt_ends_no_line(tmp_path: Path) -> None:
+    path = written(tmp_path, LINE.replace("Who?", "Who\u2028or what?"))
+    assert load_prompts(path) == [Prompt("qa", "Who\u2028or what?")]
+
+
+def test_a_text_file_is_a_list(tmp_path: Path) -> None:
+    path = written(tmp_path, "One.\n\n  Two.  \n", "list.txt")
+    assert load_prompts(path) == [Prompt("text", "One."), Prompt("text", "Two.")]
+
+
+def test_our_own_set_has_as_many_prompts_in_every_category() -> None:
+    prompts = load_prompts()
+    categories = {prompt.category for prompt in prompts}
+    assert len(categories) == 13
+    assert len(prompts) == 3 * len(categories)
+    assert len(set(prompts)) == len(prompts)
+    assert len(load_prompts(OWN_PROMPTS, per_category=1)) == len(categories)
+
+
+@pytest.mark.parametrize(
+    ("second_line", "reason"),
+    [
+        ("{", "line 2"),
+        ("[]", "line 2: Expected `object`"),
+        ('{"turns": ["x"]}', "line 2: .*category"),
+        ('{"category": "qa", "turns": []}', r"line 2: .*length >= 1.*turns"),
+        ('{"category": "qa", "turns": [7]}', r"line 2: Expected `str`, got `int`"),
+        ('{"category": "qa", "turns": ["  "]}', "line 2: the first turn is empty"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, second_line: str, reason: str) -> None:
+    path = written(tmp_path, f"{LINE}\n{second_line}\n{LINE}")
+    with pytest.raises(ConfigError, match=reason):
+        load_prompts(path)
+
+
+@pytest.mark.parametrize("name", ["empty.jsonl", "empty.txt"])
+def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} holds no prompts"):
+        load_prompts(written(tmp_path, " \n\n", name))
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read prompts from .*absent"):
+        load_prompts(tmp_path / "absent.jsonl")
+    binary = tmp_path / "binary.txt"
+    binary.write_bytes(b"ok\n\xff\xfe")
+    with pytest.raises(ConfigError, match=r"not UTF-8 text \(byte 3\)"):
+        load_prompts(binary)
