@@ -1,0 +1,174 @@
+"""Self-synthesis: training data from nothing but the target.
+
+A chat model continues `<user turn begins>` with a question that its own training made likely; asked that
+question, it answers. Both run in our own engine, many sequences at once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from pilotfish.engine.core import EngineCore
+from pilotfish.errors import InternalError, UnsupportedModelError
+from pilotfish.messages import Decode, OpenSequence, SequenceError, Verdict
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.training.conversations import Conversation, ConversationWriter, read_conversations
+from pilotfish.training.task_prompts import wrap_in_task
+from pilotfish.types import ChatMessage, FinishReason, SamplingParams
+
+_POOL_SIZE = 512
+"""Earlier questions and answers that tasks are made of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthesisConfig:
+    """What is sampled, and how."""
+
+    num_answer_tokens: int
+    """Stop when the file holds so many."""
+    num_sequences: int = 64
+    """In flight at once."""
+    max_question_tokens: int = 160
+    max_answer_tokens: int = 256
+    min_answer_tokens: int = 8
+    """Shorter answers are dropped."""
+    max_prompt_tokens: int = 1024
+    """Longer prompts (tasks over long passages) are dropped."""
+    task_share: float = 0.4
+    """Share of prompts that wrap earlier text into a task."""
+    greedy_share: float = 0.5
+    """Share of greedy answers; the others are sampled at temperature 0.7, top-p 0.95."""
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One sequence in flight."""
+
+    prompt: tuple[int, ...]
+    question: str | None
+    """None while the user's turn is being written."""
+    output: list[int]
+
+
+class Synthesiser:
+    """Keeps an engine full of conversations and appends each finished one to a file."""
+
+    def __init__(self, core: EngineCore, tokenizer: Tokenizer, config: SynthesisConfig) -> None:
+        """Raises UnsupportedModelError when the target's chat template has no user turn to begin."""
+        self._core = core
+        self._tokenizer = tokenizer
+        self._config = config
+        self._user_prefix = user_turn_prefix(tokenizer)
+        self._turns: dict[int, _Turn] = {}
+        self._next_id = 1
+        self._draw = Random(config.seed)
+        self._questions: deque[str] = deque(maxlen=_POOL_SIZE)
+        self._answers: deque[str] = deque(maxlen=_POOL_SIZE)
+        self._asked: set[str] = set()
+
+    def run(self, path: Path, on_progress: Callable[[int], None] = lambda _: None) -> int:
+        """Append to path until it holds num_answer_tokens; returns how many it holds.
+
+        Goes on where a killed run stopped. on_progress gets the answer tokens so far.
+        Raises InvalidRequestError for a file of another model, OSError when the disk is full.
+        """
+        with ConversationWriter(path) as writer:
+            num_tokens = self._resume(path)
+            on_progress(num_tokens)
+            while num_tokens < self._config.num_answer_tokens:
+                while len(self._turns) < self._config.num_sequences:
+                    self._begin()
+                for event in self._core.step():
+                    conversation = self._receive(event) if isinstance(event, Verdict | SequenceError) else None
+                    if conversation is not None:
+                        writer.append(conversation)
+                        num_tokens += conversation.num_answer_tokens
+                        on_progress(num_tokens)
+        return num_tokens
+
+    def _resume(self, path: Path) -> int:
+        """Read what is there; the random numbers that follow depend on how much it is."""
+        num_tokens = 0
+        for conversation in read_conversations(path, self._core.model.vocab_size):
+            num_tokens += conversation.num_answer_tokens
+            answer = self._tokenizer.decode(conversation.token_ids[conversation.prompt_len :]).strip()
+            self._answers.append(answer)
+        self._draw = Random(f"{self._config.seed}:{path.stat().st_size}")
+        return num_tokens
+
+    def _begin(self) -> None:
+        """Open a user's turn, or a task about earlier text."""
+        if self._questions and self._answers and self._draw.random() < self._config.task_share:
+            self._ask(wrap_in_task(self._draw, self._questions, self._answers))
+            return
+        self._open(self._user_prefix, None, SamplingParams(**self._sampled(1.0, self._config.max_question_tokens)))
+
+    def _ask(self, question: str) -> None:
+        """Open the answer to a question that was not asked before."""
+        prompt = tuple(self._tokenizer.apply_chat_template([ChatMessage("user", question)]))
+        if question in self._asked or len(prompt) > self._config.max_prompt_tokens:
+            return
+        self._asked.add(question)
+        temperature = 0.0 if self._draw.random() < self._config.greedy_share else 0.7
+        self._open(prompt, question, SamplingParams(**self._sampled(temperature, self._config.max_answer_tokens)))
+
+    def _sampled(self, temperature: float, max_tokens: int) -> dict[str, object]:
+        return {
+            "temperature": temperature,
+            "top_p": 0.95,
+            "seed": self._draw.getrandbits(63),
+            "max_tokens": max_tokens,
+            "stop_token_ids": tuple(sorted(self._tokenizer.eos_token_ids)),
+        }
+
+    def _open(self, prompt: tuple[int, ...], question: str | None, sampling: SamplingParams) -> None:
+        sequence_id, self._next_id = self._next_id, self._next_id + 1
+        self._turns[sequence_id] = _Turn(prompt, question, [])
+        self._core.submit(OpenSequence(sequence_id, prompt, sampling))
+        self._core.submit(Decode(sequence_id, len(prompt), sampling.max_tokens))
+
+    def _receive(self, event: Verdict | SequenceError) -> Conversation | None:
+        if isinstance(event, SequenceError):
+            raise InternalError(f"the engine failed to synthesise: {event.message}")
+        turn = self._turns[event.sequence_id]
+        turn.output.extend(event.token_ids)
+        if event.finish_reason is None:
+            return None
+        del self._turns[event.sequence_id]
+        if turn.question is None:
+            question = clean_question(self._tokenizer.decode(turn.output))
+            if question is not None and event.finish_reason is FinishReason.STOP:
+                self._questions.append(question)
+                self._ask(question)
+            return None
+        answer = self._tokenizer.decode(turn.output).strip()
+        if len(turn.output) < self._config.min_answer_tokens or not answer:
+            return None
+        self._answers.append(answer)
+        return Conversation(len(turn.prompt), [*turn.prompt, *turn.output])
+
+
+def user_turn_prefix(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The tokens of the chat template up to the words of the user's first turn.
+
+    Raises UnsupportedModelError when the template puts nothing before them.
+    """
+    one = tokenizer.apply_chat_template([ChatMessage("user", "Hello")])
+    other = tokenizer.apply_chat_template([ChatMessage("user", "42")])
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    if length == 0:
+        raise UnsupportedModelError("the target's chat template begins with the user's words: give --data instead")
+    return tuple(one[:length])
+
+
+def clean_question(text: str) -> str | None:
+    """A user's turn without the blanks around it; None when there is nothing to answer."""
+    text = re.sub(r"\n{3,}", "\n\n", text).strip()
+    has_words = len(re.findall(r"\w", text)) >= 8
+    return text if has_words and len(text.split()) >= 3 else None
