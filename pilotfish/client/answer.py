@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, TokenOrigin
+from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, TokenLogprobs, TokenOrigin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +17,10 @@ class GenerateOptions:
     top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    """Go on after the model's end-of-sequence token."""
+    logprobs: int | None = None
+    """0: of the chosen tokens; n: also of the n likeliest."""
     speculation: str = "auto"
     """auto, on or off."""
     num_speculative_tokens: int | None = None
@@ -24,8 +28,15 @@ class GenerateOptions:
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
 
 
-Prompt = str | tuple[ChatMessage, ...]
-"""Raw text, or a conversation for the model's chat template."""
+@dataclass(frozen=True)
+class TokenPrompt:
+    """A prompt that is tokenised already."""
+
+    token_ids: tuple[int, ...]
+
+
+Prompt = str | tuple[ChatMessage, ...] | TokenPrompt
+"""Raw text, a conversation for the model's chat template, or tokens."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,8 @@ class Chunk:
     text: str
     token_ids: tuple[int, ...]
     origins: tuple[TokenOrigin, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One per token when asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +92,12 @@ class ServiceInfo:
     """What serves at an address."""
 
     model_id: str
+    dtype: str
+    deterministic: bool
+    max_context_tokens: int
     num_target_replicas: int
     num_draft_replicas: int
+    max_draft_tokens: int
     proposers: tuple[str, ...]
     version: str
     emulated: bool

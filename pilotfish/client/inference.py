@@ -8,9 +8,10 @@ from typing import Self
 
 import grpc
 
-from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary
+from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary, TokenPrompt
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.channel import CHANNEL_OPTIONS
+from pilotfish.rpc.conversion import logprobs_from_proto
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
@@ -64,8 +65,12 @@ class InferenceClient:
             raise error_from_rpc(error) from None
         return ServiceInfo(
             model_id=response.model.model_id,
+            dtype=response.model.dtype,
+            deterministic=response.model.deterministic,
+            max_context_tokens=response.model.max_context_tokens,
             num_target_replicas=response.num_target_replicas,
             num_draft_replicas=response.num_draft_replicas,
+            max_draft_tokens=response.limits.max_draft_tokens,
             proposers=tuple(response.proposers),
             version=response.version,
             emulated=response.model.emulated,
@@ -79,18 +84,25 @@ class InferenceClient:
                 if response.HasField("summary"):
                     yield _summary(response.summary)
                 else:
-                    chunk = response.chunk
-                    yield Chunk(chunk.text, tuple(chunk.token_ids), tuple(TokenOrigin(o) for o in chunk.origins))
+                    yield _chunk(response.chunk)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
 
+    def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """The tokens of a prompt, those of the chat template included."""
+        request = pb.TokenizeRequest()
+        _set_prompt(request, prompt)
+        return tuple(self._tokenize(request).token_ids)
+
     def detokenize(self, token_ids: tuple[int, ...]) -> str:
         """The text of token ids."""
-        request = pb.TokenizeRequest(tokens=pb.TokenPrompt(token_ids=token_ids))
+        return self._tokenize(pb.TokenizeRequest(tokens=pb.TokenPrompt(token_ids=token_ids))).text
+
+    def _tokenize(self, request: pb.TokenizeRequest) -> pb.TokenizeResponse:
         try:
-            return self._stub.Tokenize(request, timeout=TOKENIZE_TIMEOUT_S).text
+            return self._stub.Tokenize(request, timeout=TOKENIZE_TIMEOUT_S)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
 
@@ -103,6 +115,8 @@ def _request(prompt: Prompt, options: GenerateOptions) -> pb.GenerateRequest:
         top_k=options.top_k,
         seed=options.seed,
         stop=options.stop,
+        ignore_eos=options.ignore_eos,
+        logprobs=options.logprobs,
         speculation=pb.SpeculationOptions(
             mode=_MODES[options.speculation],
             num_speculative_tokens=options.num_speculative_tokens,
@@ -110,12 +124,27 @@ def _request(prompt: Prompt, options: GenerateOptions) -> pb.GenerateRequest:
             acceptance=_ACCEPTANCES[options.acceptance],
         ),
     )
+    _set_prompt(request, prompt)
+    return request
+
+
+def _set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt) -> None:
     if isinstance(prompt, str):
         request.text = prompt
+    elif isinstance(prompt, TokenPrompt):
+        request.tokens.token_ids.extend(prompt.token_ids)
     else:
         messages = (pb.ChatMessage(role=message.role, content=message.content) for message in prompt)
         request.chat.messages.extend(messages)
-    return request
+
+
+def _chunk(chunk: pb.Chunk) -> Chunk:
+    return Chunk(
+        chunk.text,
+        tuple(chunk.token_ids),
+        tuple(TokenOrigin(origin) for origin in chunk.origins),
+        tuple(logprobs_from_proto(logprobs) for logprobs in chunk.logprobs),
+    )
 
 
 def _summary(summary: pb.Summary) -> Summary:
