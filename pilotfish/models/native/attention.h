@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "model.h"
 
@@ -89,7 +90,8 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     const int64_t* table = step.tables + step.row_table[tile.first_row] * step.table_width;
     const int64_t* positions = step.positions + tile.first_row;
     auto first_key = [&](int64_t r) {
-        return layer.window && positions[r] >= layer.window ? positions[r] - layer.window + 1 : 0;
+        const int64_t first = layer.window && positions[r] >= layer.window ? positions[r] - layer.window + 1 : 0;
+        return std::max(first, std::min(layer.first_key, positions[r]));
     };
     const int64_t first_block = first_key(0) / BLOCK, blocks = positions[rows - 1] / BLOCK - first_block + 1;
     const int64_t keys = blocks * BLOCK;

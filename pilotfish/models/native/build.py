@@ -65,6 +65,14 @@ def load_kernels(library: Path) -> ctypes.CDLL:
     kernels.pilotfish_set_pools.restype = None
     kernels.pilotfish_forward.argtypes = [pointer, pointer]
     kernels.pilotfish_forward.restype = None
+    kernels.pilotfish_create_head.argtypes = [pointer, pointer]
+    kernels.pilotfish_create_head.restype = pointer
+    kernels.pilotfish_destroy_head.argtypes = [pointer]
+    kernels.pilotfish_destroy_head.restype = None
+    kernels.pilotfish_set_head_pool.argtypes = [pointer, pointer, pointer]
+    kernels.pilotfish_set_head_pool.restype = None
+    kernels.pilotfish_forward_head.argtypes = [pointer, pointer]
+    kernels.pilotfish_forward_head.restype = None
     return kernels
 
 

@@ -6,100 +6,35 @@
 // depend on the batch: no reduction crosses rows, and a row's sums never depend on tile sizes.
 //
 // Legend: T rows, K inputs and N outputs of a linear, H query heads, H_kv key/value heads, D head size.
-// Layouts (weights by pilotfish_pack below, keys and values by store_kv):
-//   weights  [N / 32][K / 2][2][16][2] bfloat16: for each pair of inputs 32 outputs' pairs are two 64-byte lines,
-//            so that a thread reads its share of a linear as one stream
+// Layouts (weights in weights.h, keys and values by store_kv):
 //   keys     [block][H_kv][D / 2][16 tokens][2] bfloat16: the same shape, so scores are a small linear
 //   values   [block][H_kv][16 tokens][D] bfloat16
-#include "attention.h"
-#include "linear.h"
-#include "model.h"
+#include "eagle3.h"
+#include "layer.h"
 
 static void forward(Engine& e, const Step& step) {
     const Model& m = e.model;
-    const int64_t rows = step.rows, hidden = m.hidden, dim = m.head_dim, group = m.heads / m.kv_heads;
-    const int64_t query_size = m.heads * dim, kv_size = m.kv_heads * dim, qkv_size = query_size + 2 * kv_size;
-    cut_into_tiles(step, e.tiles);
-    e.residual.resize(rows * hidden);
-    e.projected.resize(rows * qkv_size);
-    e.input.resize(std::max(rows, step.num_logit_rows) * hidden);
-    e.attended.resize(rows * query_size);
-    e.gated.resize(rows * m.intermediate);
-    float *residual = e.residual.data(), *qkv = e.projected.data();
-    bf16 *input = e.input.data(), *attended = e.attended.data(), *gated = e.gated.data();
-    for (int64_t r = 0; r < rows; r++) {
-        const int64_t token = step.token_ids[r];
-        for (int64_t i = 0; i < hidden; i++)
-            residual[r * hidden + i] = to_float(
-                m.embedding ? m.embedding[token * hidden + i]
-                            : m.head[packed_index(token, i, hidden, 1, 0)]);
-    }
-    const int row_items = rows < 8 ? 1 : std::min<int64_t>(rows / 4, 8 * e.team.size());
-    auto each_row = [&](auto body) {
-        e.team.run(row_items, [&](int item) {
-            for (int64_t r = rows * item / row_items; r < rows * (item + 1) / row_items; r++) body(r);
-        });
-    };
-    auto add_to_residual = [&](int64_t r, int64_t group_index, v16 a, v16 b) {
-        float* out = residual + r * hidden + group_index * GROUP * LANES;
-        store(out, load(out) + a);
-        store(out + LANES, load(out + LANES) + b);
-    };
+    const int64_t rows = step.rows, hidden = m.hidden;
+    Workspace& w = e.workspace;
+    w.resize(m, step, hidden);
+    for (int64_t r = 0; r < rows; r++) embed(m, step.token_ids[r], w.residual.data() + r * hidden);
     for (int64_t l = 0; l < step.num_layers; l++) {
         const Layer& layer = e.layers[l];
-        for (int64_t f = 0; f < step.num_captured; f++) {
-            if (step.captured_layers[f] != l) continue;
-            each_row([&](int64_t r) {
+        each_row(e.team, rows, [&](int64_t r) {
+            const float* row = w.residual.data() + r * hidden;
+            for (int64_t f = 0; f < step.num_captured; f++) {
+                if (step.captured_layers[f] != l) continue;
                 bf16* feature = step.features + (r * step.num_captured + f) * hidden;
-                for (int64_t i = 0; i < hidden; i += LANES) store_bf16(feature + i, load(residual + r * hidden + i));
-            });
-        }
-        each_row([&](int64_t r) {
-            rms_norm(residual + r * hidden, layer.input_norm, m.eps, hidden, input + r * hidden);
+                for (int64_t i = 0; i < hidden; i += LANES) store_bf16(feature + i, load(row + i));
+            }
+            rms_norm(row, layer.input_norm, m.eps, hidden, w.input.data() + r * hidden);
             // The row's keys and values go to lines anywhere in memory: let them arrive during the linear.
             if (rows <= 64) prefetch_slot(m, layer, step.slots[r]);
         });
-        linear(e.team, layer.qkv, hidden, qkv_size, input, rows, [&](int64_t r, int64_t group_index, v16 a, v16 b) {
-            const int64_t at = group_index * GROUP * LANES;
-            if (layer.qkv_bias) {
-                a += load_bf16(layer.qkv_bias + at);
-                b += load_bf16(layer.qkv_bias + at + LANES);
-            }
-            store(qkv + r * qkv_size + at, a);
-            store(qkv + r * qkv_size + at + LANES, b);
-        });
-        each_row([&](int64_t r) {
-            float* row = qkv + r * qkv_size;
-            const float *cosine = m.cosine + step.positions[r] * (dim / 2), *sine = m.sine + step.positions[r] * (dim / 2);
-            for (int64_t h = 0; h < m.heads; h++) rotate(row + h * dim, layer.query_norm, m.eps, dim, cosine, sine);
-            for (int64_t h = 0; h < m.kv_heads; h++) rotate(row + query_size + h * dim, layer.key_norm, m.eps, dim, cosine, sine);
-            store_kv(m, layer, step.slots[r], row + query_size, row + query_size + kv_size);
-        });
-        e.team.run(e.tiles.size() * m.kv_heads, [&](int item) {
-            thread_local std::vector<float> scratch;
-            const Tile& tile = e.tiles[item / m.kv_heads];
-            const int64_t head = item % m.kv_heads * group;
-            attend(m, layer, step, tile, item % m.kv_heads, qkv + tile.first_row * qkv_size + head * dim, qkv_size,
-                   attended + tile.first_row * query_size + head * dim, query_size, scratch);
-        });
-        linear(e.team, layer.output, query_size, hidden, attended, rows, add_to_residual);
-        each_row([&](int64_t r) { rms_norm(residual + r * hidden, layer.post_norm, m.eps, hidden, input + r * hidden); });
-        // A group is 16 gates and their 16 ups.
-        linear(e.team, layer.gate_up, hidden, 2 * m.intermediate, input, rows, [&](int64_t r, int64_t group_index, v16 gate, v16 up) {
-            const v16 decay = exp_nonpositive(gate > 0.0f ? -gate : gate);
-            const v16 sigmoid = (gate > 0.0f ? splat(1.0f) : decay) / (1.0f + decay);
-            store_bf16(gated + r * m.intermediate + group_index * LANES, gate * sigmoid * up);
-        });
-        linear(e.team, layer.down, m.intermediate, hidden, gated, rows, add_to_residual);
+        run_layer(e.team, m, layer, step, hidden, w);
     }
-    for (int64_t i = 0; i < step.num_logit_rows; i++)
-        rms_norm(residual + step.logit_rows[i] * hidden, m.final_norm, m.eps, hidden, input + i * hidden);
-    if (step.last_hidden) memcpy(step.last_hidden, input, step.num_logit_rows * hidden * sizeof(bf16));
-    linear(e.team, m.head, hidden, m.vocab, input, step.num_logit_rows,
-           [&](int64_t r, int64_t group_index, v16 a, v16 b) {
-               store(step.logits + r * m.vocab + group_index * GROUP * LANES, a);
-               store(step.logits + r * m.vocab + group_index * GROUP * LANES + LANES, b);
-           });
+    run_output(e.team, m, step, w);
+    if (step.last_hidden) memcpy(step.last_hidden, w.input.data(), step.num_logit_rows * hidden * sizeof(bf16));
 }
 
 extern "C" {
@@ -122,4 +57,15 @@ void pilotfish_set_pools(void* engine, bf16* const* keys, bf16* const* values) {
 }
 
 void pilotfish_forward(void* engine, const Step* step) { forward(*(Engine*)engine, *step); }
+
+// The target must outlive its head.
+void* pilotfish_create_head(void* target, const Head* head) { return new HeadEngine(*head, *(Engine*)target); }
+void pilotfish_destroy_head(void* head) { delete (HeadEngine*)head; }
+
+void pilotfish_set_head_pool(void* head, bf16* keys, bf16* values) {
+    ((HeadEngine*)head)->layer.keys = keys;
+    ((HeadEngine*)head)->layer.values = values;
+}
+
+void pilotfish_forward_head(void* head, const HeadStep* step) { forward_head(*(HeadEngine*)head, *step); }
 }

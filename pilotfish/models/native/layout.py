@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -21,23 +22,30 @@ MODEL_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Architectures that are: norm, rotary attention, norm, SwiGLU."""
 
 
+class Format(IntEnum):
+    """How the kernels keep a linear's weights; see weights.h."""
+
+    BFLOAT16 = 0
+
+
+class WeightsStruct(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int64)]
+
+
 class LayerStruct(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_void_p)
         for name in (
             "input_norm",
-            "qkv",
             "qkv_bias",
             "query_norm",
             "key_norm",
-            "output",
             "post_norm",
-            "gate_up",
-            "down",
-            "keys",
-            "values",
         )
-    ] + [("window", ctypes.c_int64)]
+    ]
+    _fields_ += [(name, WeightsStruct) for name in ("qkv", "output", "gate_up", "down")]
+    _fields_ += [("keys", ctypes.c_void_p), ("values", ctypes.c_void_p)]
+    _fields_ += [("window", ctypes.c_int64), ("first_key", ctypes.c_int64)]
 
 
 class ModelStruct(ctypes.Structure):
@@ -57,7 +65,9 @@ class ModelStruct(ctypes.Structure):
         ),
         ("eps", ctypes.c_float),
         ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("embedding", "final_norm", "head", "cosine", "sine", "layers")),
+        *((name, ctypes.c_void_p) for name in ("embedding", "final_norm")),
+        ("head", WeightsStruct),
+        *((name, ctypes.c_void_p) for name in ("cosine", "sine", "layers")),
     ]
 
 
@@ -162,7 +172,7 @@ class PackedWeights:
         self._tensors.append(kept)
         return kept.data_ptr()
 
-    def _pack(self, weights: Sequence[Tensor], interleave: bool = False) -> int:
+    def _pack(self, weights: Sequence[Tensor], interleave: bool = False) -> WeightsStruct:
         """Pack [N, K] weights one below the other, or block by block in turn."""
         inputs = weights[0].shape[1]
         packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
@@ -174,7 +184,7 @@ class PackedWeights:
                 source.data_ptr(), source.shape[0], inputs, len(sources), index, packed.data_ptr()
             )
         self._tensors.append(packed)
-        return packed.data_ptr()
+        return WeightsStruct(packed.data_ptr(), Format.BFLOAT16)
 
 
 def _sliding_window(attention: Any) -> int | None:

@@ -1,21 +1,23 @@
-// What a model, a step and an engine consist of. Model, Layer and Step mirror the ctypes structs of layout.py.
+// What a model and a step consist of. Model, Layer and Step mirror the ctypes structs of layout.py.
 #pragma once
 #include <cstdint>
-#include <vector>
 
-#include "team.h"
 #include "vector.h"
+#include "weights.h"
 
 struct Layer {
-    const bf16 *input_norm, *qkv, *qkv_bias, *query_norm, *key_norm, *output, *post_norm, *gate_up, *down;
+    const bf16 *input_norm, *qkv_bias, *query_norm, *key_norm, *post_norm;
+    Weights qkv, output, gate_up, down;
     bf16 *keys, *values;
-    int64_t window;  // tokens a row sees; 0: all
+    int64_t window;     // tokens a row sees; 0: all
+    int64_t first_key;  // keys before it are seen by nobody but themselves
 };
 
 struct Model {
     int64_t hidden, heads, kv_heads, head_dim, intermediate, vocab, num_layers, max_positions;
     float eps, scale;
-    const bf16 *embedding, *final_norm, *head;  // embedding null: tied, read from head
+    const bf16 *embedding, *final_norm;  // embedding null: tied, read from head
+    Weights head;
     const float *cosine, *sine;  // [max_positions][D / 2]
     const Layer* layers;
 };
@@ -38,14 +40,4 @@ struct Step {
 // Consecutive rows of one sequence, which share its keys and values.
 struct Tile {
     int64_t first_row, num_rows;
-};
-
-struct Engine {
-    Model model;
-    std::vector<Layer> layers;
-    Team team;
-    std::vector<float> residual, projected;
-    std::vector<bf16> input, attended, gated;
-    std::vector<Tile> tiles;
-    Engine(const Model& m, int threads) : model(m), layers(m.layers, m.layers + m.num_layers), team(threads) {}
 };
