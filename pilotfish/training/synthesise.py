@@ -107,7 +107,7 @@ class Synthesiser:
         if self._questions and self._answers and self._draw.random() < self._config.task_share:
             self._ask(wrap_in_task(self._draw, self._questions, self._answers))
             return
-        self._open(self._user_prefix, None, SamplingParams(**self._sampled(1.0, self._config.max_question_tokens)))
+        self._open(self._user_prefix, None, self._sampling(1.0, self._config.max_question_tokens))
 
     def _ask(self, question: str) -> None:
         """Open the answer to a question that was not asked before."""
@@ -116,16 +116,16 @@ class Synthesiser:
             return
         self._asked.add(question)
         temperature = 0.0 if self._draw.random() < self._config.greedy_share else 0.7
-        self._open(prompt, question, SamplingParams(**self._sampled(temperature, self._config.max_answer_tokens)))
+        self._open(prompt, question, self._sampling(temperature, self._config.max_answer_tokens))
 
-    def _sampled(self, temperature: float, max_tokens: int) -> dict[str, object]:
-        return {
-            "temperature": temperature,
-            "top_p": 0.95,
-            "seed": self._draw.getrandbits(63),
-            "max_tokens": max_tokens,
-            "stop_token_ids": tuple(sorted(self._tokenizer.eos_token_ids)),
-        }
+    def _sampling(self, temperature: float, max_tokens: int) -> SamplingParams:
+        return SamplingParams(
+            temperature=temperature,
+            top_p=0.95,
+            seed=self._draw.getrandbits(63),
+            max_tokens=max_tokens,
+            stop_token_ids=tuple(sorted(self._tokenizer.eos_token_ids)),
+        )
 
     def _open(self, prompt: tuple[int, ...], question: str | None, sampling: SamplingParams) -> None:
         sequence_id, self._next_id = self._next_id, self._next_id + 1
