@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pilotfish.speculation.blocks import BlockedLogits
 from pilotfish.speculation.penalties import Row, adjust
+from pilotfish.speculation.trees import DraftTree
 
 
 def choose(blocks: BlockedLogits, rows: Sequence[Row]) -> list[int]:
@@ -19,9 +20,13 @@ def choose(blocks: BlockedLogits, rows: Sequence[Row]) -> list[int]:
     return adjust(blocks, rows).argmax().tolist()
 
 
-def num_matching(draft_token_ids: Sequence[int], target_token_ids: Sequence[int]) -> int:
-    """Leading drafts that equal the target's choices."""
-    for index, token_id in enumerate(draft_token_ids):
-        if token_id != target_token_ids[index]:
-            return index
-    return len(draft_token_ids)
+def match(tree: DraftTree, draft_token_ids: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
+    """The nodes from the root down that say what the target chose: choices[0] after the root, [i + 1] after node i."""
+    path: list[int] = []
+    row = 0
+    while True:
+        node = next((child for child in tree.children[row] if draft_token_ids[child] == choices[row]), None)
+        if node is None:
+            return tuple(path)
+        path.append(node)
+        row = node + 1

@@ -1,93 +1,127 @@
 """Rejection sampling with sparse draft distributions (Leviathan et al. 2211.17192, algorithm 1;
-Chen et al. 2302.01318, algorithm 2).
+Chen et al. 2302.01318, algorithm 2), of several candidates a position where the draft is a tree
+(SpecInfer 2305.09781, algorithm 2).
 
-A draft x is accepted when u < target(x) / draft(x). At the first rejection the recovered token
-comes from norm(max(0, target - draft)); when all are accepted, the bonus comes from the target.
-Accepting and resampling use random numbers of their own (`noise.Stream`): shared noise biases the
-output (vLLM #54282).
+A draft x is accepted when u < p(x) / q(x), p the target, q what x was drawn from. At a rejection p
+becomes norm(max(0, p - q)) and the next sibling is tried against that; after the last one the
+recovered token comes from it. When a whole path is accepted, the bonus comes from the target.
+Every test and every resampling has a random number of its own (`noise.Stream`, and the order among
+siblings): shared noise biases the output (vLLM #54282).
 
-Shapes: R rows, V vocabulary, D drafts under test, N rejected drafts, E (rejected draft, candidate) pairs.
+Shapes: R rows, V vocabulary, W walks, C candidate tokens of a walk, N residuals, E (residual, token) pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from pilotfish.speculation.blocks import BlockedLogits
 from pilotfish.speculation.coupling import keys_of, pick_rows
 from pilotfish.speculation.logits import Distribution
 from pilotfish.speculation.noise import Stream, uniform
 from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import SparseDistribution
 
 
 @dataclass(frozen=True, slots=True)
 class DraftBlock:
-    """The drafts of one sequence; its K + 1 rows start at first_row."""
+    """The drafts of one sequence: row first_row decides the root's children, the one i + 1 later node i's."""
 
     first_row: int
     draft_token_ids: Sequence[int]
     draft_probs: Sequence[SparseDistribution]
+    """What each draft was drawn from, its elder siblings given."""
+    tree: DraftTree
 
 
-@dataclass(frozen=True, slots=True)
-class _Test:
-    """One draft against the row that decides its position."""
+class _Walk:
+    """How far down one block's verification has come."""
 
-    row: int
-    token_id: int
-    probs: SparseDistribution
-    prob: float
+    __slots__ = ("_block", "candidates", "left", "log_norm", "path")
+
+    def __init__(self, block: DraftBlock) -> None:
+        self._block = block
+        self.path: list[int] = []
+        self.candidates = self._candidates(0)
+        """The children to try next, each with the probability that it was drawn with."""
+        self.left: dict[int, float] | None = None
+        """Unnormalised residual probability of the tokens where it differs from the target; None: nothing rejected."""
+        self.log_norm = 0.0
+        """Of the row where candidates were rejected."""
+
+    @property
+    def row(self) -> int:
+        """The row that decides what follows the path."""
+        return self._block.first_row + (self.path[-1] + 1 if self.path else 0)
+
+    def token_ids_at_stake(self) -> list[int]:
+        """Tokens whose target probability the candidates ask for."""
+        probs = self._block.draft_probs
+        return list(dict.fromkeys(token_id for node, _ in self.candidates for token_id in probs[node].token_ids))
+
+    def descend(self, left: dict[int, float], noise: Sequence[float], log_norm: float) -> None:
+        """Move to the first accepted candidate, or learn the residual; left: target probabilities, mutated."""
+        mass = 1.0  # of the whole residual, to which the values of `left` are relative
+        for (node, draft_prob), number in zip(self.candidates, noise, strict=False):
+            if number * draft_prob * mass < left[self._block.draft_token_ids[node]]:
+                self.path.append(node)
+                self.candidates = self._candidates(node + 1)
+                return
+            probs, rejected_mass = self._block.draft_probs[node], mass
+            for token_id, prob in zip(probs.token_ids, probs.probs, strict=True):
+                share = min(left[token_id], prob * rejected_mass)
+                left[token_id] -= share
+                mass -= share
+            mass = max(0.0, mass)
+        self.candidates = []
+        self.left, self.log_norm = left, log_norm
+
+    def _candidates(self, row: int) -> list[tuple[int, float]]:
+        """One that its own distribution does not hold counts as never proposed."""
+        chosen = []
+        for node in self._block.tree.children[row]:
+            token_id, probs = self._block.draft_token_ids[node], self._block.draft_probs[node]
+            prob = next((prob for held, prob in zip(probs.token_ids, probs.probs, strict=True) if held == token_id), 0)
+            if prob > 0:
+                chosen.append((node, prob))
+        return chosen
 
 
-def decide(distribution: Distribution, rows: Sequence[Row], blocks: Sequence[DraftBlock]) -> list[tuple[int, int]]:
-    """Per block: accepted drafts, and the recovered, bonus or plain token that follows them.
+def decide(
+    distribution: Distribution, rows: Sequence[Row], blocks: Sequence[DraftBlock]
+) -> list[tuple[tuple[int, ...], int]]:
+    """Per block: the accepted drafts, a path down its tree, and the recovered, bonus or plain token after them.
 
-    A draft that its own distribution does not hold ends its block early, as if never proposed.
     Raises ValueError when a block has not one distribution per draft.
     """
-    tests = [test for block in blocks for test in _tests_of(block)]
-    is_accepted, log_norm = _run(tests, distribution, rows)
-    following = []
     for block in blocks:
-        row = block.first_row
-        while is_accepted.get(row, False):
-            row += 1
-        following.append(row)
-    # A row that follows and was tested has failed its test; any other holds a bonus or plain token.
-    deciding = set(following)
-    rejected = [index for index, test in enumerate(tests) if test.row in deciding]
-    token_ids = _sample_unrejected(distribution, rows, [row for row in following if row not in is_accepted])
-    if rejected:
-        token_ids |= _sample_recovered(distribution, rows, [tests[index] for index in rejected], log_norm[rejected])
-    return [(row - block.first_row, token_ids[row]) for row, block in zip(following, blocks, strict=True)]
+        if not len(block.draft_token_ids) == len(block.draft_probs) == len(block.tree):
+            raise ValueError(f"{len(block.draft_token_ids)} drafts with {len(block.draft_probs)} distributions")
+    walks = [_Walk(block) for block in blocks]
+    while active := [walk for walk in walks if walk.candidates]:
+        _descend(active, distribution, rows)
+    token_ids = _sample_unrejected(distribution, rows, [walk.row for walk in walks if walk.left is None])
+    token_ids |= _sample_recovered(distribution, rows, [walk for walk in walks if walk.left is not None])
+    return [(tuple(walk.path), token_ids[walk.row]) for walk in walks]
 
 
-def _tests_of(block: DraftBlock) -> Iterator[_Test]:
-    for offset, (token_id, probs) in enumerate(zip(block.draft_token_ids, block.draft_probs, strict=True)):
-        prob = next((prob for held, prob in zip(probs.token_ids, probs.probs, strict=True) if held == token_id), 0.0)
-        if not prob > 0:
-            return
-        yield _Test(block.first_row + offset, token_id, probs, prob)
-
-
-def _run(tests: list[_Test], distribution: Distribution, rows: Sequence[Row]) -> tuple[dict[int, bool], Tensor]:
-    """Whether each tested row accepts its draft, and log_norm [D, 1] of the tested rows."""
-    device = distribution.temperature.device
-    if not tests:
-        return {}, torch.empty((0, 1), dtype=torch.float64, device=device)
-    tested = distribution.select([test.row for test in tests])
-    log_norm = tested.log_norm()
-    token_ids = torch.tensor([[test.token_id] for test in tests], device=device)
-    target_probs = (tested.scores_at(token_ids) - log_norm).exp_()  # [D, 1]
-    draft_probs = torch.tensor([[test.prob] for test in tests], dtype=torch.float64, device=device)
-    noise = uniform(keys_of([rows[test.row] for test in tests], Stream.ACCEPT, device))
-    accepts = (noise * draft_probs < target_probs).squeeze(1).tolist()
-    return {test.row: accepted for test, accepted in zip(tests, accepts, strict=True)}, log_norm
+def _descend(walks: Sequence[_Walk], distribution: Distribution, rows: Sequence[Row]) -> None:
+    """Try the candidates of every walk."""
+    tested = distribution.select([walk.row for walk in walks])
+    log_norm = tested.log_norm()  # [W, 1]
+    at_stake = [walk.token_ids_at_stake() for walk in walks]
+    width = max(map(len, at_stake))
+    token_ids = torch.tensor([ids + [0] * (width - len(ids)) for ids in at_stake], device=log_norm.device)  # [W, C]
+    target_probs = (tested.scores_at(token_ids) - log_norm).exp_().tolist()
+    keys = keys_of([rows[walk.row] for walk in walks], Stream.ACCEPT, log_norm.device)
+    noise = uniform(keys, max(len(walk.candidates) for walk in walks)).tolist()
+    for index, walk in enumerate(walks):
+        left = dict(zip(at_stake[index], target_probs[index], strict=False))
+        walk.descend(left, noise[index], float(log_norm[index]))
 
 
 def _sample_unrejected(distribution: Distribution, rows: Sequence[Row], row_ids: list[int]) -> dict[int, int]:
@@ -99,33 +133,35 @@ def _sample_unrejected(distribution: Distribution, rows: Sequence[Row], row_ids:
     return dict(zip(row_ids, token_ids, strict=True))
 
 
-def _sample_recovered(
-    distribution: Distribution, rows: Sequence[Row], rejected: list[_Test], log_norm: Tensor
-) -> dict[int, int]:
-    """Tokens by row, from the residual; log_norm: [N, 1]."""
-    row_ids = [test.row for test in rejected]
-    residual = _residual(distribution.select(row_ids), [test.probs for test in rejected], log_norm)
+def _sample_recovered(distribution: Distribution, rows: Sequence[Row], walks: Sequence[_Walk]) -> dict[int, int]:
+    """Tokens by row, from the residual of each walk."""
+    if not walks:
+        return {}
+    row_ids = [walk.row for walk in walks]
+    residual = _residual(distribution.select(row_ids), [(walk.left or {}, walk.log_norm) for walk in walks])
     token_ids = pick_rows(residual, [rows[row] for row in row_ids], Stream.RECOVER).tolist()
     return dict(zip(row_ids, token_ids, strict=True))
 
 
-def _residual(target: Distribution, drafts: Sequence[SparseDistribution], log_norm: Tensor) -> Distribution:
-    """norm(max(0, target - draft)) for each of N rows; the target where nothing is left of it.
+def _residual(target: Distribution, residuals: Sequence[tuple[Mapping[int, float], float]]) -> Distribution:
+    """What rejections leave of each of N rows: (probabilities of the tokens that lost some, log_norm of the row).
 
-    Only the draft's candidates differ from the target, so only they are written.
+    Only those tokens differ from the target, so only they are written. The target where nothing is left.
     """
-    device = log_norm.device
     scores = target.dense_scores()  # [N, V]
-    sizes = torch.tensor([len(draft.token_ids) for draft in drafts], device=device)
-    entry_rows = torch.arange(len(drafts), device=device).repeat_interleave(sizes)  # [E]
-    token_ids = torch.tensor([token_id for draft in drafts for token_id in draft.token_ids], device=device)
-    draft_probs = torch.tensor([prob for draft in drafts for prob in draft.probs], dtype=torch.float64, device=device)
+    device = scores.device
+    entries = [
+        (row, token_id, prob, log_norm)
+        for row, (left, log_norm) in enumerate(residuals)
+        for token_id, prob in left.items()
+    ]
+    entry_rows = torch.tensor([entry[0] for entry in entries], device=device)  # [E]
+    token_ids = torch.tensor([entry[1] for entry in entries], device=device)
+    probs = torch.tensor([entry[2:] for entry in entries], dtype=torch.float64, device=device)  # [E, 2]
     target_scores = scores[entry_rows, token_ids]
-    target_probs = (target_scores.double() - log_norm[entry_rows, 0]).exp_()
-    # log(target - draft) without cancellation. NaN (0 / 0, negative logs) is a residual of 0.
-    left = target_scores + torch.log1p(-draft_probs / target_probs)
-    scores[entry_rows, token_ids] = left.nan_to_num(nan=-torch.inf, neginf=-torch.inf).float()
+    scores[entry_rows, token_ids] = (probs[:, 0].log() + probs[:, 1]).float()
     # Equal up to rounding and rejected all the same, once in millions of draws.
     is_empty = (scores.amax(-1) == -torch.inf)[entry_rows]
     scores[entry_rows[is_empty], token_ids[is_empty]] = target_scores[is_empty]
-    return Distribution(BlockedLogits.of(scores), torch.ones_like(log_norm), cut=None)
+    ones = torch.ones((len(residuals), 1), dtype=torch.float64, device=device)
+    return Distribution(BlockedLogits.of(scores), ones, cut=None)

@@ -1,7 +1,8 @@
 """Verification: what a step's logits decide for every sequence in it.
 
 Vocabulary: draft tokens are proposed; an accepted one becomes output; a recovered token replaces
-the first rejected draft; a bonus follows when all were accepted; a plain token had no draft.
+the first rejected draft; a bonus follows when all were accepted; a plain token had no draft. Where the
+drafts are a tree, "all" is a path down to a leaf.
 
 Shapes: R rows of the step, V vocabulary, K drafts of a round.
 """
@@ -24,12 +25,13 @@ from pilotfish.speculation.logprobs import token_logprobs
 from pilotfish.speculation.noise import Stream
 from pilotfish.speculation.penalties import Row
 from pilotfish.speculation.rules import Rule, group
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution, TokenLogprobs
 
 
 @dataclass(slots=True)
 class Round:
-    """One sequence's rows in a step: row i decides the token after the first i drafts."""
+    """One sequence's rows in a step: row 0 decides the token after the committed ones, row i + 1 that after draft i."""
 
     sampling: SamplingParams
     first_position: int
@@ -40,21 +42,32 @@ class Round:
     """K of them in rejection mode, which the drafts were sampled from; else not looked at."""
     history: TokenHistory | None
     """Prompt and committed output; None when there are no penalties."""
+    tree: DraftTree | None = None
+    """Shape of the drafts; None: each continues the one before it."""
+
+    @property
+    def shape(self) -> DraftTree:
+        return DraftTree.chain(len(self.draft_token_ids)) if self.tree is None else self.tree
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The accepted drafts and the one token after them."""
 
-    num_accepted: int
+    path: tuple[int, ...]
+    """Indices of the accepted drafts, in the order of the text."""
     token_ids: tuple[int, ...]
     """num_accepted + 1 of them."""
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One per token when the request asks for them."""
 
+    @property
+    def num_accepted(self) -> int:
+        return len(self.path)
 
-_Decision = tuple[int, tuple[int, ...]]
-"""Accepted drafts, and the output tokens."""
+
+_Decision = tuple[tuple[int, ...], tuple[int, ...]]
+"""Path and output tokens."""
 
 
 @torch.inference_mode()
@@ -63,9 +76,12 @@ def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
 
     logits: [R, V], bfloat16 or float32, never mutated; the K + 1 rows of each round follow those
     of the round before. What a round gets depends on its own rows, seed and positions alone.
-    Raises ValueError when the rows do not add up, when penalties come without a history, or when
-    rejection mode has not one distribution per draft.
+    Raises ValueError when the rows or a tree do not add up, when penalties come without a history, or
+    when rejection mode has not one distribution per draft.
     """
+    for round_ in rounds:
+        if round_.tree is not None and len(round_.tree) != len(round_.draft_token_ids):
+            raise ValueError(f"{len(round_.draft_token_ids)} drafts in a tree of {len(round_.tree)}")
     ends = list(accumulate(len(round_.draft_token_ids) + 1 for round_ in rounds))
     if logits.shape[0] != (ends[-1] if ends else 0):
         raise ValueError(f"{logits.shape[0]} rows of logits for rounds of {ends[-1] if ends else 0}")
@@ -73,7 +89,7 @@ def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
         return []
     first_rows = [0, *ends[:-1]]
     blocks = BlockedLogits.of(logits)
-    decisions: list[_Decision] = [(0, ())] * len(rounds)
+    decisions: list[_Decision] = [((), ())] * len(rounds)
     for key, members in group(round_.sampling for round_ in rounds).items():
         row_ids = [row for index in members for row in range(first_rows[index], ends[index])]
         chosen = [rounds[index] for index in members]
@@ -93,21 +109,25 @@ def _decide(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjus
     draft_blocks = []
     first_row = 0
     for round_ in rounds:
-        draft_blocks.append(rejection.DraftBlock(first_row, round_.draft_token_ids, round_.draft_probs))
+        draft_blocks.append(rejection.DraftBlock(first_row, round_.draft_token_ids, round_.draft_probs, round_.shape))
         first_row += len(round_.draft_token_ids) + 1
     return [
-        (num_accepted, (*round_.draft_token_ids[:num_accepted], token_id))
-        for round_, (num_accepted, token_id) in zip(
-            rounds, rejection.decide(distribution, rows, draft_blocks), strict=True
-        )
+        (path, (*(round_.draft_token_ids[node] for node in path), token_id))
+        for round_, (path, token_id) in zip(rounds, rejection.decide(distribution, rows, draft_blocks), strict=True)
     ]
 
 
 def _rows(rounds: Sequence[Round]) -> list[Row]:
+    """What shapes each row: its own path is what lies between the committed tokens and the one it decides."""
     return [
-        Row(round_.sampling, round_.first_position + offset, round_.history, round_.draft_token_ids[:offset])
+        Row(
+            round_.sampling,
+            round_.first_position + len(path),
+            round_.history,
+            [round_.draft_token_ids[node] for node in path],
+        )
         for round_ in rounds
-        for offset in range(len(round_.draft_token_ids) + 1)
+        for path in round_.shape.paths
     ]
 
 
@@ -118,10 +138,15 @@ def _match(rounds: Sequence[Round], target_token_ids: list[int]) -> list[_Decisi
     for round_ in rounds:
         end = first_row + len(round_.draft_token_ids) + 1
         choices = target_token_ids[first_row:end]
-        num_accepted = greedy.num_matching(round_.draft_token_ids, choices)
-        decisions.append((num_accepted, tuple(choices[: num_accepted + 1])))
+        path = greedy.match(round_.shape, round_.draft_token_ids, choices)
+        decisions.append((path, tuple(choices[row] for row in _rows_on(path))))
         first_row = end
     return decisions
+
+
+def _rows_on(path: Sequence[int]) -> list[int]:
+    """The rows that decide the tokens of a path and the one after it."""
+    return [0, *(node + 1 for node in path)]
 
 
 def _logprobs(
@@ -131,9 +156,9 @@ def _logprobs(
     row_ids: list[int] = []
     token_ids: list[int] = []
     num_logprobs: list[int] = []
-    for round_, first_row, (_, output) in zip(rounds, first_rows, decisions, strict=True):
+    for round_, first_row, (path, output) in zip(rounds, first_rows, decisions, strict=True):
         if round_.sampling.num_logprobs is not None:
-            row_ids.extend(range(first_row, first_row + len(output)))
+            row_ids.extend(first_row + row for row in _rows_on(path))
             token_ids.extend(output)
             num_logprobs.extend([round_.sampling.num_logprobs] * len(output))
     if not row_ids:

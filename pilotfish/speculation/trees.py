@@ -20,16 +20,24 @@ MAX_TREE_NODES = 63
 
 @dataclass(frozen=True)
 class DraftTree:
-    """The shape of a draft of N nodes. Raises ValueError for parents that make no tree."""
+    """The shape of a draft of N nodes. Raises ValueError for parents that make no tree.
+
+    Chains may have any length, other trees at most MAX_TREE_NODES nodes.
+    """
 
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if len(self.parents) > MAX_TREE_NODES:
+        if len(self.parents) > MAX_TREE_NODES and not self.is_chain:
             raise ValueError(f"a draft tree has {len(self.parents)} nodes; at most {MAX_TREE_NODES} are possible")
         for node, parent in enumerate(self.parents):
             if not ROOT <= parent < node:
                 raise ValueError(f"the parent of draft token {node} is {parent}; it must come before it, or be {ROOT}")
+
+    @classmethod
+    def chain(cls, num_nodes: int) -> DraftTree:
+        """Each node continues the one before it."""
+        return cls(tuple(range(ROOT, num_nodes - 1)))
 
     def __len__(self) -> int:
         return len(self.parents)

@@ -49,7 +49,7 @@ def test_noise_shared_by_drafting_and_resampling_is_caught(world, monkeypatch):
 
 
 def test_resampling_from_the_target_is_caught(world, monkeypatch):
-    monkeypatch.setattr(rejection, "_residual", lambda target, drafts, log_norm: target)
+    monkeypatch.setattr(rejection, "_residual", lambda target, residuals: target)
     assert caught(world, world.simulation(SAMPLING, "good"))
 
 
@@ -71,7 +71,7 @@ def test_truncated_probs_of_a_dense_draft_are_caught(world):
 
 
 def test_always_accepting_is_caught(world, monkeypatch):
-    monkeypatch.setattr(rejection, "uniform", lambda keys: torch.zeros(keys.shape, dtype=torch.float64))
+    monkeypatch.setattr(rejection, "uniform", lambda keys, count: torch.zeros(len(keys), count).double())
     assert caught(world, world.simulation(SAMPLING, "good"))
 
 
@@ -108,8 +108,8 @@ def accept_by_comparing_probabilities(logits, rounds):
     probs = logits.softmax(-1)
     token_id = round_.draft_token_ids[0]
     if probs[0, token_id] >= 0.3:
-        return [Outcome(1, (token_id, int(logits[1].argmax())))]
-    return [Outcome(0, (int(logits[0].argmax()),))]
+        return [Outcome((0,), (token_id, int(logits[1].argmax())))]
+    return [Outcome((), (int(logits[0].argmax()),))]
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,14 @@ def test_uniform_is_uniform_in_the_open_interval():
     assert sample.max() < 1
 
 
+def test_uniforms_of_one_key_are_independent_and_do_not_depend_on_their_count():
+    sample = uniform(keys(range(20_000), [0] * 20_000), 3)
+    assert torch.equal(uniform(keys([5], [0]), 2)[0], sample[5, :2])
+    assert np.abs(np.corrcoef(sample.numpy().T) - np.eye(3)).max() < 0.03
+    for column in sample.T:
+        assert stats.kstest(column.numpy(), "uniform").pvalue > 1e-3
+
+
 @pytest.mark.parametrize(
     "neighbour",
     [

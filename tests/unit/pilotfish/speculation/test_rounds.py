@@ -6,7 +6,8 @@ import torch
 from pilotfish.speculation.drafting import DraftRow, draft
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Round, verify
-from pilotfish.types import AcceptanceMode, SamplingParams
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 VOCAB_SIZE = 700
 KINDS = (
@@ -118,3 +119,59 @@ def test_an_empty_step():
 def test_rows_must_add_up():
     with pytest.raises(ValueError, match="3 rows of logits for rounds of 2"):
         verify(torch.zeros(3, VOCAB_SIZE), [Round(SamplingParams(), 0, [1], [], None)])
+
+
+def make_trees(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
+    """Rounds of every kind with trees of 1 to 9 nodes whose tokens the target often says."""
+    generator = torch.Generator().manual_seed(2)
+    rounds, rows = [], []
+    for index in range(4 * len(KINDS)):
+        sampling = SamplingParams(seed=index, **KINDS[index % len(KINDS)])
+        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.has_penalties else None
+        num_drafts = 1 + index % 9
+        parents = [int(torch.randint(-1, node, (), generator=generator)) if node else -1 for node in range(num_drafts)]
+        drafts = torch.randperm(VOCAB_SIZE, generator=generator)[:num_drafts].tolist()
+        logits = torch.randn(num_drafts + 1, VOCAB_SIZE, generator=generator) * 3
+        for node, parent in enumerate(parents):
+            logits[parent + 1, drafts[node]] += 9.0
+        probs = [SparseDistribution((token_id,), (1.0,)) for token_id in drafts]
+        rounds.append(Round(sampling, 5, drafts, probs, history, DraftTree(tuple(parents))))
+        rows.append(logits)
+    return torch.cat(rows).to(dtype), rounds
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_tree_does_not_depend_on_the_other_rounds(dtype):
+    logits, rounds = make_trees(dtype)
+    together = verify(logits, rounds)
+    pieces = split(logits, rounds)
+    assert [verify(piece, [round_])[0] for piece, round_ in zip(pieces, rounds, strict=True)] == together
+    assert {min(outcome.num_accepted, 3) for outcome in together} == {0, 1, 2, 3}
+
+
+def test_a_tree_is_decided_as_the_chain_that_it_accepts():
+    """In every mode that is an exact match: the rows of the path, by themselves, decide the same with logprobs."""
+    logits, rounds = make_trees(torch.bfloat16)
+    for piece, round_ in zip(split(logits, rounds), rounds, strict=True):
+        if round_.sampling.acceptance is AcceptanceMode.REJECTION and not round_.sampling.is_greedy:
+            continue
+        (outcome,) = verify(piece, [round_])
+        rows = [0, *(node + 1 for node in outcome.path)]
+        drafts = [round_.draft_token_ids[node] for node in outcome.path]
+        chain = Round(round_.sampling, 5, drafts, [], round_.history)
+        (expected,) = verify(piece[rows], [chain])
+        assert (outcome.token_ids, outcome.logprobs) == (expected.token_ids, expected.logprobs)
+        assert list(outcome.token_ids[:-1]) == drafts
+        parents = [round_.tree.parents[node] for node in outcome.path]
+        assert parents == [-1, *outcome.path][:-1]
+
+
+def test_a_chain_given_as_a_tree_is_the_chain():
+    logits, rounds = make_step(torch.float32)
+    trees = [Round(r.sampling, r.first_position, r.draft_token_ids, r.draft_probs, r.history, r.shape) for r in rounds]
+    assert verify(logits, trees) == verify(logits, rounds)
+
+
+def test_a_tree_fits_its_drafts():
+    with pytest.raises(ValueError, match="1 drafts in a tree of 2"):
+        verify(torch.zeros(2, VOCAB_SIZE), [Round(SamplingParams(), 0, [1], [], None, DraftTree((-1, -1)))])
