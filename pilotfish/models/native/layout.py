@@ -113,12 +113,38 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
     return None
 
 
-class PackedWeights:
-    """Owns the packed tensors that the structs point to; the model's own weights can go."""
+class Packer:
+    """Copies tensors into the kernels' layouts and owns the copies, to which the structs point."""
 
-    def __init__(self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int) -> None:
+    def __init__(self, kernels: ctypes.CDLL) -> None:
         self._kernels = kernels
         self._tensors: list[Tensor] = []
+
+    def keep(self, tensor: Tensor) -> int:
+        kept = tensor.detach().clone().contiguous()
+        self._tensors.append(kept)
+        return kept.data_ptr()
+
+    def pack(self, weights: Sequence[Tensor], interleave: bool = False) -> WeightsStruct:
+        """Pack [N, K] weights one below the other, or block by block in turn."""
+        inputs = weights[0].shape[1]
+        packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
+        sources = [weight.detach().contiguous() for weight in weights]
+        if not interleave:
+            sources = [sources[0] if len(sources) == 1 else torch.cat(sources)]
+        for index, source in enumerate(sources):
+            self._kernels.pilotfish_pack(
+                source.data_ptr(), source.shape[0], inputs, len(sources), index, packed.data_ptr()
+            )
+        self._tensors.append(packed)
+        return WeightsStruct(packed.data_ptr(), Format.BFLOAT16)
+
+
+class PackedWeights:
+    """A model's structs and what they point to; the model's own weights can go."""
+
+    def __init__(self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int) -> None:
+        self._packer = packer = Packer(kernels)
         config: Any = model.config
         body: Any = model.model
         attention = body.layers[0].self_attn
@@ -138,53 +164,34 @@ class PackedWeights:
             eps=config.rms_norm_eps,
             scale=attention.scaling,
             # A tied embedding is read from the packed head: 16 columns of a block are 16 tokens.
-            embedding=None if tied else self._keep(body.embed_tokens.weight),
-            final_norm=self._keep(body.norm.weight),
-            head=self._pack([head_weight]),
-            cosine=self._keep(cosine),
-            sine=self._keep(sine),
+            embedding=None if tied else packer.keep(body.embed_tokens.weight),
+            final_norm=packer.keep(body.norm.weight),
+            head=packer.pack([head_weight]),
+            cosine=packer.keep(cosine),
+            sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
 
     def _layer(self, layer: Any) -> LayerStruct:
-        attention, mlp = layer.self_attn, layer.mlp
+        packer, attention, mlp = self._packer, layer.self_attn, layer.mlp
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         biases = [projection.bias for projection in projections if projection.bias is not None]
         struct = LayerStruct(
-            input_norm=self._keep(layer.input_layernorm.weight),
-            qkv=self._pack([projection.weight for projection in projections]),
-            qkv_bias=self._keep(torch.cat(biases)) if biases else None,
-            query_norm=self._keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
-            key_norm=self._keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
-            output=self._pack([attention.o_proj.weight]),
-            post_norm=self._keep(layer.post_attention_layernorm.weight),
-            gate_up=self._pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
-            down=self._pack([mlp.down_proj.weight]),
+            input_norm=packer.keep(layer.input_layernorm.weight),
+            qkv=packer.pack([projection.weight for projection in projections]),
+            qkv_bias=packer.keep(torch.cat(biases)) if biases else None,
+            query_norm=packer.keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
+            key_norm=packer.keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
+            output=packer.pack([attention.o_proj.weight]),
+            post_norm=packer.keep(layer.post_attention_layernorm.weight),
+            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
+            down=packer.pack([mlp.down_proj.weight]),
             window=_sliding_window(attention) or 0,
         )
         for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
             # Freed as soon as packed: the peak is one layer above the weights.
             projection.weight = nn.Parameter(torch.empty(0, dtype=torch.bfloat16), requires_grad=False)
         return struct
-
-    def _keep(self, tensor: Tensor) -> int:
-        kept = tensor.detach().clone().contiguous()
-        self._tensors.append(kept)
-        return kept.data_ptr()
-
-    def _pack(self, weights: Sequence[Tensor], interleave: bool = False) -> WeightsStruct:
-        """Pack [N, K] weights one below the other, or block by block in turn."""
-        inputs = weights[0].shape[1]
-        packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
-        sources = [weight.detach().contiguous() for weight in weights]
-        if not interleave:
-            sources = [sources[0] if len(sources) == 1 else torch.cat(sources)]
-        for index, source in enumerate(sources):
-            self._kernels.pilotfish_pack(
-                source.data_ptr(), source.shape[0], inputs, len(sources), index, packed.data_ptr()
-            )
-        self._tensors.append(packed)
-        return WeightsStruct(packed.data_ptr(), Format.BFLOAT16)
 
 
 def _sliding_window(attention: Any) -> int | None:
