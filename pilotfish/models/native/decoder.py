@@ -18,6 +18,7 @@ from pilotfish.models.capture import check_exit, check_layers
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import build_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
+from pilotfish.models.native.step import LogitsBuffer, StepRows
 
 
 class NativePool:
@@ -39,17 +40,16 @@ class NativeDecoder:
     name = "native"
 
     def __init__(self, model: PreTrainedModel, *, max_context_tokens: int, num_threads: int, cache_dir: Path) -> None:
-        self._kernels = load_kernels(build_kernels(cache_dir))
+        self.kernels = load_kernels(build_kernels(cache_dir))
         self.vocab_size: int = model.config.vocab_size
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._weights = PackedWeights(model, self._kernels, max_context_tokens)
-        self._engine = self._kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
-        weakref.finalize(self, self._kernels.pilotfish_destroy, self._engine)
+        self._weights = PackedWeights(model, self.kernels, max_context_tokens)
+        self.engine = self.kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
+        weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
         self._pool: NativePool | None = None
-        # Kept from step to step: fresh memory would cost a page fault every 1,024 logits.
-        self._logits = torch.empty(0, self.vocab_size)
+        self._logits = LogitsBuffer(self.vocab_size)
         self._captured_layers: array[int] | None = None
 
     def allocate(self, num_blocks: int) -> NativePool:
@@ -58,7 +58,7 @@ class NativeDecoder:
         pointers = ctypes.c_void_p * struct.num_layers
         keys = pointers(*(layer[0].data_ptr() for layer in pool.tensor))
         values = pointers(*(layer[1].data_ptr() for layer in pool.tensor))
-        self._kernels.pilotfish_set_pools(self._engine, keys, values)
+        self.kernels.pilotfish_set_pools(self.engine, keys, values)
         return pool
 
     def capture(self, layers: Sequence[int]) -> None:
@@ -68,33 +68,13 @@ class NativeDecoder:
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
-        # Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.
-        width = max(len(part.block_ids) for part in step.slices)
-        tables, row_table, slots = array("q"), array("q"), array("q")
-        for index, part in enumerate(step.slices):
-            tables.extend(part.block_ids)
-            tables.extend([0] * (width - len(part.block_ids)))
-            row_table.extend([index] * part.num_rows)
-            for position in range(part.first_position, part.first_position + part.num_rows):
-                slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
-        arrays = (array("q", step.token_ids), array("q", step.positions), slots, row_table, tables)
-        logit_rows = array("q", step.logit_rows)
-        num_logits = len(step.logit_rows)
-        if self._logits.shape[0] < num_logits:
-            self._logits = huge_empty(2 * num_logits * self.vocab_size).view(torch.float32).view(num_logits, -1)
-        logits = self._logits[:num_logits]
-        struct = StepStruct(
-            len(step.token_ids),
-            num_logits,
-            *(values.buffer_info()[0] for values in arrays),
-            width,
-            logit_rows.buffer_info()[0],
-            logits.data_ptr(),
-            self._num_layers(step),
-        )
+        rows = StepRows(step.token_ids, step.positions, step.slices, step.logit_rows)
+        logits = self._logits.of(len(step.logit_rows))
+        struct = rows.struct(logits.data_ptr())
+        struct.num_layers = self._num_layers(step)
         if self._captured_layers is not None:
             self._keep_hidden_states(struct, self._captured_layers)
-        self._kernels.pilotfish_forward(self._engine, ctypes.addressof(struct))  # ctypes releases the GIL
+        self.kernels.pilotfish_forward(self.engine, ctypes.addressof(struct))  # ctypes releases the GIL
         return logits
 
     def _num_layers(self, step: StepInput) -> int:

@@ -1,0 +1,71 @@
+"""The rows of a step as the kernels read them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.native.layout import StepStruct, huge_empty
+
+
+class StepRows:
+    """Arrays that a StepStruct points to: they must outlive it.
+
+    Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.
+    """
+
+    def __init__(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        slices: Sequence[SequenceSlice],
+        logit_rows: Sequence[int],
+    ) -> None:
+        self._table_width = max(len(part.block_ids) for part in slices)
+        self._tables, self._row_table, self._slots = array("q"), array("q"), array("q")
+        for index, part in enumerate(slices):
+            self._tables.extend(part.block_ids)
+            self._tables.extend([0] * (self._table_width - len(part.block_ids)))
+            self._row_table.extend([index] * part.num_rows)
+            for position in range(part.first_position, part.first_position + part.num_rows):
+                self._slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+        self._token_ids = array("q", token_ids)
+        self._positions = array("q", positions)
+        self._logit_rows = array("q", logit_rows)
+
+    def struct(self, logits_pointer: int) -> StepStruct:
+        """logits_pointer: float32 [R, V], written by the forward."""
+        return StepStruct(
+            rows=len(self._token_ids),
+            num_logit_rows=len(self._logit_rows),
+            token_ids=_pointer(self._token_ids),
+            positions=_pointer(self._positions),
+            slots=_pointer(self._slots),
+            row_table=_pointer(self._row_table),
+            tables=_pointer(self._tables),
+            table_width=self._table_width,
+            logit_rows=_pointer(self._logit_rows),
+            logits=logits_pointer,
+        )
+
+
+class LogitsBuffer:
+    """Memory for logits, kept from step to step: fresh memory would cost a page fault every 1,024 of them."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._logits = torch.empty(0, vocab_size)
+
+    def of(self, num_rows: int) -> Tensor:
+        """float32 [num_rows, V], uninitialised; the same memory each time."""
+        vocab_size = self._logits.shape[1]
+        if self._logits.shape[0] < num_rows:
+            self._logits = huge_empty(2 * num_rows * vocab_size).view(torch.float32).view(num_rows, vocab_size)
+        return self._logits[:num_rows]
+
+
+def _pointer(values: array[int]) -> int:
+    return values.buffer_info()[0]
