@@ -44,7 +44,7 @@ class Setting:
     """The setting is there for its preemptions: without any it would show nothing."""
 
 
-TIGHT_CACHE_TOKENS = 2560
+TIGHT_CACHE_TOKENS = 1792
 SLOW_PROMPTS = 12
 SETTINGS = (
     Setting("bf16, deterministic", (), (1, 8), True),
@@ -159,9 +159,15 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__, dataset=True).parse_args(arguments)
+    arguments_parser = parser(__doc__, dataset=True)
+    arguments_parser.add_argument("--setting", action="append", help="only settings named like this; repeatable")
+    options = arguments_parser.parse_args(arguments)
     prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
-    settings = SETTINGS[:2] if options.quick else SETTINGS
+    settings = [
+        setting
+        for setting in (SETTINGS[:2] if options.quick else SETTINGS)
+        if not options.setting or any(part in setting.name for part in options.setting)
+    ]
     report = Report(
         "Is the text with speculation the text without it?",
         {
