@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Literal
 
+import msgspec
 from rich.console import Console
 from rich.table import Table
 
-PACKAGES = ("pilotfish", "torch", "transformers", "grpcio", "ray")
+from pilotfish.bench.machine import this_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class Report:
         content = {
             "question": self.question,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
+            "machine": msgspec.to_builtins(this_machine()),
             "conditions": self.conditions,
             "rows": self.rows,
             "checks": [asdict(check) | {"holds": check.holds} for check in self.checks],
@@ -110,22 +108,6 @@ def parser(description: str | None, *, dataset: bool = False) -> argparse.Argume
     if dataset:
         result.add_argument("--dataset", type=Path, help="Spec-Bench's jsonl (default: a small set of our own)")
     return result
-
-
-def machine() -> dict[str, Any]:
-    """Processor, cores, memory, versions."""
-    model = next(
-        (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
-        platform.processor(),
-    )
-    total_kb = next((int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0)
-    return {
-        "processor": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(total_kb / 2**20, 1),
-        "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
-    }
 
 
 def median_ms(run: Callable[[], object], samples: int, warm_up: int = 3) -> float:
@@ -155,13 +137,6 @@ def interleaved_ms(runs: Sequence[Callable[[], object]], samples: int, warm_up: 
         for index, run in enumerate(runs):
             times[index] += times_ms(run, 1, warm_up=0)
     return [statistics.median(values) for values in times]
-
-
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,102 @@
+"""Our own arms: one proposer at one length, through a running orchestrator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pilotfish.bench.measurement import Arrival, Measurement, SpeculationCounts
+from pilotfish.client.answer import Chunk, GenerateOptions, Summary, TokenPrompt
+from pilotfish.client.inference import InferenceClient
+from pilotfish.errors import InternalError
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way of decoding."""
+
+    proposer: str = ""
+    """As in reports; empty: plain decoding."""
+    num_speculative_tokens: int | None = None
+    """Speculate in every round with so many draft tokens; None: the controller decides (mode auto)."""
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.proposer
+
+    @property
+    def name(self) -> str:
+        if self.is_plain:
+            return PLAIN
+        length = "auto" if self.num_speculative_tokens is None else f"K={self.num_speculative_tokens}"
+        return f"{self.proposer} {length}"
+
+
+class PilotfishArm:
+    """Asks an orchestrator, with a variant's speculation options over common ones."""
+
+    def __init__(
+        self,
+        client: InferenceClient,
+        variant: Variant,
+        *,
+        request_proposer: str = "",
+        common: GenerateOptions,
+        timeout_s: float,
+        label: str = "",
+    ) -> None:
+        """request_proposer: the proposer's name in requests; label: before the variant's name in reports."""
+        self.name = f"{label} {variant.name}".strip()
+        self.variant = variant
+        self._client = client
+        self._timeout_s = timeout_s
+        length = variant.num_speculative_tokens
+        mode = "off" if variant.is_plain else "auto" if length is None else "on"
+        self._options = replace(common, speculation=mode, num_speculative_tokens=length, proposer=request_proposer)
+
+    def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
+        """Answer once. Raises PilotfishError."""
+        arrivals: list[Arrival] = []
+        token_ids: list[int] = []
+        summary: Summary | None = None
+        options = replace(self._options, max_tokens=max_tokens)
+        prompt = TokenPrompt(tuple(prompt_token_ids))
+        start = time.perf_counter()
+        for message in self._client.generate(prompt, options, timeout_s=self._timeout_s):
+            if isinstance(message, Summary):
+                summary = message
+            elif message.token_ids:
+                arrivals.append(Arrival(time.perf_counter() - start, len(message.token_ids)))
+                token_ids += message.token_ids
+        if summary is None:
+            raise InternalError("the answer broke off before its summary")
+        return Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), speculation=_counts(summary))
+
+    def logprobs(
+        self, prompt_token_ids: Sequence[int], *, max_tokens: int
+    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Answer once with log-probabilities, which costs time: the tokens and the target's log-probability of each.
+
+        The second is empty when the engine does not tell them (emulated hardware).
+        """
+        options = replace(self._options, max_tokens=max_tokens, logprobs=0)
+        prompt = TokenPrompt(tuple(prompt_token_ids))
+        messages = self._client.generate(prompt, options, timeout_s=self._timeout_s)
+        chunks = [message for message in messages if isinstance(message, Chunk)]
+        token_ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
+        return token_ids, tuple(each.logprob for chunk in chunks for each in chunk.logprobs)
+
+
+def _counts(summary: Summary) -> SpeculationCounts:
+    return SpeculationCounts(
+        num_rounds=summary.num_rounds,
+        num_draft_tokens=summary.num_draft_tokens,
+        num_accepted_tokens=summary.num_accepted_tokens,
+        num_plain_tokens=summary.num_plain_tokens,
+        num_missed_deadlines=summary.num_missed_deadlines,
+        acceptance_per_position=summary.acceptance_per_position,
+        reason=summary.reason,
+    )

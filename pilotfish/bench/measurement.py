@@ -1,0 +1,84 @@
+"""One answer as its client saw it: the raw material of every figure.
+
+All contestants are counted alike: tokens are output token ids, times are the clock of the process that asked
+(for a peer in a process of its own: of that process), from the moment of asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import msgspec
+
+
+class Arrival(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens that came together."""
+
+    time_s: float
+    """Since the request was sent."""
+    num_tokens: int
+    """At least 1."""
+
+
+class SpeculationCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """How speculation went in one answer; as in pilotfish.v1.SpeculationStats."""
+
+    num_rounds: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_plain_tokens: int = 0
+    num_missed_deadlines: int = 0
+    acceptance_per_position: tuple[float, ...] = ()
+    reason: str = ""
+    """Why speculation was off or limited; empty if it was not."""
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer."""
+
+    token_ids: tuple[int, ...]
+    arrivals: tuple[Arrival, ...]
+    speculation: SpeculationCounts | None = None
+    """None: the contestant does not tell."""
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def time_to_first_token_s(self) -> float:
+        """0 for an answer without tokens."""
+        return self.arrivals[0].time_s if self.arrivals else 0.0
+
+    @property
+    def total_s(self) -> float:
+        """Until the last token; 0 for an answer without tokens."""
+        return self.arrivals[-1].time_s if self.arrivals else 0.0
+
+    @property
+    def num_decode_tokens(self) -> int:
+        """Tokens after the first arrival: what decoding is measured by."""
+        return sum(arrival.num_tokens for arrival in self.arrivals[1:])
+
+    @property
+    def decode_s(self) -> float:
+        """From the first arrival to the last."""
+        return self.total_s - self.time_to_first_token_s
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Between arrivals, that is vLLM's inter-token latency: tokens that come together have one gap."""
+        return [later.time_s - earlier.time_s for earlier, later in pairwise(self.arrivals)]
+
+
+class Arm(Protocol):
+    """A contestant: something that answers prompts in one fixed way."""
+
+    @property
+    def name(self) -> str:
+        """Unique within a run."""
+
+    def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
+        """Answer once. Raises PilotfishError."""

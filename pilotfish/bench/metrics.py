@@ -1,0 +1,134 @@
+"""From samples to one row for each arm and category."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from pilotfish.bench.draft_metrics import DraftMetrics, draft_metrics
+from pilotfish.bench.measurement import Measurement
+from pilotfish.bench.runner import Sample
+
+ALL = "all"
+"""The row over all categories."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One arm in one category. None: not known, or nothing to divide by."""
+
+    arm: str
+    category: str
+    num_answers: int
+    num_tokens: int
+    tokens_per_s: float
+    """Output tokens over whole answers, prefill included: the figure to compare with other systems."""
+    decode_tokens_per_s: float | None
+    """Tokens after the first arrival over the time after it."""
+    speed_up: float | None
+    """decode_tokens_per_s over the baseline's; over all categories the mean of theirs."""
+    speed_up_median: float | None
+    """Median over answers of the ratio to the baseline's answer to the same prompt in the same turn."""
+    total_speed_up: float | None
+    """tokens_per_s over the baseline's; over all categories the mean of theirs."""
+    ttft_ms: float
+    """Median time to first token."""
+    itl_p50_ms: float | None
+    itl_p99_ms: float | None
+    """Gaps between arrivals; tokens that come together have one gap."""
+    drafts: DraftMetrics | None
+    """None: the contestant does not tell."""
+    num_identical: int | None
+    """Answers equal to the baseline's token by token; None for the baseline itself."""
+    mean_logprob: float | None
+    """Nats per token under the target."""
+
+    @property
+    def is_identical(self) -> bool | None:
+        return None if self.num_identical is None else self.num_identical == self.num_answers
+
+
+def rows_of(samples: Sequence[Sample], baseline: str) -> list[Row]:
+    """Arms in the order of their first sample, categories likewise, then ALL where there are several."""
+    arms = list(dict.fromkeys([baseline, *(sample.arm for sample in samples)]))
+    categories = list(dict.fromkeys(sample.category for sample in samples))
+    chosen: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        chosen[sample.arm, sample.category].append(sample)
+    rows = []
+    for arm in arms:
+        of_arm = [_row(chosen[arm, name], chosen[baseline, name], name) for name in categories]
+        rows += of_arm
+        if len(categories) > 1:
+            ours = [sample for name in categories for sample in chosen[arm, name]]
+            theirs = [sample for name in categories for sample in chosen[baseline, name]]
+            rows.append(
+                msgspec.structs.replace(
+                    _row(ours, theirs, ALL),
+                    speed_up=_mean(row.speed_up for row in of_arm),
+                    total_speed_up=_mean(row.total_speed_up for row in of_arm),
+                )
+            )
+    return rows
+
+
+def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -> Row:
+    measurements = [sample.measurement for sample in samples]
+    plain = {(sample.prompt_index, sample.repeat): sample.measurement for sample in baseline}
+    pairs = [(sample.measurement, plain[sample.prompt_index, sample.repeat]) for sample in samples]
+    gaps = sorted(gap for each in measurements for gap in each.gaps_s)
+    decode, plain_decode = _decode_rate(measurements), _decode_rate(plain.values())
+    total, plain_total = _total_rate(measurements), _total_rate(plain.values())
+    is_baseline = samples[0].arm == baseline[0].arm
+    return Row(
+        arm=samples[0].arm,
+        category=category,
+        num_answers=len(samples),
+        num_tokens=sum(each.num_tokens for each in measurements),
+        tokens_per_s=total or 0.0,
+        decode_tokens_per_s=decode,
+        speed_up=_ratio(decode, plain_decode),
+        speed_up_median=_median(_ratio(_decode_rate([a]), _decode_rate([b])) for a, b in pairs),
+        total_speed_up=_ratio(total, plain_total),
+        ttft_ms=statistics.median(each.time_to_first_token_s for each in measurements) * 1e3,
+        itl_p50_ms=_quantile_ms(gaps, 0.5),
+        itl_p99_ms=_quantile_ms(gaps, 0.99),
+        num_identical=None if is_baseline else sum(a.token_ids == b.token_ids for a, b in pairs),
+        mean_logprob=_mean(sample.mean_logprob for sample in samples),
+        drafts=draft_metrics(measurements),
+    )
+
+
+def _total_rate(measurements: Iterable[Measurement]) -> float | None:
+    measurements = list(measurements)
+    return _ratio(sum(each.num_tokens for each in measurements), sum(each.total_s for each in measurements))
+
+
+def _decode_rate(measurements: Iterable[Measurement]) -> float | None:
+    measurements = list(measurements)
+    return _ratio(sum(each.num_decode_tokens for each in measurements), sum(each.decode_s for each in measurements))
+
+
+def _ratio(value: float | None, base: float | None) -> float | None:
+    return value / base if value is not None and base else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _quantile_ms(sorted_s: Sequence[float], share: float) -> float | None:
+    """Nearest rank: the smallest value that `share` of the values do not exceed."""
+    if not sorted_s:
+        return None
+    # Rounded first: 0.99 * 100 is a little above 99.
+    rank = -int(-round(share * len(sorted_s), 9) // 1)
+    return sorted_s[max(rank, 1) - 1] * 1e3

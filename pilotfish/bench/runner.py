@@ -1,0 +1,63 @@
+"""Runs arms over prompts, in turn, so that a slow spell of a shared machine meets all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pilotfish.bench.measurement import Arm, Measurement
+from pilotfish.bench.prompts import Prompt
+from pilotfish.bench.scoring import Scorer
+
+WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class TokenisedPrompt:
+    """A prompt with the tokens that every arm gets."""
+
+    prompt: Prompt
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer of one arm."""
+
+    arm: str
+    category: str
+    prompt_index: int
+    repeat: int
+    measurement: Measurement
+    mean_logprob: float | None = None
+    """Nats per token under the target; None: not known."""
+
+
+def run_arms(
+    arms: Sequence[Arm],
+    prompts: Sequence[TokenisedPrompt],
+    *,
+    max_tokens: int,
+    num_repeats: int = 1,
+    scorer: Scorer | None = None,
+    on_answer: Callable[[], None],
+) -> list[Sample]:
+    """Every arm answers every prompt num_repeats times; on_answer after each. Raises PilotfishError.
+
+    The arms take turns prompt by prompt, and each comes first equally often. What is built on first use is paid for
+    before, by a short answer of each arm that does not count.
+    """
+    for arm in arms:
+        arm.answer(prompts[0].token_ids, max_tokens=WARM_UP_TOKENS)
+    samples = []
+    for index, prompt in enumerate(prompts):
+        if scorer is not None:
+            scorer.begin(prompt.token_ids, max_tokens)
+        for repeat in range(num_repeats):
+            first = (index * num_repeats + repeat) % len(arms)
+            for arm in (*arms[first:], *arms[:first]):
+                measurement = arm.answer(prompt.token_ids, max_tokens=max_tokens)
+                logprob = scorer.mean_logprob(arm, measurement) if scorer is not None else None
+                samples.append(Sample(arm.name, prompt.prompt.category, index, repeat, measurement, logprob))
+                on_answer()
+    return samples

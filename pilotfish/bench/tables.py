@@ -1,0 +1,96 @@
+"""The report on a terminal."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pilotfish.bench.draft_metrics import DraftMetrics
+from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.result import Result
+from pilotfish.bench.verdicts import Verdict
+
+STYLES = {"pays": "green", "no difference": "", "does not pay": "yellow", "unclear": "yellow", "differs": "bold red"}
+MISSING = "-"
+
+
+def show(result: Result, console: Console) -> None:
+    """Conditions, one table for each category, the verdicts."""
+    conditions = ", ".join(f"{key} {value}" for key, value in result.conditions.items())
+    console.print(conditions, style="dim", soft_wrap=True, markup=False)
+    for category in result.categories:
+        title = "all categories (speed-ups: mean over them)" if category == ALL else category
+        console.print(category_table([row for row in result.rows if row.category == category], title))
+    for verdict in result.verdicts:
+        console.print(verdict_line(verdict), soft_wrap=True)
+
+
+def category_table(rows: list[Row], title: str) -> Table:
+    """One row for each arm."""
+    headings = (
+        "",
+        "tok/s",
+        "speed-up",
+        "median",
+        "whole",
+        "TTFT ms",
+        "ITL p50",
+        "p99 ms",
+        "accepted",
+        "length",
+        "drafted",
+        "wasted",
+        "same",
+        "logprob",
+    )
+    table = Table(*headings, title=escape(title), title_justify="left", box=SIMPLE_HEAD)
+    for row in rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The sentence, coloured."""
+    style = STYLES[verdict.conclusion]
+    return f"[{style}]{escape(verdict.sentence)}[/]" if style else escape(verdict.sentence)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        escape(row.arm),
+        number(row.tokens_per_s, ".1f"),
+        number(row.speed_up, ".2f", "x"),
+        number(row.speed_up_median, ".2f", "x"),
+        number(row.total_speed_up, ".2f", "x"),
+        number(row.ttft_ms, ".0f"),
+        number(row.itl_p50_ms, ".1f"),
+        number(row.itl_p99_ms, ".1f"),
+        *_draft_cells(row.drafts),
+        identical(row),
+        number(row.mean_logprob, ".3f"),
+    )
+
+
+def _draft_cells(drafts: DraftMetrics | None) -> tuple[str, str, str, str]:
+    if drafts is None or not drafts.num_draft_tokens:
+        return (MISSING,) * 4
+    return (
+        number(drafts.acceptance_rate, ".0%"),
+        number(drafts.mean_acceptance_length, ".2f"),
+        str(drafts.num_draft_tokens),
+        str(drafts.num_wasted_tokens),
+    )
+
+
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """A figure, or a dash where there is none."""
+    return MISSING if value is None else f"{value:{form}}{unit}"
+
+
+def identical(row: Row) -> str:
+    """yes, or how many are; a dash for the baseline."""
+    if row.num_identical is None:
+        return MISSING
+    return "yes" if row.is_identical else f"NO ({row.num_identical}/{row.num_answers})"

@@ -1,0 +1,93 @@
+"""Does speculation earn its keep in a category, and with which draft length?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from pilotfish.bench.arms import Variant
+from pilotfish.bench.metrics import ALL, Row
+
+NOISE = 0.05
+"""Ratios this near to 1 are within what a busy machine varies by."""
+
+Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "differs"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do in one category."""
+
+    category: str
+    conclusion: Conclusion
+    arm: str
+    """The fastest one."""
+    proposer: str
+    """To use; empty: leave speculation off."""
+    num_speculative_tokens: int | None
+    """To use; None: leave it to the controller, or off."""
+    speed_up: float | None
+    sentence: str
+
+
+def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be_identical: bool) -> list[Verdict]:
+    """One for each category, then one over all.
+
+    variants: what each of our own arms is, by its name. must_be_identical: every output must equal plain
+    decoding's, so one that does not decides the verdict (not where sampling or near ties may differ). Draft
+    lengths are chosen among the arms with a fixed one; where only `auto` was run, among those.
+    """
+    categories = dict.fromkeys(row.category for row in rows)
+    speculative = {name: variant for name, variant in variants.items() if not variant.is_plain}
+    verdicts = []
+    for category in categories:
+        own = [row for row in rows if row.category == category and row.arm in speculative]
+        fixed = [row for row in own if speculative[row.arm].num_speculative_tokens is not None]
+        candidates = [row for row in fixed or own if row.speed_up is not None]
+        if candidates:
+            best = max(candidates, key=lambda row: row.speed_up or 0.0)
+            differing = [row for row in own if must_be_identical and row.is_identical is False]
+            verdicts.append(_judge(best, speculative[best.arm], differing))
+    return verdicts
+
+
+def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
+    conclusion = _conclusion(best, differing)
+    use = conclusion in ("pays", "unclear")
+    return Verdict(
+        category=best.category,
+        conclusion=conclusion,
+        arm=best.arm,
+        proposer=variant.proposer if use else "",
+        num_speculative_tokens=variant.num_speculative_tokens if use else None,
+        speed_up=best.speed_up,
+        sentence=_sentence(best, conclusion, differing),
+    )
+
+
+def _conclusion(best: Row, differing: Sequence[Row]) -> Conclusion:
+    if differing:
+        return "differs"
+    assert best.speed_up is not None
+    ratios = (best.speed_up, best.speed_up_median if best.speed_up_median is not None else best.speed_up)
+    if all(ratio > 1 + NOISE for ratio in ratios):
+        return "pays"
+    if all(ratio < 1 - NOISE for ratio in ratios):
+        return "does not pay"
+    # Sums follow the long answers, the median the typical one: where they contradict each other, neither decides.
+    return "unclear" if max(ratios) > 1 + NOISE and min(ratios) < 1 else "no difference"
+
+
+def _sentence(best: Row, conclusion: Conclusion, differing: Sequence[Row]) -> str:
+    where = "Over all categories" if best.category == ALL else best.category
+    figure = f"{best.speed_up:.2f}x with {best.arm}"
+    if conclusion == "differs":
+        names = ", ".join(row.arm for row in differing)
+        return f"{where}: the output of {names} differs from plain decoding's; no speed excuses that"
+    return {
+        "pays": f"{where}: speculation earns its keep, {figure}",
+        "no difference": f"{where}: speculation makes no difference, {figure} at best",
+        "does not pay": f"{where}: speculation does not pay, {figure} at best; leave it off",
+        "unclear": f"{where}: unclear, {figure} in sum but {best.speed_up_median:.2f}x in the median; use more prompts",
+    }[conclusion]

@@ -1,0 +1,122 @@
+"""Rows from samples whose figures are known by hand."""
+
+import pytest
+
+from pilotfish.bench.measurement import Arrival, Measurement, SpeculationCounts
+from pilotfish.bench.metrics import ALL, Row, rows_of
+from pilotfish.bench.runner import Sample
+
+PLAIN, FAST = "plain", "fast"
+
+
+def measured(
+    *arrivals: tuple[float, int], first_token_id: int = 1, speculation: SpeculationCounts | None = None
+) -> Measurement:
+    """Token ids count up from first_token_id."""
+    num_tokens = sum(num for _, num in arrivals)
+    return Measurement(
+        token_ids=tuple(range(first_token_id, first_token_id + num_tokens)),
+        arrivals=tuple(Arrival(*arrival) for arrival in arrivals),
+        speculation=speculation,
+    )
+
+
+def rows(samples: list[Sample]) -> dict[tuple[str, str], Row]:
+    return {(row.arm, row.category): row for row in rows_of(samples, PLAIN)}
+
+
+def test_rates_are_of_sums_and_the_median_is_of_ratios() -> None:
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (3.0, 1), (5.0, 1))),  # 2 tokens in 4 s after the first
+        Sample(FAST, "qa", 0, 0, measured((1.0, 1), (2.0, 2))),  # 2 in 1 s
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 1), (2.0, 1))),  # 1 in 1 s
+        Sample(FAST, "qa", 1, 0, measured((1.0, 1), (1.5, 1))),  # 1 in 0.5 s
+    ]
+    found = rows(samples)[FAST, "qa"]
+    assert found.decode_tokens_per_s == pytest.approx(3 / 1.5)
+    assert found.speed_up == pytest.approx((3 / 1.5) / (3 / 5))
+    assert found.speed_up_median == pytest.approx((4.0 + 2.0) / 2)
+    assert found.tokens_per_s == pytest.approx(5 / 3.5)
+    assert found.total_speed_up == pytest.approx((5 / 3.5) / (5 / 7))
+    assert found.ttft_ms == pytest.approx(1000)
+    assert found.is_identical
+
+
+def test_tokens_that_come_together_have_one_gap() -> None:
+    found = rows([Sample(PLAIN, "qa", 0, 0, measured((0.5, 1), (0.6, 4), (0.9, 2)))])[PLAIN, "qa"]
+    assert found.itl_p50_ms == pytest.approx(100)
+    assert found.itl_p99_ms == pytest.approx(300)
+    assert found.num_identical is None
+
+
+def test_over_all_categories_the_speed_up_is_the_mean_of_theirs() -> None:
+    samples = []
+    # A long and a short category: pooled, the long one would decide alone.
+    for index, (category, seconds) in enumerate([("long", 100.0), ("short", 1.0)]):
+        samples.append(Sample(PLAIN, category, index, 0, measured((1.0, 1), (1.0 + seconds, 10))))
+        faster = seconds / (4 if category == "short" else 1)
+        samples.append(Sample(FAST, category, index, 0, measured((1.0, 1), (1.0 + faster, 10))))
+    found = rows(samples)[FAST, ALL]
+    assert found.speed_up == pytest.approx((1 + 4) / 2)
+    assert found.num_answers == 2
+
+
+def test_an_answer_of_one_token_has_no_decoding_speed() -> None:
+    found = rows([Sample(PLAIN, "qa", 0, 0, measured((1.0, 1))), Sample(FAST, "qa", 0, 0, measured((1.0, 1)))])
+    assert found[FAST, "qa"].speed_up is None
+    assert found[FAST, "qa"].itl_p50_ms is None
+    assert found[FAST, "qa"].total_speed_up == 1
+
+
+def test_an_answer_without_tokens_breaks_nothing() -> None:
+    found = rows([Sample(PLAIN, "qa", 0, 0, measured()), Sample(FAST, "qa", 0, 0, measured())])
+    assert found[FAST, "qa"].tokens_per_s == 0
+    assert found[FAST, "qa"].total_speed_up is None
+
+
+def test_other_tokens_are_counted_against_the_answer_of_the_same_turn() -> None:
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 2))),
+        Sample(FAST, "qa", 0, 0, measured((1.0, 2), first_token_id=9)),
+        Sample(PLAIN, "qa", 0, 1, measured((1.0, 2), first_token_id=9)),
+        Sample(FAST, "qa", 0, 1, measured((1.0, 2), first_token_id=9)),
+    ]
+    found = rows(samples)[FAST, "qa"]
+    assert found.num_identical == 1
+    assert found.is_identical is False
+
+
+def test_drafts_are_summed_over_answers() -> None:
+    first = SpeculationCounts(
+        num_rounds=1, num_draft_tokens=3, num_accepted_tokens=3, num_plain_tokens=1, acceptance_per_position=(1, 1, 1)
+    )
+    second = SpeculationCounts(
+        num_rounds=3, num_draft_tokens=5, num_accepted_tokens=1, num_missed_deadlines=2, acceptance_per_position=(0.2,)
+    )
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), speculation=first)),
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 4), speculation=second)),
+    ]
+    found = rows(samples)[PLAIN, "qa"].drafts
+    assert found is not None
+    assert found.acceptance_rate == 4 / 8
+    assert found.mean_acceptance_length == 1 + 4 / 4
+    assert found.tokens_per_step == 9 / 5
+    assert (found.num_draft_tokens, found.num_accepted_tokens, found.num_wasted_tokens) == (8, 4, 4)
+    assert found.num_missed_deadlines == 2
+    assert found.acceptance_per_position == pytest.approx(((1 * 1 + 3 * 0.2) / 4, 1, 1))
+
+
+def test_one_that_does_not_tell_makes_the_drafts_unknown() -> None:
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), speculation=SpeculationCounts(num_plain_tokens=5))),
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 4))),
+    ]
+    assert rows(samples)[PLAIN, "qa"].drafts is None
+
+
+def test_log_probabilities_are_averaged_over_those_known() -> None:
+    samples = [
+        Sample(PLAIN, "qa", index, 0, measured((1.0, 1)), value) for index, value in enumerate((-1.0, -2.0, None))
+    ]
+    assert rows(samples)[PLAIN, "qa"].mean_logprob == pytest.approx(-1.5)

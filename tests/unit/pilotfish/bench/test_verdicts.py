@@ -1,0 +1,87 @@
+"""What the figures of a category mean."""
+
+import pytest
+
+from pilotfish.bench.arms import PLAIN, Variant
+from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.verdicts import Verdict, verdicts_of
+
+VARIANTS = {
+    variant.name: variant for variant in (Variant(), Variant("ngram", 3), Variant("model", 5), Variant("model"))
+}
+
+
+def row(arm: str, speed_up: float | None, *, median: float | None = None, category: str = "qa", same: int = 4) -> Row:
+    return Row(
+        arm=arm,
+        category=category,
+        num_answers=4,
+        num_tokens=400,
+        tokens_per_s=1.0,
+        decode_tokens_per_s=1.0,
+        speed_up=speed_up,
+        speed_up_median=median if median is not None else speed_up,
+        total_speed_up=speed_up,
+        ttft_ms=1.0,
+        itl_p50_ms=1.0,
+        itl_p99_ms=1.0,
+        drafts=None,
+        num_identical=None if arm == PLAIN else same,
+        mean_logprob=None,
+    )
+
+
+def verdict(*rows: Row, must_be_identical: bool = True) -> Verdict:
+    (found,) = verdicts_of([row(PLAIN, 1.0), *rows], VARIANTS, must_be_identical=must_be_identical)
+    return found
+
+
+def test_the_fastest_fixed_length_is_what_to_use() -> None:
+    found = verdict(row("ngram K=3", 1.3), row("model K=5", 1.8), row("model auto", 1.9))
+    assert found.conclusion == "pays"
+    assert (found.proposer, found.num_speculative_tokens) == ("model", 5)
+    assert "qa: speculation earns its keep, 1.80x with model K=5" in found.sentence
+
+
+def test_only_auto_is_judged_when_nothing_else_was_run() -> None:
+    found = verdict(row("model auto", 1.9))
+    assert (found.proposer, found.num_speculative_tokens) == ("model", None)
+
+
+@pytest.mark.parametrize(
+    ("speed_up", "median", "conclusion", "proposer"),
+    [
+        (1.06, 1.06, "pays", "ngram"),
+        (1.04, 1.04, "no difference", ""),
+        (0.96, 0.97, "no difference", ""),
+        (0.94, 0.94, "does not pay", ""),
+        (1.50, 0.90, "unclear", "ngram"),
+        (1.06, 1.01, "no difference", ""),
+    ],
+)
+def test_sum_and_median_must_agree(speed_up: float, median: float, conclusion: str, proposer: str) -> None:
+    found = verdict(row("ngram K=3", speed_up, median=median))
+    assert (found.conclusion, found.proposer) == (conclusion, proposer)
+
+
+def test_no_speed_excuses_other_output() -> None:
+    found = verdict(row("ngram K=3", 3.0), row("model K=5", 1.2, same=3))
+    assert found.conclusion == "differs"
+    assert found.proposer == ""
+    assert "the output of model K=5 differs" in found.sentence
+
+
+def test_where_outputs_may_differ_speed_decides() -> None:
+    assert verdict(row("model K=5", 1.2, same=3), must_be_identical=False).conclusion == "pays"
+
+
+def test_there_is_one_for_each_category_and_the_last_is_over_all() -> None:
+    rows = [row(arm, 1.2, category=name) for arm in (PLAIN, "ngram K=3") for name in ("qa", "math", ALL)]
+    found = verdicts_of(rows, VARIANTS, must_be_identical=True)
+    assert [each.category for each in found] == ["qa", "math", ALL]
+    assert found[-1].sentence.startswith("Over all categories: ")
+
+
+def test_nothing_is_said_about_peers_or_where_there_is_no_speed() -> None:
+    rows = [row(PLAIN, 1.0), row("ngram K=3", None), row("transformers", 3.0)]
+    assert verdicts_of(rows, VARIANTS, must_be_identical=True) == []
