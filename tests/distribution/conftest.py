@@ -23,7 +23,8 @@ from torch import Tensor
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Outcome, Round, verify
-from pilotfish.types import SamplingParams
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import SamplingParams, SparseDistribution
 
 VOCAB_SIZE = 12
 PROMPT = (3, 5, 5)
@@ -32,6 +33,11 @@ NUM_SEEDS = 40
 """Each with NUM_DRAWS / NUM_SEEDS positions: both keys of the noise vary."""
 TOP_M = {"top_m": 3}
 
+TreeDrafter = Callable[
+    [list[SamplingParams], list[int], list[list[int]]],
+    list[tuple[list[int], list[SparseDistribution], DraftTree]],
+]
+"""Of sequences with these parameters, positions and outputs: token ids, distributions and shape of each draft."""
 DraftFunction = Callable[[Tensor, Sequence[DraftRow], int], list[Draft]]
 VerifyFunction = Callable[[Tensor, Sequence[Round]], list[Outcome]]
 
@@ -103,6 +109,8 @@ class Simulation:
     num_draft_tokens: int = 1
     draft_function: DraftFunction = draft
     verify_function: VerifyFunction = verify
+    tree_drafter: TreeDrafter | None = None
+    """Drafts trees in place of the drafter's chains."""
     num_accepted: int = 0
     """First drafts accepted, of NUM_DRAWS."""
     samplings: list[SamplingParams] = field(default_factory=list)
@@ -124,16 +132,12 @@ class Simulation:
         samplings = [self.samplings[index % NUM_SEEDS] for index in active]
         positions = [len(PROMPT) + len(outputs[index]) + 8 * (index // NUM_SEEDS) for index in active]
         contexts = [outputs[index] for index in active]
-        proposals = self._propose(samplings, positions, contexts)
+        proposals = (self.tree_drafter or self._propose_chains)(samplings, positions, contexts)
         rounds = [
-            Round(
-                sampling,
-                position,
-                [drafted.token_id for drafted in proposal],
-                [drafted.probs for drafted in proposal if drafted.probs is not None],
-                self._history(context),
+            Round(sampling, position, token_ids, probs, self._history(context), tree)
+            for sampling, position, context, (token_ids, probs, tree) in zip(
+                samplings, positions, contexts, proposals, strict=True
             )
-            for sampling, position, context, proposal in zip(samplings, positions, contexts, proposals, strict=True)
         ]
         last = [
             token_id
@@ -145,9 +149,9 @@ class Simulation:
             self.num_accepted = sum(outcome.num_accepted > 0 for outcome in outcomes)
         return outcomes
 
-    def _propose(
+    def _propose_chains(
         self, samplings: list[SamplingParams], positions: list[int], contexts: list[list[int]]
-    ) -> list[list[Draft]]:
+    ) -> list[tuple[list[int], list[SparseDistribution], DraftTree]]:
         proposals: list[list[Draft]] = [[] for _ in contexts]
         tentative = [list(context) for context in contexts]
         table = draft_table(self.drafter)
@@ -161,7 +165,14 @@ class Simulation:
             for proposal, tokens, drafted in zip(proposals, tentative, drafts, strict=True):
                 proposal.append(drafted)
                 tokens.append(drafted.token_id)
-        return proposals
+        return [
+            (
+                [drafted.token_id for drafted in proposal],
+                [drafted.probs for drafted in proposal if drafted.probs is not None],
+                DraftTree.chain(len(proposal)),
+            )
+            for proposal in proposals
+        ]
 
     def _history(self, output: Sequence[int]) -> TokenHistory | None:
         return TokenHistory(PROMPT, output) if self.sampling.has_penalties else None
