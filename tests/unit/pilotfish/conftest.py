@@ -13,14 +13,10 @@ import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from draft_service.server import DraftServer
-from orchestrator.directory import ReplicaDirectory
-from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, load_config
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.language_model import HashLanguageModel
-from target_service.server import TargetServer
 
 SPECIAL_TOKENS = ["<|end|>", "<|start|>"]
 VOCAB_SIZE = len(SPECIAL_TOKENS) + 2 + 94
@@ -64,6 +60,12 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 async def start(config: Config, folder: Path) -> list[Any]:
     """The three servers; the orchestrator is last."""
+    # Here, so that the tests of the library below need no service.
+    from draft_service.server import DraftServer
+    from orchestrator.directory import ReplicaDirectory
+    from orchestrator.server import OrchestratorServer
+    from target_service.server import TargetServer
+
     engines = [
         EmulatedEngine(
             role,
