@@ -42,6 +42,8 @@ class AttentionShape:
     """Tokens a row sees, its own included; None sees all before it."""
     softcap: float | None = None
     """Scores become softcap * tanh(scores / softcap) (Gemma 2)."""
+    first_key: int = 0
+    """Keys at positions before it are seen by nobody but their own row."""
 
 
 class AttentionBatch(Protocol):

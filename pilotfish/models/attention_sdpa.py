@@ -50,7 +50,7 @@ class _Group:
     """[num valid rows] int64: which of the N * Q places hold a row, in the order of `targets`."""
     targets: Tensor
     """[num valid rows] int64: the row of the step each valid place belongs to."""
-    masks: dict[int | None, Tensor] = field(default_factory=dict)
+    masks: dict[tuple[int | None, int], Tensor] = field(default_factory=dict)
 
 
 class SdpaBatch:
@@ -139,16 +139,19 @@ def _group(tiles: Sequence[_Tile], size: int, min_width: int, device: torch.devi
     )
 
 
-def _mask(group: _Group, group_size: int, window: int | None, dtype: torch.dtype) -> Tensor:
-    """[N, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per window and step."""
-    mask = group.masks.get(window)
+def _mask(group: _Group, group_size: int, shape: AttentionShape, dtype: torch.dtype) -> Tensor:
+    """[N, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per kind of layer and step."""
+    window, kind = shape.sliding_window, (shape.sliding_window, shape.first_key)
+    mask = group.masks.get(kind)
     if mask is None:
         num_keys = group.block_table.numel() // group.num_tiles * BLOCK_SIZE
         keys = torch.arange(num_keys, device=group.positions.device)
         distance = group.positions[:, :, None] - keys  # [N, Q, L]
         visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        if shape.first_key:
+            visible &= (keys >= shape.first_key) | (distance == 0)
         additive = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
-        mask = group.masks[window] = additive.repeat_interleave(group_size, dim=1)[:, None]
+        mask = group.masks[kind] = additive.repeat_interleave(group_size, dim=1)[:, None]
     return mask
 
 
@@ -162,7 +165,7 @@ def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Gr
     key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [N, H_kv, L, D]
     folded = query.index_select(0, group.rows).view(num_tiles, -1, num_kv, group_size, dim).transpose(1, 2)
     folded = folded.reshape(num_tiles, num_kv, -1, dim)  # [N, H_kv, Q * G, D]
-    mask = _mask(group, group_size, shape.sliding_window, query.dtype)
+    mask = _mask(group, group_size, shape, query.dtype)
     if shape.softcap is None:
         output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
     else:

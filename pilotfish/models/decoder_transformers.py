@@ -106,13 +106,19 @@ class TransformersDecoder:
         self.device: torch.device = model.device
         self._layers = attention_shapes(model)
         self._model = model
-        self._backend = backend or SdpaBackend(deterministic)
+        self.backend = backend or SdpaBackend(deterministic)
         self._pool: TensorPool | None = None
         model.set_attn_implementation(ATTENTION_NAME)
         if self.device.type == "cpu":
             pack_linears(model, deterministic)
         self._hidden_states = HiddenStates(model)
         self._captures = False
+
+    @property
+    def input_embeddings(self) -> nn.Module:
+        """Token ids to what enters the first layer."""
+        embeddings: nn.Module = self._model.get_input_embeddings()
+        return embeddings
 
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
@@ -128,7 +134,7 @@ class TransformersDecoder:
             raise RuntimeError("allocate a KV pool before the first forward")
         # Padding to MIN_ROWS keeps single rows on the same kernels as several (see packing).
         padding = max(0, MIN_ROWS - len(step.token_ids))
-        batch = self._backend.prepare(step.slices, len(step.token_ids) + padding)
+        batch = self.backend.prepare(step.slices, len(step.token_ids) + padding)
         with self._hidden_states.exiting_after(step.exit_layer):
             output = self._model(
                 input_ids=torch.tensor([[*step.token_ids, *[0] * padding]], device=self.device),

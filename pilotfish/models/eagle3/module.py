@@ -94,13 +94,13 @@ class Rotary:
         half = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=positions.device) / config.head_dim
         angles = positions.float().unsqueeze(-1) * config.rope_theta**-half
         angles = torch.cat((angles, angles), dim=-1).unsqueeze(1)
-        self._cos, self._sin = angles.cos(), angles.sin()  # [T, 1, D]
+        self.cos, self.sin = angles.cos(), angles.sin()  # [T, 1, D]
 
     def rotate(self, x: Tensor) -> Tensor:
         """x: [T, heads, D]."""
         first, second = x.chunk(2, dim=-1)
         turned = torch.cat((-second, first), dim=-1)
-        return x * self._cos.to(x.dtype) + turned * self._sin.to(x.dtype)
+        return x * self.cos.to(x.dtype) + turned * self.sin.to(x.dtype)
 
 
 class Eagle3Head(nn.Module):

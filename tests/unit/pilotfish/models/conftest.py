@@ -11,6 +11,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from pilotfish.config import default_cache_dir
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import DEFAULT_MODEL
+from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -85,6 +86,17 @@ def token_of() -> Callable[[bytes], int]:
     """The token id of a byte, or of a merge, of the tiny tokenizer."""
     vocab = byte_level_backend().get_vocab()
     return lambda data: vocab["".join(_byte_char(byte) for byte in data)]
+
+
+@pytest.fixture(scope="session")
+def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with the native kernels compiled."""
+    cache = tmp_path_factory.mktemp("kernels")
+    try:
+        build_kernels(cache)
+    except NativeKernelsUnavailableError as error:
+        pytest.skip(f"native kernels: {error}")
+    return cache
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, Llama
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 from pilotfish.models.native.decoder import NativeDecoder
 
 SIZES = {
@@ -45,13 +44,14 @@ def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3", "native"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[PreTrainedModel, Decoder]:
+def pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, Decoder]:
     """A float32 model and a decoder of it that captures LAYERS."""
     torch.set_num_threads(1)
     if request.param == "native":
-        cache = kernel_cache(tmp_path_factory.mktemp("kernels"))
         model = tiny("llama", torch.bfloat16)
-        decoder: Decoder = NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=cache)
+        decoder: Decoder = NativeDecoder(
+            copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache
+        )
         model = model.float()
     else:
         model = tiny(request.param, torch.float32)
@@ -59,14 +59,6 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     decoder.allocate(16)
     decoder.capture(LAYERS)
     return model, decoder
-
-
-def kernel_cache(cache: Path) -> Path:
-    try:
-        build_kernels(cache)
-    except NativeKernelsUnavailableError as error:
-        pytest.skip(f"native kernels: {error}")
-    return cache
 
 
 def run(decoder: Decoder, cuts: list[int], exit_layer: int | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -30,7 +30,6 @@ from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
-from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 
@@ -185,16 +184,6 @@ def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel,
     ours = decoder.forward(StepInput(rows, positions, slices, ends))
     theirs = torch.stack([own_logits(model, prompt)[-1] for prompt in prompts])
     assert (ours - theirs).abs().max() < 1e-3
-
-
-@pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cache = tmp_path_factory.mktemp("kernels")
-    try:
-        build_kernels(cache)
-    except NativeKernelsUnavailableError as error:
-        pytest.skip(f"native kernels: {error}")
-    return cache
 
 
 @pytest.fixture(params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])

@@ -1,0 +1,147 @@
+"""EAGLE-3 heads on the native CPU kernels, on top of a native decoder."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.models.eagle3.module import Eagle3Head, Rotary
+from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
+from pilotfish.models.native.decoder import NativeDecoder, NativePool
+from pilotfish.models.native.layout import GROUP, LANES, LayerStruct, ModelStruct, Packer, StepStruct, WeightsStruct
+from pilotfish.models.native.step import LogitsBuffer, StepRows
+
+
+class HeadStruct(ctypes.Structure):
+    _fields_ = [
+        ("model", ModelStruct),
+        ("hidden_norm", ctypes.c_void_p),
+        ("fusion", WeightsStruct),
+        ("fused_width", ctypes.c_int64),
+    ]
+
+
+class HeadStepStruct(ctypes.Structure):
+    _fields_ = [
+        ("step", StepStruct),
+        ("states", ctypes.c_void_p),
+        ("are_features", ctypes.c_int64),
+        ("hidden", ctypes.c_void_p),
+    ]
+
+
+class NativeEagle3Head:
+    """See FeatureHead. Copies the weights of a bfloat16 module. Raises UnsupportedModelError for sizes that the
+    kernels cannot cut."""
+
+    def __init__(self, decoder: NativeDecoder, module: Eagle3Head) -> None:
+        _check_sizes(module.config)
+        self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
+        self._weights = _HeadWeights(decoder, module)
+        self.draft_token_ids = module.target_token_ids
+        self._vocab_size = len(self.draft_token_ids)
+        model = self._weights.struct.model
+        self._logits = LogitsBuffer(model.vocab)
+        kernels = decoder.kernels
+        self._engine = kernels.pilotfish_create_head(decoder.engine, ctypes.addressof(self._weights.struct))
+        weakref.finalize(self, kernels.pilotfish_destroy_head, self._engine)
+        self._pool: NativePool | None = None
+
+    def allocate(self, num_blocks: int) -> NativePool:
+        model = self._weights.struct.model
+        pool = self._pool = NativePool(num_blocks, 1, model.kv_heads, model.head_dim)
+        keys, values = pool.tensor[0]
+        self._decoder.kernels.pilotfish_set_head_pool(self._engine, keys.data_ptr(), values.data_ptr())
+        return pool
+
+    def forward(self, step: HeadStep) -> HeadOutput:
+        if self._pool is None:
+            raise RuntimeError("allocate a KV pool before the first forward")
+        weights = self._weights.struct
+        states = step.states.contiguous()
+        if states.dtype is not torch.bfloat16 or states.shape[1] not in (weights.fused_width, weights.model.hidden):
+            raise ValueError(f"states are {states.dtype} {list(states.shape)}")
+        hidden = torch.empty(len(step.token_ids), weights.model.hidden, dtype=torch.bfloat16)
+        logits = self._logits.of(len(step.logit_rows))
+        rows = StepRows(step.token_ids, step.positions, step.slices, step.logit_rows)
+        struct = HeadStepStruct(
+            step=rows.struct(logits.data_ptr()),
+            states=states.data_ptr(),
+            are_features=states.shape[1] == weights.fused_width,
+            hidden=hidden.data_ptr(),
+        )
+        self._decoder.kernels.pilotfish_forward_head(self._engine, ctypes.addressof(struct))
+        return HeadOutput(logits[:, : self._vocab_size], hidden)
+
+
+class _HeadWeights:
+    """The head's structs and what they point to."""
+
+    def __init__(self, decoder: NativeDecoder, module: Eagle3Head) -> None:
+        self._packer = packer = Packer(decoder.kernels)
+        config, layer = module.config, module.midlayer
+        attention, mlp = layer.self_attn, layer.mlp
+        rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
+        half = config.head_dim // 2
+        self._layer = LayerStruct(
+            input_norm=packer.keep(layer.input_layernorm.weight),
+            post_norm=packer.keep(layer.post_attention_layernorm.weight),
+            qkv=packer.pack([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]),
+            output=packer.pack([attention.o_proj.weight]),
+            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
+            down=packer.pack([mlp.down_proj.weight]),
+            first_key=FIRST_KEY,
+        )
+        head = _whole_groups(module.lm_head.weight)
+        embedding = module.embed_tokens
+        model = ModelStruct(
+            hidden=config.hidden_size,
+            heads=config.num_attention_heads,
+            kv_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            intermediate=config.intermediate_size,
+            vocab=head.shape[0],
+            num_layers=1,
+            max_positions=decoder.max_context_tokens,
+            eps=config.rms_norm_eps,
+            scale=config.head_dim**-0.5,
+            embedding=None if embedding is None else packer.keep(embedding.weight),
+            final_norm=packer.keep(module.norm.weight),
+            head=packer.pack([head]),
+            cosine=packer.keep(rotary.cos[:, 0, :half]),
+            sine=packer.keep(rotary.sin[:, 0, :half]),
+            layers=ctypes.addressof(self._layer),
+        )
+        self.struct = HeadStruct(
+            model=model,
+            hidden_norm=packer.keep(layer.hidden_norm.weight),
+            fusion=packer.pack([module.fc.weight]),
+            fused_width=module.fc.weight.shape[1],
+        )
+
+
+def _check_sizes(config: Eagle3Config) -> None:
+    qkv = (config.num_attention_heads + 2 * config.num_key_value_heads) * config.head_dim
+    sizes = {
+        "hidden_size": (config.hidden_size, GROUP),
+        "head_dim": (config.head_dim, LANES),
+        "the width of q, k and v": (qkv, GROUP),
+        "intermediate_size": (config.intermediate_size, LANES),
+    }
+    for name, (size, multiple) in sizes.items():
+        if size % multiple:
+            raise UnsupportedModelError(
+                f"an EAGLE-3 head whose {name} is {size}, not a multiple of {multiple}, does not run on the native "
+                "kernels: set engine.compile to false"
+            )
+
+
+def _whole_groups(weight: Tensor) -> Tensor:
+    """weight [N, K] with rows of zeros to a multiple of GROUP, which the kernels work in."""
+    padding = -weight.shape[0] % GROUP
+    return torch.cat((weight, weight.new_zeros(padding, weight.shape[1]))) if padding else weight
