@@ -83,6 +83,28 @@ class EngineConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SelfDrafterConfig:
+    """A drafter beside the target, in its engine, because it looks at the target's hidden states."""
+
+    __pydantic_config__ = _STRICT
+
+    proposer: Literal["none", "eagle3", "medusa", "early_exit"] = "none"
+    """`eagle3` and `medusa`: heads trained for this target. `early_exit`: the target's own first layers."""
+    model: str = ""
+    """Folder of the heads."""
+    exit_layer: int = 0
+    """Layers that draft, for `early_exit`; 0 takes three quarters of them."""
+
+    def __post_init__(self) -> None:
+        needs_model = self.proposer in ("eagle3", "medusa")
+        _require(
+            bool(self.model) or not needs_model,
+            f"target.self_drafter.model is empty; {self.proposer} needs the folder of its heads",
+        )
+        _require(self.exit_layer >= 0, "target.self_drafter.exit_layer must be at least 0 (0: chosen)")
+
+
+@dataclass(frozen=True, kw_only=True)
 class TargetConfig:
     """The target service."""
 
@@ -96,6 +118,7 @@ class TargetConfig:
     """0 takes a free port (under Ray it always does)."""
     num_replicas: int = 1
     """Replicas under Ray Serve."""
+    self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
 
     def __post_init__(self) -> None:

@@ -40,11 +40,15 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
-    """Decode num_tokens tokens freely; answered by one Verdict per step."""
+    """Decode num_tokens tokens freely; answered by one Verdict per step.
+
+    With num_draft_tokens, steps verify drafts of the drafter beside the target, if it has one.
+    """
 
     sequence_id: int
     base_length: int
     num_tokens: int
+    num_draft_tokens: int = 0
 
 
 class Propose(msgspec.Struct, frozen=True, tag=True):

@@ -172,6 +172,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str = ""
     deterministic: bool = False
     proposer: str = ""
+    """Of a draft replica; on a target replica the drafter beside it. Empty: none."""
     emulated: bool = False
     tokenizer_path: str = ""
 

@@ -38,7 +38,10 @@ class TargetFrames(FrameCodec):
             case Decode():
                 return pb.TargetRequest(
                     decode=pb.Decode(
-                        sequence_id=command.sequence_id, base_length=command.base_length, num_tokens=command.num_tokens
+                        sequence_id=command.sequence_id,
+                        base_length=command.base_length,
+                        num_tokens=command.num_tokens,
+                        num_draft_tokens=command.num_draft_tokens,
                     )
                 )
             case OpenSequence():
@@ -55,7 +58,8 @@ class TargetFrames(FrameCodec):
         if kind == "verify":
             return _verify_from_proto(request.verify)
         if kind == "decode":
-            return Decode(request.decode.sequence_id, request.decode.base_length, request.decode.num_tokens)
+            decode = request.decode
+            return Decode(decode.sequence_id, decode.base_length, decode.num_tokens, decode.num_draft_tokens)
         if kind == "open":
             return conversion.open_from_proto(request.open)
         if kind == "close":

@@ -28,6 +28,8 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
         case Decode():
             if command.num_tokens < 1:
                 raise InvalidRequestError("num_tokens is 0; it must be at least 1")
+            if command.num_draft_tokens:
+                _check_num_draft_tokens(command.num_draft_tokens, limits)
         case OpenSequence():
             _check_open(command, model)
         case CloseSequence():

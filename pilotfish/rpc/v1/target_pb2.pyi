@@ -133,19 +133,25 @@ class Decode(_message.Message):
     SEQUENCE_ID_FIELD_NUMBER: _builtins.int
     BASE_LENGTH_FIELD_NUMBER: _builtins.int
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     num_tokens: _builtins.int
+    num_draft_tokens: _builtins.int
+    """Drafts that the drafter beside the target (ModelInfo.proposer) may make for a step, at most. 0: plain
+    decoding. Ignored by a target that has no such drafter.
+    """
     def __init__(
         self,
         *,
         sequence_id: _builtins.int = ...,
         base_length: _builtins.int = ...,
         num_tokens: _builtins.int = ...,
+        num_draft_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -383,7 +383,7 @@ class ModelInfo(_message.Message):
     deterministic: _builtins.bool
     """Probed at start-up: logits do not depend on how tokens are cut into steps."""
     proposer: _builtins.str
-    """Proposer name on a draft replica; empty on a target replica."""
+    """Proposer name on a draft replica; on a target replica that of the drafter beside it, empty without one."""
     emulated: _builtins.bool
     """True when the timings come from emulated hardware."""
     tokenizer_path: _builtins.str

@@ -79,7 +79,7 @@ target_commands = st.one_of(
     opens,
     closes,
     st.builds(Verify, uint64, uint32, tuples(uint32), distributions, tuples(st.integers(-1, 2**31 - 1))),
-    st.builds(Decode, uint64, uint32, uint32),
+    st.builds(Decode, uint64, uint32, uint32, uint32),
 )
 draft_commands = st.one_of(opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32))
 target_events = st.one_of(
