@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.sequence import Sequence
-from pilotfish.speculation.lookup import NgramIndex
+from pilotfish.speculation.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 _TOKENS_PER_SLICE = 512
@@ -70,7 +70,7 @@ class NgramDrafter:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         await self._catch_up(sequence)
-        token_ids = self._index.propose(num_tokens)
+        token_ids = self._index.propose(num_tokens).token_ids
         return DraftBlock(
             token_ids=token_ids,
             # Looked up, not sampled: all the probability is on the token itself.

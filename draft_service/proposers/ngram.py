@@ -28,7 +28,7 @@ from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
 from pilotfish.models.pull import pull_model
-from pilotfish.speculation.lookup import NgramIndex
+from pilotfish.speculation.ngram import NgramIndex
 from pilotfish.types import (
     AcceptanceMode,
     Limits,
@@ -173,7 +173,7 @@ class NgramProposer:
 
     def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
         room = self._model.max_context_tokens - request.base_length
-        token_ids = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
+        token_ids = sequence.index.propose(max(0, min(request.num_draft_tokens, room))).token_ids
         sampling = sequence.sampling
         # Looked up, not sampled: all the probability is on the token itself.
         is_one_hot = sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy

@@ -13,7 +13,7 @@ from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError, Verify
-from pilotfish.speculation.lookup import NgramIndex
+from pilotfish.speculation.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, Limits, ModelInfo, SamplingParams, SequenceErrorCode, SparseDistribution
 
 GREEDY = SamplingParams(temperature=0)
