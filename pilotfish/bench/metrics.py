@@ -40,14 +40,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """Gaps between arrivals; tokens that come together have one gap."""
     drafts: DraftMetrics | None
     """None: the contestant does not tell."""
-    num_identical: int | None
-    """Answers equal to the baseline's token by token; None for the baseline itself."""
+    num_identical: int
+    """Answers equal, token by token, to the baseline's first answer to the same prompt."""
     mean_logprob: float | None
     """Nats per token under the target."""
 
     @property
-    def is_identical(self) -> bool | None:
-        return None if self.num_identical is None else self.num_identical == self.num_answers
+    def is_identical(self) -> bool:
+        return self.num_identical == self.num_answers
 
 
 def rows_of(samples: Sequence[Sample], baseline: str) -> list[Row]:
@@ -76,12 +76,13 @@ def rows_of(samples: Sequence[Sample], baseline: str) -> list[Row]:
 
 def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -> Row:
     measurements = [sample.measurement for sample in samples]
-    plain = {(sample.prompt_index, sample.repeat): sample.measurement for sample in baseline}
-    pairs = [(sample.measurement, plain[sample.prompt_index, sample.repeat]) for sample in samples]
+    by_turn = {(sample.prompt_index, sample.turn): sample.measurement for sample in baseline}
+    plain = [by_turn[sample.prompt_index, sample.turn] for sample in samples]
+    pairs = list(zip(measurements, plain, strict=True))
+    first = {sample.prompt_index: sample.measurement for sample in reversed(baseline)}
     gaps = sorted(gap for each in measurements for gap in each.gaps_s)
-    decode, plain_decode = _decode_rate(measurements), _decode_rate(plain.values())
-    total, plain_total = _total_rate(measurements), _total_rate(plain.values())
-    is_baseline = samples[0].arm == baseline[0].arm
+    decode, plain_decode = _decode_rate(measurements), _decode_rate(plain)
+    total, plain_total = _total_rate(measurements), _total_rate(plain)
     return Row(
         arm=samples[0].arm,
         category=category,
@@ -95,7 +96,7 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
         ttft_ms=statistics.median(each.time_to_first_token_s for each in measurements) * 1e3,
         itl_p50_ms=_quantile_ms(gaps, 0.5),
         itl_p99_ms=_quantile_ms(gaps, 0.99),
-        num_identical=None if is_baseline else sum(a.token_ids == b.token_ids for a, b in pairs),
+        num_identical=sum(sample.measurement.token_ids == first[sample.prompt_index].token_ids for sample in samples),
         mean_logprob=_mean(sample.mean_logprob for sample in samples),
         drafts=draft_metrics(measurements),
     )

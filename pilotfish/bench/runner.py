@@ -27,7 +27,8 @@ class Sample:
     arm: str
     category: str
     prompt_index: int
-    repeat: int
+    turn: int
+    """Answers of one turn to one prompt were measured next to each other: they are what is compared."""
     measurement: Measurement
     mean_logprob: float | None = None
     """Nats per token under the target; None: not known."""
@@ -38,11 +39,11 @@ def run_arms(
     prompts: Sequence[TokenisedPrompt],
     *,
     max_tokens: int,
-    num_repeats: int = 1,
+    turns: Sequence[int] = (0,),
     scorer: Scorer | None = None,
     on_answer: Callable[[], None],
 ) -> list[Sample]:
-    """Every arm answers every prompt num_repeats times; on_answer after each. Raises PilotfishError.
+    """Every arm answers every prompt once in each of `turns`; on_answer after each. Raises PilotfishError.
 
     The arms take turns prompt by prompt, and each comes first equally often. What is built on first use is paid for
     before, by a short answer of each arm that does not count.
@@ -53,11 +54,11 @@ def run_arms(
     for index, prompt in enumerate(prompts):
         if scorer is not None:
             scorer.begin(prompt.token_ids, max_tokens)
-        for repeat in range(num_repeats):
-            first = (index * num_repeats + repeat) % len(arms)
+        for count, turn in enumerate(turns):
+            first = (index * len(turns) + count) % len(arms)
             for arm in (*arms[first:], *arms[:first]):
                 measurement = arm.answer(prompt.token_ids, max_tokens=max_tokens)
                 logprob = scorer.mean_logprob(arm, measurement) if scorer is not None else None
-                samples.append(Sample(arm.name, prompt.prompt.category, index, repeat, measurement, logprob))
+                samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement, logprob))
                 on_answer()
     return samples

@@ -90,7 +90,5 @@ def number(value: float | None, form: str, unit: str = "") -> str:
 
 
 def identical(row: Row) -> str:
-    """yes, or how many are; a dash for the baseline."""
-    if row.num_identical is None:
-        return MISSING
+    """yes, or how many are."""
     return "yes" if row.is_identical else f"NO ({row.num_identical}/{row.num_answers})"

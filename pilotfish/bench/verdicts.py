@@ -47,7 +47,7 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
         candidates = [row for row in fixed or own if row.speed_up is not None]
         if candidates:
             best = max(candidates, key=lambda row: row.speed_up or 0.0)
-            differing = [row for row in own if must_be_identical and row.is_identical is False]
+            differing = [row for row in own if must_be_identical and not row.is_identical]
             verdicts.append(_judge(best, speculative[best.arm], differing))
     return verdicts
 

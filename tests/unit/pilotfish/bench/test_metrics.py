@@ -46,7 +46,7 @@ def test_tokens_that_come_together_have_one_gap() -> None:
     found = rows([Sample(PLAIN, "qa", 0, 0, measured((0.5, 1), (0.6, 4), (0.9, 2)))])[PLAIN, "qa"]
     assert found.itl_p50_ms == pytest.approx(100)
     assert found.itl_p99_ms == pytest.approx(300)
-    assert found.num_identical is None
+    assert found.is_identical
 
 
 def test_over_all_categories_the_speed_up_is_the_mean_of_theirs() -> None:
@@ -74,16 +74,26 @@ def test_an_answer_without_tokens_breaks_nothing() -> None:
     assert found[FAST, "qa"].total_speed_up is None
 
 
-def test_other_tokens_are_counted_against_the_answer_of_the_same_turn() -> None:
+def test_every_answer_must_equal_plain_decodings_first() -> None:
     samples = [
         Sample(PLAIN, "qa", 0, 0, measured((1.0, 2))),
-        Sample(FAST, "qa", 0, 0, measured((1.0, 2), first_token_id=9)),
+        Sample(FAST, "qa", 0, 0, measured((1.0, 2))),
         Sample(PLAIN, "qa", 0, 1, measured((1.0, 2), first_token_id=9)),
         Sample(FAST, "qa", 0, 1, measured((1.0, 2), first_token_id=9)),
     ]
+    found = rows(samples)
+    assert found[FAST, "qa"].num_identical == found[PLAIN, "qa"].num_identical == 1
+    assert not found[FAST, "qa"].is_identical
+
+
+def test_an_arm_is_held_against_the_baseline_of_its_own_turns() -> None:
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (2.0, 1))),
+        Sample(PLAIN, "qa", 0, 1, measured((1.0, 1), (9.0, 1))),  # a slow spell
+        Sample(FAST, "qa", 0, 1, measured((1.0, 1), (5.0, 1))),
+    ]
     found = rows(samples)[FAST, "qa"]
-    assert found.num_identical == 1
-    assert found.is_identical is False
+    assert found.speed_up == found.speed_up_median == pytest.approx(8 / 4)
 
 
 def test_drafts_are_summed_over_answers() -> None:

@@ -34,13 +34,13 @@ def test_arms_take_turns_and_each_comes_first() -> None:
         num_answers += 1
 
     arms = [FakeArm("a", asked), FakeArm("b", asked)]
-    samples = run_arms(arms, PROMPTS, max_tokens=99, num_repeats=2, on_answer=count)
+    samples = run_arms(arms, PROMPTS, max_tokens=99, turns=(4, 5), on_answer=count)
     assert asked[:2] == ["a0/16", "b0/16"]
     assert asked[2:] == ["a0/99", "b0/99", "b0/99", "a0/99", "a1/99", "b1/99", "b1/99", "a1/99"]
     assert num_answers == len(samples) == 8
-    assert [(sample.arm, sample.category, sample.prompt_index, sample.repeat) for sample in samples[4:6]] == [
-        ("a", "math", 1, 0),
-        ("b", "math", 1, 0),
+    assert [(sample.arm, sample.category, sample.prompt_index, sample.turn) for sample in samples[4:6]] == [
+        ("a", "math", 1, 4),
+        ("b", "math", 1, 4),
     ]
 
 

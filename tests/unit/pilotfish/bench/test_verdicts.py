@@ -26,7 +26,7 @@ def row(arm: str, speed_up: float | None, *, median: float | None = None, catego
         itl_p50_ms=1.0,
         itl_p99_ms=1.0,
         drafts=None,
-        num_identical=None if arm == PLAIN else same,
+        num_identical=same,
         mean_logprob=None,
     )
 

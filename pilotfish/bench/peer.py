@@ -1,0 +1,141 @@
+"""Other systems as arms, each in a process and, if need be, an environment of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from pilotfish.bench.measurement import Arrival, Measurement
+from pilotfish.errors import DeadlineExceededError, UnavailableError
+
+STOP_TIMEOUT_S = 20.0
+_LOG_TAIL_BYTES = 600
+
+
+class _Answer(msgspec.Struct):
+    token_ids: tuple[int, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    error: str = ""
+    ready: dict[str, Any] = {}
+
+
+class PeerProcess:
+    """`with PeerProcess(...) as peer`: loaded and waiting; see peer_worker for what it speaks."""
+
+    def __init__(
+        self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], start_timeout_s: float
+    ) -> None:
+        self.name = name
+        self.facts: dict[str, Any] = {}
+        """What it told about itself when it was ready."""
+        self._argv = argv
+        self._environment = environment
+        self._start_timeout_s = start_timeout_s
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def __enter__(self) -> Self:
+        """Start and wait until it is ready. Raises UnavailableError with its last words when it does not get there."""
+        self._log = tempfile.TemporaryFile()
+        try:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=dict(self._environment),
+                text=True,
+                encoding="utf-8",
+            )
+        except OSError as error:
+            self._log.close()
+            raise UnavailableError(f"{self.name} cannot be started: {self._argv[0]}: {error.strerror}") from None
+        self._reader = threading.Thread(target=self._read, name=f"peer-{self.name}")
+        self._reader.start()
+        try:
+            self.facts = self._receive(self._start_timeout_s).ready
+        except BaseException:
+            self._stop(kill=True)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # After an error it may be in the middle of an answer that nobody wants any more.
+        self._stop(kill=error is not None)
+
+    def _stop(self, *, kill: bool) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        if kill:
+            self._process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # it ends when there is nothing more to read
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+        self._process.stdout.close()
+        self._log.close()
+
+    def ask(self, prompt_token_ids: Sequence[int], *, max_tokens: int, mode: str, timeout_s: float) -> Measurement:
+        """One greedy answer. Raises UnavailableError or DeadlineExceededError."""
+        request = {"prompt_token_ids": list(prompt_token_ids), "max_tokens": max_tokens, "mode": mode}
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise UnavailableError(f"{self.name} ended: {self._last_words()}") from None
+        answer = self._receive(timeout_s)
+        return Measurement(token_ids=answer.token_ids, arrivals=answer.arrivals)
+
+    def _receive(self, timeout_s: float) -> _Answer:
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise DeadlineExceededError(f"{self.name} did not answer within {timeout_s:g} s") from None
+        if not line:
+            self._lines.put("")  # for whoever asks next
+            raise UnavailableError(f"{self.name} ended: {self._last_words()}")
+        answer = msgspec.json.decode(line, type=_Answer)
+        if answer.error:
+            raise UnavailableError(f"{self.name}: {answer.error}")
+        return answer
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def _last_words(self) -> str:
+        self._process.wait(STOP_TIMEOUT_S)
+        self._log.seek(0, 2)
+        self._log.seek(max(0, self._log.tell() - _LOG_TAIL_BYTES))
+        return self._log.read().decode(errors="replace").strip() or f"exit code {self._process.returncode}"
+
+
+class PeerArm:
+    """One mode of a peer."""
+
+    def __init__(self, peer: PeerProcess, mode: str, *, timeout_s: float) -> None:
+        self.name = f"{peer.name} {mode}"
+        self._peer = peer
+        self._mode = mode
+        self._timeout_s = timeout_s
+
+    def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
+        """Answer once. Raises PilotfishError."""
+        return self._peer.ask(prompt_token_ids, max_tokens=max_tokens, mode=self._mode, timeout_s=self._timeout_s)

@@ -1,0 +1,107 @@
+"""Peers in processes of their own: small ones, that speak as real ones do."""
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pilotfish.bench.peer import PeerArm, PeerProcess
+from pilotfish.config import environment
+from pilotfish.errors import DeadlineExceededError, UnavailableError
+
+ECHO = """
+import time
+from pilotfish.bench.peer_worker import serve
+
+def load():
+    print("a library's banner")
+    def answer(prompt_token_ids, max_tokens, mode, on_tokens):
+        if mode == "broken":
+            raise ValueError("no such mode")
+        if mode == "endless":
+            time.sleep(600)
+        if mode == "dead":
+            raise SystemExit("out of memory")
+        print("noise between the lines")
+        on_tokens([])
+        on_tokens(prompt_token_ids[:1])
+        on_tokens(prompt_token_ids[1:max_tokens])
+    return {"version": "1"}, answer
+
+serve(load)
+"""
+REFUSE = """
+from pilotfish.bench.peer_worker import serve
+
+def load():
+    raise RuntimeError("no weights here")
+
+serve(load)
+"""
+START_TIMEOUT_S = 60.0
+
+
+def peer(script: str, *, name: str = "echo", start_timeout_s: float = START_TIMEOUT_S) -> PeerProcess:
+    argv = [sys.executable, "-c", script]
+    return PeerProcess(name, argv, environment=environment(), start_timeout_s=start_timeout_s)
+
+
+@pytest.fixture(autouse=True)
+def no_child_left():
+    yield
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_answers_are_measured_by_arrival_and_noise_does_not_disturb() -> None:
+    with peer(ECHO) as process:
+        assert process.facts == {"version": "1"}
+        arm = PeerArm(process, "plain", timeout_s=60)
+        assert arm.name == "echo plain"
+        for _ in range(2):
+            measurement = arm.answer([7, 8, 9, 10], max_tokens=3)
+            assert measurement.token_ids == (7, 8, 9)
+            assert [arrival.num_tokens for arrival in measurement.arrivals] == [1, 2]
+            assert measurement.speculation is None
+            assert 0 < measurement.time_to_first_token_s <= measurement.total_s
+
+
+def test_a_failed_answer_is_told_and_the_next_one_works() -> None:
+    with peer(ECHO) as process:
+        with pytest.raises(UnavailableError, match="echo: ValueError: no such mode"):
+            process.ask([1], max_tokens=1, mode="broken", timeout_s=60)
+        assert process.ask([1], max_tokens=1, mode="plain", timeout_s=60).token_ids == (1,)
+
+
+def test_one_that_dies_leaves_its_last_words() -> None:
+    with peer(ECHO) as process:
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match=r"(?s)echo ended: .*out of memory"):
+                process.ask([1], max_tokens=1, mode="dead", timeout_s=60)
+
+
+def test_one_that_hangs_is_given_up_and_killed() -> None:
+    with pytest.raises(DeadlineExceededError, match=r"echo did not answer within 0.1 s"), peer(ECHO) as process:
+        process.ask([1], max_tokens=1, mode="endless", timeout_s=0.1)
+
+
+def test_one_that_cannot_load_says_why() -> None:
+    with pytest.raises(UnavailableError, match="refuse: RuntimeError: no weights here"), peer(REFUSE, name="refuse"):
+        pytest.fail("it must not start")
+
+
+def test_one_that_loads_for_ever_is_given_up() -> None:
+    with (
+        pytest.raises(DeadlineExceededError, match=r"slow did not answer within 0.1 s"),
+        peer("import time; time.sleep(600)", name="slow", start_timeout_s=0.1),
+    ):
+        pytest.fail("it must not start")
+
+
+def test_one_that_is_not_installed_is_named(tmp_path: Path) -> None:
+    python = str(tmp_path / "bin/python")
+    with (
+        pytest.raises(UnavailableError, match=r"absent cannot be started: .*bin/python: No such file"),
+        PeerProcess("absent", [python], environment=environment(), start_timeout_s=1.0),
+    ):
+        pytest.fail("it must not start")
