@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pilotfish.engine.scheduler import ScheduledRows
-from pilotfish.engine.sequence import VerifyTask
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 
@@ -18,11 +17,11 @@ def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
     logit_rows: list[int] = []
     for rows in scheduled:
         sequence = rows.sequence
-        first_row, first_position = len(token_ids), sequence.num_computed_tokens
+        first_row, first_position = len(token_ids), rows.first_position
         end = first_position + rows.num_rows
         token_ids.extend(sequence.tokens[first_position:end])
-        if rows.is_complete and isinstance(sequence.task, VerifyTask):
-            token_ids.extend(sequence.task.draft_token_ids)
+        if rows.is_complete:
+            token_ids.extend(sequence.drafts.token_ids)
         positions.extend(range(first_position, end))
         slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids))
         last = first_row + rows.num_rows

@@ -18,6 +18,7 @@ from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.results import add_draft, commit_outcome, draft_row, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.self_drafting import SelfDrafter, SelfDrafting
 from pilotfish.engine.sequence import EngineSequence, ProposeTask
 from pilotfish.messages import (
     CloseSequence,
@@ -28,6 +29,7 @@ from pilotfish.messages import (
     OpenSequence,
     Propose,
     SequenceError,
+    Verdict,
     Verify,
 )
 from pilotfish.models.attention import BLOCK_SIZE
@@ -52,6 +54,7 @@ class EngineCore:
         model: ModelInfo,
         *,
         top_m: int = 32,
+        self_drafter: SelfDrafter | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.model = model
@@ -60,8 +63,15 @@ class EngineCore:
         self._clock_ns = clock_ns
         self._top_m = top_m
         num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
-        self.kv_bytes_per_block = decoder.allocate(num_blocks).num_bytes // num_blocks
+        num_bytes = decoder.allocate(num_blocks).num_bytes
         self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=config.prefix_caching))
+        self._self_drafting: SelfDrafting | None = None
+        if self_drafter is not None:
+            num_bytes += self_drafter.allocate(num_blocks)
+            self._self_drafting = SelfDrafting(
+                self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens
+            )
+        self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
         )
@@ -189,13 +199,17 @@ class EngineCore:
         for rows, outcome in zip(verdicts, outcomes, strict=True):
             verdict = commit_outcome(rows.sequence, outcome, self.model.max_context_tokens)
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
-            if verdict.finish_reason is not None:
-                self._intake.forget(rows.sequence)
             events.append(verdict)
         for rows, drafted in zip(proposals, drafts, strict=True):
             proposal = add_draft(rows.sequence, drafted)
             if proposal is not None:
                 events.append(proposal)
+        if self._self_drafting is not None:
+            by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
+            self._self_drafting.after_step(scheduled, by_id)
+        for event in events:
+            if isinstance(event, Verdict) and event.finish_reason is not None:
+                self._intake.forget(self._sequences[event.sequence_id])
         return events
 
     def _fail_oversized(self) -> list[Event]:

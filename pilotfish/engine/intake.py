@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode, SparseDistribution
@@ -107,7 +107,7 @@ class Intake:
             self._capacity + 1 - len(sequence.tokens),
         )
         kept = max(0, min(num_drafts, room - 1))
-        sequence.task = VerifyTask(command.draft_token_ids[:kept], command.draft_probs[:kept], now_ns)
+        sequence.task = VerifyTask(Drafts(command.draft_token_ids[:kept], command.draft_probs[:kept]), now_ns)
         return None
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
@@ -118,10 +118,12 @@ class Intake:
         if command.base_length > len(sequence.tokens):
             return _stale(sequence, command.base_length)
         goal = command.base_length + command.num_tokens
+        num_draft_tokens = min(command.num_draft_tokens, self._limits.max_draft_tokens)
         if isinstance(sequence.task, DecodeTask):
             sequence.task.goal_length = max(sequence.task.goal_length, goal)
+            sequence.task.num_draft_tokens = num_draft_tokens
         elif goal > len(sequence.tokens):
-            sequence.task = DecodeTask(goal, now_ns)
+            sequence.task = DecodeTask(goal, now_ns, num_draft_tokens)
         return None
 
     def propose(self, command: Propose, now_ns: int) -> SequenceError | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import Proposal, Verdict
 from pilotfish.speculation.drafting import Draft, DraftRow
 from pilotfish.speculation.rounds import Outcome, Round
@@ -12,13 +12,11 @@ from pilotfish.types import Timings
 
 def verification_round(sequence: EngineSequence) -> Round:
     """What the target decides for this sequence; a decode is a verification of nothing."""
-    task = sequence.task
-    drafts = task if isinstance(task, VerifyTask) else None
     return Round(
         sampling=sequence.sampling,
         first_position=len(sequence.tokens),
-        draft_token_ids=drafts.draft_token_ids if drafts else (),
-        draft_probs=drafts.draft_probs if drafts else (),
+        draft_token_ids=sequence.drafts.token_ids,
+        draft_probs=sequence.drafts.probs,
         history=sequence.history,
     )
 
@@ -43,9 +41,11 @@ def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_token
     sequence.append(token_ids, committed=True)
     sequence.num_computed_tokens = base_length + num_accepted
     timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
-    num_draft_tokens = len(task.draft_token_ids) if isinstance(task, VerifyTask) else 0
+    num_draft_tokens = len(task.drafts)
     if isinstance(task, VerifyTask) or len(sequence.tokens) >= task.goal_length:
         sequence.task = None
+    else:
+        task.drafts = NO_DRAFTS
     sequence.compute_time_ns = 0
     return Verdict(
         sequence_id=sequence.sequence_id,

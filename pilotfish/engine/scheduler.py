@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import EngineSequence, VerifyTask
+from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, VerifyTask
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
@@ -24,16 +24,16 @@ class ScheduledRows:
     """num_rows rows of one sequence, from its first uncomputed token on."""
 
     sequence: EngineSequence
+    first_position: int
     num_rows: int
-    is_complete: bool
-    """Whether the rows reach the end of a task, so that its logits are wanted."""
+    num_logit_rows: int
+    """The last of the rows, whose logits are wanted: those of the last token and of the drafts, if the rows reach
+    the end of a task."""
 
     @property
-    def num_logit_rows(self) -> int:
-        if not self.is_complete:
-            return 0
-        task = self.sequence.task
-        return 1 + len(task.draft_token_ids) if isinstance(task, VerifyTask) else 1
+    def is_complete(self) -> bool:
+        """Whether the rows reach the end of a task."""
+        return self.num_logit_rows > 0
 
 
 class Scheduler:
@@ -79,13 +79,16 @@ class Scheduler:
         """As many rows of the sequence as fit; drafts are verified together or not at all."""
         if not sequence.block_ids and sequence.num_computed_tokens == 0:
             self._kv_cache.attach_prefix(sequence)
-        pending = sequence.num_pending_rows
+        if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
+            sequence.task.drafts = NO_DRAFTS  # nobody asked for them: better one token than none
+        start, pending = sequence.num_computed_tokens, sequence.num_pending_rows
         if pending <= limit:
-            return ScheduledRows(sequence, pending, is_complete=sequence.task is not None) if pending else None
+            num_logit_rows = 0 if sequence.task is None else 1 + len(sequence.drafts)
+            return ScheduledRows(sequence, start, pending, num_logit_rows) if pending else None
         if isinstance(sequence.task, VerifyTask):
-            pending -= len(sequence.task.draft_token_ids) + 1
+            pending -= len(sequence.drafts) + 1
         num_rows = min(pending, limit)
-        return ScheduledRows(sequence, num_rows, is_complete=False) if num_rows > 0 else None
+        return ScheduledRows(sequence, start, num_rows, 0) if num_rows > 0 else None
 
     def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
         """Blocks for the rows, preempting later sequences that are not in this step if need be."""

@@ -8,15 +8,32 @@ from dataclasses import dataclass, field
 from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
 from pilotfish.messages import OpenSequence
 from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Draft tokens that continue a sequence's last committed one."""
+
+    token_ids: tuple[int, ...] = ()
+    probs: tuple[SparseDistribution, ...] = ()
+    """One per token in rejection mode."""
+    tree: DraftTree | None = None
+    """None: each token continues the one before it."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+NO_DRAFTS = Drafts()
 
 
 @dataclass(slots=True)
 class VerifyTask:
     """Verify these drafts; done in one step once the sequence has caught up."""
 
-    draft_token_ids: tuple[int, ...]
-    draft_probs: tuple[SparseDistribution, ...]
+    drafts: Drafts
     arrival_ns: int
     start_ns: int = 0
 
@@ -27,6 +44,10 @@ class DecodeTask:
 
     goal_length: int
     arrival_ns: int
+    num_draft_tokens: int = 0
+    """Drafts of the drafter beside the target that a step may verify, at most."""
+    drafts: Drafts = NO_DRAFTS
+    """What the next step verifies."""
     start_ns: int = 0
 
 
@@ -54,6 +75,7 @@ class EngineSequence:
     __slots__ = (
         "block_ids",
         "compute_time_ns",
+        "drafter_state",
         "history",
         "is_opened",
         "is_preempted",
@@ -89,6 +111,8 @@ class EngineSequence:
         self.last_hash: BlockHash = ROOT_HASH
         self.num_cached_tokens = 0
         self.task: Task | None = None
+        self.drafter_state: object = None
+        """What the drafter beside the target keeps about the computed tokens; lost with the blocks."""
         self.is_opened = False
         """Whether its Opened event was sent."""
         self.is_preempted = False
@@ -102,6 +126,11 @@ class EngineSequence:
         return len(self.tokens) - self.num_prompt_tokens
 
     @property
+    def drafts(self) -> Drafts:
+        """What the next step that reaches the end of the tokens verifies."""
+        return self.task.drafts if isinstance(self.task, VerifyTask | DecodeTask) else NO_DRAFTS
+
+    @property
     def num_pending_rows(self) -> int:
         """Rows to compute until the task's next result; without a task, to be ready for one."""
         behind = len(self.tokens) - self.num_computed_tokens
@@ -109,9 +138,13 @@ class EngineSequence:
             # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
             # idle ones would take the blocks back and forth.
             return 0 if self.is_preempted else max(0, behind - 1)
-        if isinstance(self.task, VerifyTask):
-            return behind + len(self.task.draft_token_ids)
-        return behind
+        return behind + len(self.drafts)
+
+    def forget_self_drafts(self) -> None:
+        """Drop what the drafter beside the target has left here; drafts that were sent stay."""
+        self.drafter_state = None
+        if isinstance(self.task, DecodeTask):
+            self.task.drafts = NO_DRAFTS
 
     def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
         """Add tokens at the end; drafts (not committed) may be truncated again."""

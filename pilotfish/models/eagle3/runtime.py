@@ -52,6 +52,8 @@ class FeatureHead(Protocol):
 
     draft_token_ids: Tensor
     """int64 [V_d]: the target's token id of each draft token."""
+    feature_width: int
+    """3H"""
 
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks for the head's keys and values; replaces the previous one."""

@@ -18,6 +18,7 @@ class TorchEagle3Head:
         """module: in the dtype and on the device of the target's features."""
         config = module.config
         self.draft_token_ids = module.target_token_ids
+        self.feature_width = module.fc.in_features
         self._module = module
         self._embeddings = module.embed_tokens or target_embeddings
         self._backend = backend

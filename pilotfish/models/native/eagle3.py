@@ -44,6 +44,7 @@ class NativeEagle3Head:
         self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
         self._weights = _HeadWeights(decoder, module)
         self.draft_token_ids = module.target_token_ids
+        self.feature_width = module.fc.in_features
         self._vocab_size = len(self.draft_token_ids)
         model = self._weights.struct.model
         self._logits = LogitsBuffer(model.vocab)

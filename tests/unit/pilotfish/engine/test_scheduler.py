@@ -5,7 +5,7 @@ from __future__ import annotations
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.scheduler import Scheduler
-from pilotfish.engine.sequence import DecodeTask, EngineSequence, VerifyTask
+from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, VerifyTask
 from pilotfish.messages import OpenSequence
 from pilotfish.types import SamplingParams
 
@@ -67,7 +67,7 @@ def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
 def test_drafts_are_verified_together_or_wait() -> None:
     scheduler, _ = make(budget=6)
     verify = sequence(1, 8)
-    verify.task = VerifyTask((1, 2, 3, 4), (), 0)
+    verify.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
     (rows,) = scheduler.schedule([verify])  # 12 rows pending, budget 6: catch up first
     assert (rows.num_rows, rows.num_logit_rows) == (6, 0)
     verify.num_computed_tokens = 6

@@ -1,0 +1,121 @@
+"""Drafters that live beside their target, because they look at its hidden states.
+
+After each step the engine shows such a drafter what the target has computed and kept; the drafter keeps
+its own cache in step and drafts for the sequences that want it. Those drafts are verified in the next
+step: no round trip, no wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.scheduler import ScheduledRows
+from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence
+from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.speculation.rounds import Outcome
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of one sequence that a step has computed and kept."""
+
+    sequence: EngineSequence
+    """As it is after the step: its last token is committed and not computed yet."""
+    first_position: int
+    step_rows: Sequence[int]
+    """The row in the step of each position from first_position on; at least one."""
+    last_logit_row: int | None
+    """Place of the last kept row among the step's logit rows; None when its logits were not wanted."""
+    num_draft_tokens: int
+    """Drafts wanted now, at most; the sequence's blocks have room for them. 0: none."""
+
+
+class SelfDrafter(Protocol):
+    """A drafter beside its target's decoder. Not thread-safe."""
+
+    name: str
+    """As `target.self_drafter.proposer` names it."""
+
+    def allocate(self, num_blocks: int) -> int:
+        """Make room for num_blocks blocks of its own cache, numbered as the target's; returns its bytes."""
+
+    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+        """Take in a step, right after it: the decoder still has its hidden states. One draft per entry.
+
+        Writes nothing but its own cache, `drafter_state` of the sequences, and slots behind their committed tokens.
+        """
+
+
+class SelfDrafting:
+    """Shows the drafter every step and gives its drafts to the sequences."""
+
+    def __init__(self, drafter: SelfDrafter, kv_cache: KVCache, *, max_context_tokens: int) -> None:
+        self._drafter = drafter
+        self._kv_cache = kv_cache
+        self._max_context_tokens = max_context_tokens
+
+    def after_step(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> None:
+        """Call it when the step is committed, before finished sequences let go of their blocks.
+
+        outcomes: by sequence id, of those that reached the end of their task.
+        """
+        kept: list[KeptRows] = []
+        first_row = first_logit_row = 0
+        for rows in scheduled:
+            kept.append(self._kept_rows(rows, outcomes.get(rows.sequence.sequence_id), first_row, first_logit_row))
+            first_row += rows.num_rows
+            first_logit_row += rows.num_logit_rows
+        try:
+            drafts = self._drafter.follow(kept)
+        except Exception:
+            # Fail open: what a drafter does wrong costs no request.
+            logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)
+            for entry in kept:
+                entry.sequence.forget_self_drafts()
+            return
+        for entry, drafted in zip(kept, drafts, strict=True):
+            if isinstance(entry.sequence.task, DecodeTask):
+                entry.sequence.task.drafts = drafted
+
+    def _kept_rows(
+        self, rows: ScheduledRows, outcome: Outcome | None, first_row: int, first_logit_row: int
+    ) -> KeptRows:
+        sequence = rows.sequence
+        num_kept = sequence.num_computed_tokens - rows.first_position
+        num_drafts = max(0, rows.num_logit_rows - 1)
+        num_committed = rows.num_rows - num_drafts
+        path = () if outcome is None else outcome.path[: num_kept - num_committed]
+        step_rows = [*range(first_row, first_row + num_committed)]
+        step_rows.extend(first_row + num_committed + node for node in path)
+        last_logit_row = first_logit_row + (path[-1] + 1 if path else 0)
+        return KeptRows(
+            sequence=sequence,
+            first_position=rows.first_position,
+            step_rows=step_rows,
+            last_logit_row=last_logit_row if rows.is_complete else None,
+            num_draft_tokens=self._num_draft_tokens(sequence),
+        )
+
+    def _num_draft_tokens(self, sequence: EngineSequence) -> int:
+        """As many as the run asks for, as long as they could be output and the cache has room for them."""
+        task = sequence.task
+        if not isinstance(task, DecodeTask) or task.num_draft_tokens == 0:
+            return 0
+        length = len(sequence.tokens)
+        if sequence.num_computed_tokens + 1 < length:
+            return 0  # still catching up with its tokens
+        num_remaining = min(
+            task.goal_length - length,
+            sequence.sampling.max_tokens - sequence.num_output_tokens,
+            self._max_context_tokens - length,
+        )
+        num_drafts = min(task.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
+        if num_drafts > 0 and not self._kv_cache.reserve(sequence, length + num_drafts):
+            num_drafts = min(num_drafts, len(sequence.block_ids) * BLOCK_SIZE - length)
+        return max(0, num_drafts)
