@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from pilotfish.bench.arms import PLAIN
-from pilotfish.bench.machine import Machine
-from pilotfish.bench.metrics import Row
-from pilotfish.bench.verdicts import Verdict
+from pilotfish.bench.machine import Machine, this_machine
+from pilotfish.bench.metrics import Row, rows_of
+from pilotfish.bench.suite import Run, Settings
+from pilotfish.bench.verdicts import Verdict, verdicts_of
+from pilotfish.types import AcceptanceMode
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +45,38 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return [row for row in self.rows if row.category == self.categories[-1]]
 
 
-def now() -> str:
-    """The date of a result that ends now."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
+def result_of(run: Run, settings: Settings, *, prompts_from: str, overrides: Sequence[str] = ()) -> Result:
+    """The result of a run that ends now; overrides: what was set apart from the proposers' own."""
+    info, options = run.infos[0], settings.options
+    rows = rows_of(run.samples, PLAIN)
+    # Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
+    must_be_identical = info.deterministic and (
+        options.temperature == 0 or options.acceptance is AcceptanceMode.COUPLED
+    )
+    return Result(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=this_machine(),
+        conditions=_conditions(run, settings) | {"prompts from": prompts_from, "set": " ".join(overrides) or "-"},
+        rows=rows,
+        verdicts=verdicts_of(rows, run.variants, must_be_identical=must_be_identical),
+    )
+
+
+def _conditions(run: Run, settings: Settings) -> dict[str, str | int | float | bool]:
+    info, options = run.infos[0], settings.options
+    emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
+    sampled = f"temperature {options.temperature}, {options.acceptance.name.lower()}, seed {options.seed}"
+    return {
+        "model": info.model_id + emulated,
+        "dtype": info.dtype or "-",
+        "deterministic": "yes" if info.deterministic else "no",
+        "prompts": len({sample.prompt_index for sample in run.samples}),
+        "output tokens at most": settings.max_tokens,
+        "after the end": "goes on" if options.ignore_eos else "stops",
+        "sampling": "greedy" if options.temperature == 0 else sampled,
+        "in flight": 1,
+        "repeats": settings.num_repeats,
+    }
 
 
 def to_json(result: Result) -> str:

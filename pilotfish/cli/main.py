@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pilotfish import __version__
+from pilotfish.cli.bench import bench
 from pilotfish.cli.chat import chat
 from pilotfish.cli.demo import demo
 from pilotfish.cli.generate import generate
@@ -47,6 +48,7 @@ def pilotfish(
 app.command()(up)
 app.command()(generate)
 app.command()(chat)
+app.command()(bench)
 app.command()(config)
 app.add_typer(models_app, name="models")
 app.command(hidden=True)(demo)

@@ -1,0 +1,57 @@
+"""The proposers that a benchmark can start a stack for: adding one is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pilotfish.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Proposer:
+    """How to get drafts from one proposer."""
+
+    name: str
+    """In reports and on the command line."""
+    request_name: str
+    """In a request (SpeculationOptions.proposer)."""
+    overrides: tuple[str, ...] = ()
+    """Of the configuration, `section.key=value`: what a stack of its own needs."""
+    model_key: str = ""
+    """Configuration key of its weights; empty: it has none."""
+
+    def with_model(self, model: str) -> Proposer:
+        """The same one with other weights. Raises ConfigError when it has none."""
+        if not self.model_key:
+            raise ConfigError(f"proposer {self.name} has no model, so {self.name}={model} means nothing")
+        return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))
+
+
+PROPOSERS = {
+    proposer.name: proposer
+    for proposer in (
+        Proposer("draft", "draft"),  # the draft service as the configuration has it
+        Proposer("ngram", "ngram"),  # prompt lookup in the orchestrator
+        Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
+        Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
+        Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
+        Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
+        Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
+    )
+}
+
+
+def parse_proposers(texts: Sequence[str]) -> list[Proposer]:
+    """`NAME` or `NAME=MODEL` each, commas between several. Raises ConfigError naming what there is."""
+    proposers = []
+    for text in ",".join(texts).split(","):
+        name, separator, model = text.strip().partition("=")
+        proposer = PROPOSERS.get(name)
+        if proposer is None:
+            raise ConfigError(f"proposer {name!r} is unknown; known are {', '.join(PROPOSERS)}")
+        proposers.append(proposer.with_model(model) if separator else proposer)
+    names = [proposer.name for proposer in proposers]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"a proposer is named twice in {', '.join(names)}")
+    return proposers

@@ -1,0 +1,181 @@
+"""Whole benchmarks: one running orchestrator, or a stack of our own for each configuration, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from pilotfish.bench.arms import PilotfishArm, Variant
+from pilotfish.bench.measurement import Arm
+from pilotfish.bench.prompts import Prompt
+from pilotfish.bench.proposers import Proposer
+from pilotfish.bench.runner import Sample, TokenisedPrompt, run_arms
+from pilotfish.bench.scoring import Scorer
+from pilotfish.client.answer import GenerateOptions, ServiceInfo
+from pilotfish.client.inference import InferenceClient
+from pilotfish.config import Config
+from pilotfish.errors import ConfigError, UnavailableError
+from pilotfish.launch.local_stack import LocalStack
+from pilotfish.types import ChatMessage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is asked of every arm."""
+
+    lengths: tuple[int, ...]
+    """Draft tokens per round, an arm for each."""
+    with_auto: bool
+    """One more arm for each proposer whose length the controller chooses."""
+    max_tokens: int
+    num_repeats: int = 1
+    options: GenerateOptions
+    """Sampling, the same for all arms."""
+    timeout_s: float
+    """Of one answer."""
+
+    def __post_init__(self) -> None:
+        if not self.lengths and not self.with_auto:
+            raise ConfigError("nothing to run: name draft lengths, or let the controller choose (auto)")
+        if any(length < 1 for length in self.lengths):
+            raise ConfigError(f"draft lengths must be at least 1, not {min(self.lengths)}")
+
+    def variants(self, proposers: Sequence[Proposer]) -> list[Variant]:
+        """The speculative ones."""
+        lengths = (*self.lengths, *((None,) if self.with_auto else ()))
+        return [Variant(proposer.name, length) for proposer in proposers for length in lengths]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Station:
+    """One orchestrator, and the proposers to try there."""
+
+    proposers: Sequence[Proposer]
+    config: Config | None = None
+    """Of a stack to start."""
+    address: str = ""
+    """Of one that runs already."""
+
+
+@dataclass
+class Run:
+    """What a suite measured."""
+
+    samples: list[Sample] = field(default_factory=list)
+    infos: list[ServiceInfo] = field(default_factory=list)
+    """What each station served."""
+    variants: dict[str, Variant] = field(default_factory=dict)
+    """Our own arms by name."""
+
+
+class Progress:
+    """Hears how a suite gets on; this one does not care."""
+
+    def begin(self, num_answers: int) -> None:
+        """So many answers will be measured."""
+
+    def doing(self, what: str) -> None:
+        """What it is busy with from now on."""
+
+    def advance(self) -> None:
+        """One answer is there."""
+
+    def line(self, service: str, line: str) -> None:
+        """A service of a stack of our own printed a line. Called on another thread."""
+
+
+def stations_of(proposers: Sequence[Proposer], configure: Callable[[Sequence[str]], Config]) -> list[Station]:
+    """A station for each configuration that the proposers need; configure makes one from overrides."""
+    groups: dict[tuple[str, ...], list[Proposer]] = {}
+    for proposer in proposers:
+        groups.setdefault(proposer.overrides, []).append(proposer)
+    return [Station(proposers=group, config=configure(overrides)) for overrides, group in groups.items()]
+
+
+def run_stations(
+    stations: Sequence[Station],
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    *,
+    peers: Sequence[Arm] = (),
+    progress: Progress | None = None,
+) -> Run:
+    """Measure every station's variants against plain decoding there, and the peers beside the first one's.
+
+    Raises PilotfishError for what cannot be had, where possible before anything is measured.
+    """
+    progress = progress or Progress()
+    run = Run()
+    num_arms = sum(1 + len(settings.variants(station.proposers)) for station in stations) + len(peers)
+    progress.begin(num_arms * len(prompts) * settings.num_repeats)
+    for index, station in enumerate(stations):
+        progress.doing("starting the services" if station.config else f"connecting to {station.address}")
+        with _address(station, progress) as address, InferenceClient(address) as client:
+            info = client.info()
+            _check(info, station, settings)
+            tokenised = [TokenisedPrompt(prompt, _tokenise(client, info, prompt)) for prompt in prompts]
+            arms = _arms(client, station, settings)
+            run.infos.append(info)
+            run.variants.update({arm.name: arm.variant for arm in arms})
+            progress.doing(", ".join(proposer.name for proposer in station.proposers))
+            run.samples += run_arms(
+                [*arms, *(peers if index == 0 else ())],
+                tokenised,
+                max_tokens=settings.max_tokens,
+                turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),
+                scorer=Scorer(arms[0]),
+                on_answer=progress.advance,
+            )
+    return run
+
+
+@contextmanager
+def _address(station: Station, progress: Progress) -> Iterator[str]:
+    if station.config is None:
+        yield station.address
+    else:
+        with LocalStack(station.config, on_line=progress.line) as stack:
+            yield stack.address
+
+
+def _arms(client: InferenceClient, station: Station, settings: Settings) -> list[PilotfishArm]:
+    """Plain decoding first."""
+    request_names: Mapping[str, str] = {proposer.name: proposer.request_name for proposer in station.proposers}
+    return [
+        PilotfishArm(
+            client,
+            variant,
+            request_proposer=request_names.get(variant.proposer, ""),
+            common=settings.options,
+            timeout_s=settings.timeout_s,
+        )
+        for variant in (Variant(), *settings.variants(station.proposers))
+    ]
+
+
+def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:
+    """Raise for what the services there cannot do."""
+    for proposer in station.proposers:
+        if proposer.request_name not in info.proposers:
+            raise ConfigError(
+                f"what serves there has no proposer {proposer.request_name}; it has {', '.join(info.proposers)}"
+            )
+        if proposer.request_name == "draft" and not info.num_draft_replicas:
+            raise UnavailableError("no draft replica is connected: start one, or choose a proposer that needs none")
+    longest = max(settings.lengths, default=0)
+    if longest > info.max_draft_tokens:
+        raise ConfigError(
+            f"{longest} draft tokens are more than the target takes in a round ({info.max_draft_tokens}): choose "
+            "fewer, or raise target.engine.max_draft_tokens"
+        )
+
+
+def _tokenise(client: InferenceClient, info: ServiceInfo, prompt: Prompt) -> tuple[int, ...]:
+    token_ids = client.tokenize((ChatMessage("user", prompt.text),))
+    if len(token_ids) >= info.max_context_tokens:
+        start = " ".join(prompt.text.split())[:60]
+        raise ConfigError(
+            f"the prompt {start!r}... has {len(token_ids)} tokens; {info.model_id} takes {info.max_context_tokens}"
+        )
+    return token_ids

@@ -1,0 +1,111 @@
+"""`pilotfish bench` against a running Pilotfish over emulated engines, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pilotfish.cli.main import app
+
+FEW = ("--max-tokens", "12", "--per-category", "1", "-k", "2", "-k", "4")
+"""Options of a short run."""
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["bench", *arguments])
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"category": name, "turns": [text]} for name, text in (("qa", "abcabcabc"), ("math", "12121212"))]
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def test_json_holds_a_row_for_every_arm_and_category_and_a_verdict_for_each(address: str, prompts: Path) -> None:
+    result = bench("--address", address, "--prompts", str(prompts), "--proposers", "draft,ngram", "--json", *FEW)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    arms = ["plain", "draft K=2", "draft K=4", "draft auto", "ngram K=2", "ngram K=4", "ngram auto"]
+    assert [(row["arm"], row["category"]) for row in report["rows"]] == [
+        (arm, category) for arm in arms for category in ("qa", "math", "all")
+    ]
+    assert {row["num_answers"] for row in report["rows"] if row["category"] == "qa"} == {1}
+    assert all(row["num_identical"] == row["num_answers"] for row in report["rows"])
+    drafts = {row["arm"]: row["drafts"] for row in report["rows"] if row["category"] == "all"}
+    assert drafts["plain"]["num_draft_tokens"] == 0
+    assert drafts["draft K=4"]["num_draft_tokens"] > drafts["draft K=4"]["num_accepted_tokens"] > 0
+    assert [verdict["category"] for verdict in report["verdicts"]] == ["qa", "math", "all"]
+    assert "EMULATED" in report["conditions"]["model"]
+
+
+def test_tables_end_with_a_verdict_for_each_category(address: str, prompts: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    arguments = ("--prompts", str(prompts), "--proposers", "draft", "--html", str(page), "--no-auto", *FEW)
+    result = bench("--address", address, *arguments)
+    assert result.exit_code == 0, result.output
+    last = result.stdout.strip().splitlines()[-3:]
+    assert [line.split(":")[0] for line in last] == ["qa", "math", "Over all categories"]
+    assert "draft auto" not in result.stdout
+    assert "<svg" in page.read_text()
+
+
+def test_a_running_one_is_tried_with_all_that_it_has(address: str, prompts: Path) -> None:
+    result = bench("--address", address, "--prompts", str(prompts), "--json", "--no-auto", *FEW[:4], "-k", "2")
+    assert result.exit_code == 0, result.output
+    assert {row["arm"] for row in json.loads(result.stdout)["rows"]} >= {"plain", "draft K=2", "ngram K=2"}
+
+
+def test_sampled_answers_under_a_seed_are_the_same_for_all_arms(address: str, prompts: Path) -> None:
+    arguments = ("--prompts", str(prompts), "--proposers", "draft", "--temperature", "0.8", "--seed", "3", *FEW)
+    result = bench("--address", address, "--json", *arguments)
+    report = json.loads(result.stdout)
+    assert all(row["num_identical"] == row["num_answers"] for row in report["rows"])
+    assert report["conditions"]["sampling"] == "temperature 0.8, coupled, seed 3"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--proposers", "magic"), "proposer 'magic' is unknown; known are draft, ngram"),
+        (("--proposers", "ngram=folder"), "proposer ngram has no model"),
+        (("--proposers", "ngram,ngram"), "a proposer is named twice"),
+        (("-k", "0"), "draft lengths must be at least 1, not 0"),
+        (("--prompts", "/no/such.jsonl"), "cannot read prompts from /no/such.jsonl"),
+        (("--html", "/no/such/folder/x.html"), "there is no folder /no/such/folder"),
+        (("--address", "127.0.0.1:1", "--set", "draft.port=1"), "--address names one that runs"),
+        (("--address", "127.0.0.1:1"), "nothing answers at 127.0.0.1:1"),
+        (("--against", "transformers", "--temperature", "1"), "compares greedy answers only"),
+        (("--assistant-model", "x"), "--assistant-model is for --against transformers"),
+        (("--proposers", "eagle3"), "target.self_drafter.model is empty"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:
+    result = bench(*arguments)
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--proposers", "magic"), "no proposer magic; it has draft, ngram"),
+        (("-k", "99"), "99 draft tokens are more than the target takes in a round"),
+    ],
+)
+def test_what_the_running_one_cannot_do_is_said(address: str, arguments: tuple[str, ...], message: str) -> None:
+    result = bench("--address", address, *arguments)
+    assert result.exit_code == 1
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_prompt_longer_than_the_context_is_named(address: str, tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("short\n" + "long " * 200)
+    result = bench("--address", address, "--prompts", str(path))
+    assert result.exit_code == 1
+    message = " ".join(result.stderr.split())
+    assert "the prompt 'long long" in message
+    assert "takes 512" in message
