@@ -123,7 +123,7 @@ class FeatureExtractor:
             log_mass[rows] = logits.float().logsumexp(-1)
         sizes = [size for _, _, size in chunks]
         columns = (self._decoder.features[: len(token_ids)].clone(), hidden, choices, log_mass)
-        yield from zip(*(column.split(sizes) for column in columns), strict=True)
+        yield from zip(*(torch.split(column, sizes) for column in columns), strict=True)
 
 
 class FeatureStore:

@@ -1,0 +1,160 @@
+"""The batched loss of an EAGLE-3 head against a draft that is unrolled token by token."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.models.eagle3.module import Eagle3Head, Rotary
+from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective, draft_vocabulary
+from pilotfish.training.extract import Sample
+
+HIDDEN, VOCAB, DEPTHS = 16, 30, 3
+DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
+
+
+@pytest.fixture
+def target() -> LlamaForCausalLM:
+    torch.manual_seed(2)
+    config = LlamaConfig(
+        hidden_size=HIDDEN, intermediate_size=24, num_hidden_layers=1, num_attention_heads=4, vocab_size=VOCAB
+    )
+    return LlamaForCausalLM(config).requires_grad_(False)
+
+
+@pytest.fixture
+def head() -> Eagle3Head:
+    torch.manual_seed(3)
+    head = Eagle3Head(
+        Eagle3Config(
+            hidden_size=HIDDEN,
+            intermediate_size=24,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=4,
+            vocab_size=VOCAB,
+            draft_vocab_size=len(DRAFT_TOKENS),
+            rms_norm_eps=1e-5,
+            rope_theta=500.0,
+            max_position_embeddings=64,
+            feature_layers=(0, 0, 0),
+        )
+    )
+    head.set_draft_vocabulary(DRAFT_TOKENS)
+    return head
+
+
+def sample(length: int, prompt_len: int, seed: int) -> Sample:
+    draw = torch.Generator().manual_seed(seed)
+    return Sample(
+        prompt_len,
+        torch.randint(VOCAB, (length,), generator=draw),
+        torch.randn(length, 3 * HIDDEN, generator=draw),
+        torch.randn(length, HIDDEN, generator=draw),
+        torch.randint(VOCAB, (length,), generator=draw),
+        torch.full((length,), 5.0),
+    )
+
+
+def unrolled_logits(
+    head: Eagle3Head, target: LlamaForCausalLM, sample: Sample, start: int, depths: int = DEPTHS
+) -> Tensor:
+    """[depths, Vd]: one draft that starts at row `start`, given the true tokens, with a growing list of keys."""
+    embeddings = target.get_input_embeddings().weight[sample.token_ids]
+    previous = torch.cat((torch.zeros(1, 3 * HIDDEN), sample.features[:-1]))
+    hidden = head.fuse(previous)[: start + 1]
+    positions = torch.arange(start + 1)
+    query, keys, values = head.midlayer.project(embeddings[: start + 1], hidden, Rotary(head.config, positions))
+    query, hidden, logits = query[-1:], hidden[-1:], []
+    for depth in range(depths):
+        if depth:
+            row = slice(start + depth, start + depth + 1)
+            query, key, value = head.midlayer.project(
+                embeddings[row], hidden, Rotary(head.config, torch.tensor([start + depth]))
+            )
+            keys, values = torch.cat((keys, key)), torch.cat((values, value))
+        attended = functional.scaled_dot_product_attention(
+            query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), enable_gqa=True
+        )
+        hidden = head.midlayer.finish(attended.transpose(0, 1).flatten(1), hidden)
+        logits.append(head.logits(hidden)[0])
+    return torch.stack(logits)
+
+
+def starts(sample: Sample, depth: int) -> list[int]:
+    """Rows where a draft starts whose token at this depth lies in the answer (or right after it)."""
+    return [
+        row - depth
+        for row in range(sample.prompt_len - 1, len(sample.token_ids))
+        if row - depth >= max(0, sample.prompt_len - DEPTHS)
+    ]
+
+
+def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+    """Two conversations in a batch, one whose prompt is shorter than a draft."""
+    samples = [sample(11, 5, seed=1), sample(6, 1, seed=2)]
+    expected = torch.zeros(())
+    output = target.get_output_embeddings().weight[DRAFT_TOKENS]
+    for depth in range(DEPTHS):
+        losses = []
+        for one in samples:
+            for start in starts(one, depth):
+                row = start + depth
+                probs = (one.last_hidden[row] @ output.T - one.log_mass[row]).exp()
+                logits = unrolled_logits(head, target, one, start, depth + 1)[depth]
+                losses.append(-(probs * logits.log_softmax(-1)).sum())
+        expected = expected + DEPTH_DECAY**depth * torch.stack(losses).mean()
+    loss = Eagle3Objective(head, target, DEPTHS).loss(samples, progress=0.9)
+    torch.testing.assert_close(loss, expected)
+    parameters = list(head.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(loss, parameters), torch.autograd.grad(expected, parameters), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_a_run_begins_with_the_first_depth(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+    samples = [sample(11, 5, seed=1)]
+    objective = Eagle3Objective(head, target, DEPTHS)
+    shallow = Eagle3Objective(head, target, 1)
+    torch.testing.assert_close(objective.loss(samples, 0.1), shallow.loss(samples, 0.9))
+    assert objective.loss(samples, 0.5) > objective.loss(samples, 0.1)
+
+
+@torch.no_grad()
+def test_agreement_counts_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+    """The target's choices are set to what the head drafts, but for one row: every draft through it breaks there."""
+    one = sample(12, 4, seed=4)
+    objective = Eagle3Objective(head, target, DEPTHS)
+    drafts = {
+        start: DRAFT_TOKENS[unrolled_logits(head, target, one, start).argmax(-1)].tolist() for start in range(3, 10)
+    }
+    choices = one.choices.clone()
+    for start in drafts:
+        choices[start] = drafts[start][0]
+    matched = Sample(one.prompt_len, one.token_ids, one.features, one.last_hidden, choices, one.log_mass)
+    single = [sum(drafts[s][d] == int(choices[s + d]) for s in drafts) for d in range(DEPTHS)]
+    chained = [
+        sum(all(drafts[s][e] == int(choices[s + e]) for e in range(d + 1)) for s in drafts) for d in range(DEPTHS)
+    ]
+    assert objective.agreement([matched]).tolist() == [7, *single, *chained]
+    assert single[0] == 7
+    assert single[1] < 7
+    both = objective.agreement([matched, sample(6, 1, seed=2), matched]).tolist()
+    assert both[0] == 7 + 4 + 7
+
+
+def test_draft_vocabulary_is_the_frequent_tokens_of_answers() -> None:
+    one = sample(4, 2, seed=0)
+    tokens = torch.tensor([9, 9, 5, 7, 5, 5, 7, 3])
+    counted = Sample(2, tokens, one.features, one.last_hidden, one.choices, one.log_mass)
+    chosen, coverage = draft_vocabulary([counted], size=2, vocab_size=VOCAB)
+    assert chosen.tolist() == [5, 7]
+    assert coverage == pytest.approx(5 / 6)
+    chosen, coverage = draft_vocabulary([counted], size=5, vocab_size=VOCAB)
+    assert chosen.tolist() == [0, 1, 3, 5, 7]
+    assert coverage == 1
