@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 
 from orchestrator.controller import Controller
-from orchestrator.drafter import Drafter, NgramDrafter
+from orchestrator.drafter import Drafter
 from orchestrator.link import ReplicaLink
+from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputChunk, OutputText
 from orchestrator.pool import ReplicaPool
@@ -23,6 +24,7 @@ from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
 from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.speculation.lookups import LOOKUPS
 
 _MIN_DRAFT_DEADLINE_S = 0.01
 """Below this the deadline would measure the event loop, not the drafter."""
@@ -82,7 +84,7 @@ class InferenceService:
         self.drafts = drafts
         self.num_active_requests = 0
         self._config = config.orchestrator
-        self._draft_config = config.draft
+        self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self._measurements = Measurements()
 
     @contextlib.contextmanager
@@ -134,12 +136,9 @@ class InferenceService:
         )
 
     def _drafter(self, request: GenerationRequest) -> Drafter:
-        if request.speculation.proposer == "ngram":
-            return NgramDrafter(
-                request.sampling,
-                prompt_lookup_min=self._draft_config.prompt_lookup_min,
-                prompt_lookup_max=self._draft_config.prompt_lookup_max,
-            )
+        make_index = self._lookups.get(request.speculation.proposer)
+        if make_index is not None:
+            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids))
         return RemoteDrafter(self.drafts, self._draft_deadline_s)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:

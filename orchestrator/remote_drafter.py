@@ -8,11 +8,12 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
-from orchestrator.drafter import DraftBlock, needs_draft_probs
+from orchestrator.drafter import DraftBlock
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose, SequenceError
+from pilotfish.speculation.lookup import needs_draft_probs
 from pilotfish.types import SequenceErrorCode
 
 _log = logging.getLogger(__name__)

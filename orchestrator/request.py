@@ -10,11 +10,13 @@ from typing import Literal
 import msgspec
 
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
 
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]
-PROPOSERS = ("draft", "ngram")
+PROPOSERS = ("draft", *LOOKUPS)
+"""What a request may ask for: the draft pool, or a lookup in the orchestrator."""
 
 
 @dataclass(frozen=True, kw_only=True)

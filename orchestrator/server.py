@@ -12,9 +12,10 @@ from orchestrator.directory import ReplicaDirectory
 from orchestrator.inference import InferenceService
 from orchestrator.pool import ReplicaPool
 from orchestrator.reference import ModelReference
+from orchestrator.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
@@ -40,8 +41,10 @@ class OrchestratorServer:
         """Load the tokenizer, dial the replicas, listen on config.orchestrator.host:port (0: a free port).
 
         Does not wait for replicas: requests do. `directory` defaults to the configured addresses.
-        Raises ModelError when there is no tokenizer, UnavailableError when the port cannot be had.
+        Raises ConfigError for an unknown proposer, ModelError when there is no tokenizer, UnavailableError when
+        the port cannot be had.
         """
+        _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
         tokenizer = await find_tokenizer(config, directory)
         service = _service(config, directory, tokenizer)
@@ -97,6 +100,12 @@ class OrchestratorServer:
             self._health_changed.clear()
             is_ready = not self._is_draining and self.service.targets.num_connected > 0
             await self._server.set_ready(is_ready)
+
+
+def _check_proposer(config: Config) -> None:
+    proposer = config.orchestrator.speculation.proposer
+    if proposer not in PROPOSERS:
+        raise ConfigError(f"orchestrator.speculation.proposer is {proposer!r}; known are {', '.join(PROPOSERS)}")
 
 
 def _service(config: Config, directory: ReplicaDirectory, tokenizer: Tokenizer) -> InferenceService:

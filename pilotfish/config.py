@@ -133,9 +133,10 @@ class DraftConfig:
     __pydantic_config__ = _STRICT
 
     proposer: str = "ngram"
-    """`ngram` (prompt lookup) or `model` (a causal LM with the target's tokenizer)."""
+    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer) or
+    `hybrid` (suffix decoding where it is confident, else the model)."""
     model: str = "smollm2-135m-instruct"
-    """The drafter of proposer `model`; for `ngram` the model whose tokenizer is used."""
+    """The drafter of proposers `model` and `hybrid`; for the others the model whose tokenizer is used."""
     host: str = "127.0.0.1"
     port: int = 50062
     num_replicas: int = 1
@@ -144,6 +145,15 @@ class DraftConfig:
     """Shortest n-gram that is looked up (vLLM's name)."""
     prompt_lookup_max: int = 4
     """Longest n-gram that is looked up, tried first (vLLM's name)."""
+    lookup_min_probability: float = 0.06
+    """A lookup drafts a token while its whole path is at least this likely to be accepted, as estimated from
+    the match. About what verifying a token costs, in decode steps, times the tokens that a step yields."""
+    suffix_shared_tokens: int = 65536
+    """Recent outputs of other requests in which `suffix` looks, too; some 500 bytes of memory each. 0 keeps
+    requests apart: otherwise how fast an answer comes can tell that somebody else got a similar one."""
+    hybrid_min_accepted_tokens: float = 1.0
+    """`hybrid` answers with a lookup that promises at least this many accepted tokens, else asks the model:
+    a lookup costs nothing, so that it is worth as much as a model that promises somewhat more."""
     top_m: int = 32
     """Pairs in a sparse draft distribution (rejection mode)."""
     engine: EngineConfig = field(default_factory=EngineConfig)
@@ -155,6 +165,12 @@ class DraftConfig:
             1 <= self.prompt_lookup_min <= self.prompt_lookup_max,
             "draft.prompt_lookup_min must be at least 1 and at most prompt_lookup_max",
         )
+        _require(0 <= self.lookup_min_probability <= 1, "draft.lookup_min_probability must be between 0 and 1")
+        _require(
+            self.suffix_shared_tokens == 0 or self.suffix_shared_tokens >= 256,
+            "draft.suffix_shared_tokens must be 0 (nothing is shared) or at least 256",
+        )
+        _require(self.hybrid_min_accepted_tokens >= 0, "draft.hybrid_min_accepted_tokens must be at least 0")
         _require(self.top_m >= 1, "draft.top_m must be at least 1")
 
 
@@ -167,8 +183,8 @@ class SpeculationConfig:
     mode: Literal["auto", "off", "on"] = "auto"
     num_speculative_tokens: int = 5
     """Draft tokens a round (vLLM's name)."""
-    proposer: Literal["draft", "ngram"] = "draft"
-    """`draft`: the draft pool. `ngram`: prompt lookup in the orchestrator."""
+    proposer: str = "draft"
+    """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator."""
     draft_deadline_ms: float = 0
     """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token."""
     decode_run_tokens: int = 16

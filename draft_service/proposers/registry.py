@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from types import MappingProxyType
 
+from draft_service.proposers.lookup import lookup_proposer
 from draft_service.proposers.model import start_model_proposer
-from draft_service.proposers.ngram import start_ngram_proposer
 from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.errors import ConfigError
+from pilotfish.speculation.lookups import LOOKUPS
 
 Proposer = Callable[[Config], Awaitable[EngineClient]]
 """Starts an engine that answers OpenSequence with Opened and Propose with Proposal (or SequenceError).
@@ -21,7 +22,7 @@ mode a Proposal carries one SparseDistribution per token, the one it was sampled
 PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(
     {
         "model": start_model_proposer,
-        "ngram": start_ngram_proposer,
+        **{name: lookup_proposer(name) for name in LOOKUPS},
     }
 )
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+
 _ESCAPE_WEIGHT = 2.2
 """Fitted to 143,000 positions of SmolLM2-135M-Instruct's own answers, see docs/proposers.md."""
 
@@ -61,3 +63,15 @@ def continuation_probability(count: int, num_occurrences: int, num_matched_token
     the less one occurrence can mislead. num_matched_tokens: length of the context, at least 1.
     """
     return count / (num_occurrences + _ESCAPE_WEIGHT / num_matched_tokens)
+
+
+def needs_draft_probs(sampling: SamplingParams) -> bool:
+    """Whether the target needs the draft distributions to decide (rejection sampling)."""
+    return sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy
+
+
+def one_hot_probs(token_ids: Sequence[int], sampling: SamplingParams) -> tuple[SparseDistribution, ...]:
+    """The distributions of looked up tokens, where they are needed: not sampled, all probability is on each."""
+    if not needs_draft_probs(sampling):
+        return ()
+    return tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 
-from pilotfish.speculation.lookup import LookupDraft, continuation_probability
+from pilotfish.config import DraftConfig
+from pilotfish.speculation.lookup import LookupDraft, LookupIndex, continuation_probability
 
 _LONGEST_MATCH = 16
 """Tokens compared to tell how far a match goes back: a longer one would be believed no more."""
@@ -103,3 +104,10 @@ class NgramIndex:
     def _ngrams_before(self, end: int) -> list[tuple[int, ...]]:
         """The n-grams whose last token is at end - 1, shortest first."""
         return [tuple(self._token_ids[end - size : end]) for size in self._sizes if size <= end]
+
+
+def ngram_lookup(config: DraftConfig) -> Callable[[], LookupIndex]:
+    """Indexes as configured."""
+    return lambda: NgramIndex(
+        config.prompt_lookup_min, config.prompt_lookup_max, min_probability=config.lookup_min_probability
+    )

@@ -11,6 +11,8 @@ SEPARATOR = -1
 """Stands after every output; no token id, and never proposed."""
 MIN_OUTPUT_TOKENS = 8
 """Shorter outputs teach little."""
+_SHORTEST_MATCH = 2
+"""A single token says little among so many texts: matching it cost more verifications than it saved."""
 _LONGEST_MATCH = 32
 """Tokens of a sequence's end that are compared with the outputs when matching begins anew."""
 
@@ -21,7 +23,7 @@ class RecentOutputs:
     Two automata: the younger takes what is new; once it holds half the capacity the older one is
     forgotten as a whole and the younger takes its place. So at least the latest half is always there,
     and forgetting costs nothing. Outputs wait to be indexed until `index_some` is called, which bounds
-    the work of one call.
+    the work of one call; what is forgotten is taken apart at the same pace.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -30,6 +32,7 @@ class RecentOutputs:
             raise ValueError(f"a store of {capacity} tokens holds nothing")
         self._half = capacity // 2
         self._generations = (SuffixAutomaton(), SuffixAutomaton())
+        self._retired = SuffixAutomaton()
         self._waiting: deque[int] = deque(maxlen=self._half)
 
     @property
@@ -51,9 +54,11 @@ class RecentOutputs:
         older, younger = self._generations
         for _ in range(min(max_tokens, len(self._waiting))):
             if len(younger) >= self._half:
-                older, younger = younger, SuffixAutomaton()
+                self._retired, older, younger = older, younger, SuffixAutomaton()
                 self._generations = (older, younger)
             younger.append((self._waiting.popleft(),))
+            # Freed at once, it would hold up everything else for milliseconds.
+            self._retired.truncate(max(0, len(self._retired) - 1))
 
 
 class MatchCursor:
@@ -72,13 +77,16 @@ class MatchCursor:
             self._restart(length)
 
     def follow(self, token_ids: Sequence[int]) -> tuple[int, int]:
-        """(state, tokens) of the longest suffix of the sequence, now token_ids, that the automaton holds."""
+        """(state, tokens) of the longest suffix of the sequence, now token_ids, that the automaton holds.
+
+        (ROOT, 0) where it is too short to count. What the automaton learns meanwhile is met from there on.
+        """
         if len(token_ids) - self._position > _LONGEST_MATCH:
             self._restart(len(token_ids))
         for position in range(self._position, len(token_ids)):
             self._state, self._num_matched = self.automaton.advance(self._state, self._num_matched, token_ids[position])
         self._position = len(token_ids)
-        return self._state, self._num_matched
+        return (self._state, self._num_matched) if self._num_matched >= _SHORTEST_MATCH else (ROOT, 0)
 
     def _restart(self, length: int) -> None:
         self._state, self._num_matched = ROOT, 0

@@ -8,9 +8,10 @@ while the estimated chance that its whole path is accepted is worth its share of
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from pilotfish.speculation.lookup import LookupDraft, continuation_probability
+from pilotfish.config import DraftConfig
+from pilotfish.speculation.lookup import LookupDraft, LookupIndex, continuation_probability
 from pilotfish.speculation.recent_outputs import SEPARATOR, MatchCursor, RecentOutputs
 from pilotfish.speculation.suffix_automaton import ROOT, SuffixAutomaton
 from pilotfish.speculation.trees import MAX_TREE_NODES
@@ -128,3 +129,9 @@ class Growth:
             self._num_candidates += 1
             candidate = (value, self._num_candidates, parent, token_id, follower, num_matched_tokens + 1)
             heapq.heappush(self._candidates, candidate)
+
+
+def suffix_lookup(config: DraftConfig) -> Callable[[], LookupIndex]:
+    """Indexes as configured, which share one store of outputs unless that is turned off."""
+    recent = RecentOutputs(config.suffix_shared_tokens) if config.suffix_shared_tokens else None
+    return lambda: SuffixIndex(min_probability=config.lookup_min_probability, recent=recent)

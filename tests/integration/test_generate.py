@@ -229,7 +229,7 @@ OFF = pb.SPECULATION_MODE_OFF
 
 
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 7}])
-@pytest.mark.parametrize("proposer", ["draft", "ngram"])
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
 async def test_speculation_changes_nothing_but_the_rounds(full_stack: Stack, proposer, sampling) -> None:
     plain = await full_stack.generate(mode=OFF, **sampling)
     speculative = await full_stack.generate(proposer=proposer, **sampling)
@@ -596,7 +596,7 @@ async def test_the_model_is_described(full_stack: Stack) -> None:
     info = await full_stack.stub.GetModelInfo(pb.GetModelInfoRequest())
     assert (info.model.model_id, info.model.vocab_size) == ("emulated", VOCAB_SIZE)
     assert (info.num_target_replicas, info.num_draft_replicas) == (1, 1)
-    assert list(info.proposers) == ["draft", "ngram"]
+    assert list(info.proposers) == ["draft", "ngram", "suffix"]
     assert info.limits.max_draft_tokens == 16
     assert info.version
 

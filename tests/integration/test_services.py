@@ -91,7 +91,8 @@ async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None
         ("target_service", "target.model=nonesuch", "nonesuch"),
         ("target_service", "target.colour=red", "target.colour"),
         ("draft_service", "draft.model=nonesuch", "nonesuch"),
-        ("draft_service", "draft.proposer=parrot", "known are model, ngram"),
+        ("draft_service", "draft.proposer=parrot", "known are model, ngram, suffix"),
+        ("orchestrator", "orchestrator.speculation.proposer=parrot", "known are draft, ngram, suffix"),
     ],
 )
 async def test_errors_are_one_line(module: str, setting: str, message: str) -> None:

@@ -257,7 +257,7 @@ class SpeculationOptions(_message.Message):
     num_speculative_tokens: _builtins.int
     """Draft tokens a round; absent: the server's default."""
     proposer: _builtins.str
-    """"draft" (the draft pool) or "ngram" (prompt lookup in the orchestrator);
+    """"draft" (the draft pool), "ngram" or "suffix" (looked up in the orchestrator);
     empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType

@@ -90,7 +90,7 @@ def test_too_many_or_empty_stop_strings_are_refused() -> None:
 
 
 def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="'medusa' is unknown; known are draft, ngram"):
+    with pytest.raises(InvalidRequestError, match="'medusa' is unknown; known are draft, ngram, suffix"):
         SpeculationOptions(proposer="medusa")
 
 

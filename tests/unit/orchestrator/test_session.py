@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from orchestrator.controller import Controller
-from orchestrator.drafter import NgramDrafter
+from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputText
 from orchestrator.remote_drafter import RemoteDrafter
@@ -15,11 +15,14 @@ from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
+from pilotfish.config import DraftConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
 
 PROMPT = (1, 2, 3)
+LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
 
 
 class World:
@@ -43,8 +46,8 @@ class World:
             stop=stop,
         )
         drafter = (
-            NgramDrafter(request.sampling, prompt_lookup_min=1, prompt_lookup_max=3)
-            if proposer == "ngram"
+            LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT))
+            if proposer in LOOKUPS
             else RemoteDrafter(self.drafts, lambda _: self.deadline_s)
         )
         return Session(
@@ -74,7 +77,7 @@ def tokens_of(chunks) -> tuple[int, ...]:
     return tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
 
 
-@pytest.mark.parametrize("proposer", ["draft", "ngram"])
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])
 async def test_every_mode_yields_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
     chunks = await collect(world.session(mode=mode, proposer=proposer))

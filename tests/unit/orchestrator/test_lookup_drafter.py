@@ -1,10 +1,16 @@
 from __future__ import annotations
 
-from orchestrator.drafter import NgramDrafter
+import pytest
+
+from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.output import OutputText
 from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
+from pilotfish.config import DraftConfig
 from pilotfish.messages import Verdict
+from pilotfish.speculation.lookup import LookupIndex
+from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 
@@ -18,8 +24,10 @@ def sequence_of(tokenizer, prompt_token_ids, sampling=None) -> Sequence:
     return Sequence(request, OutputText(tokenizer, request))
 
 
-def drafter_of(sequence: Sequence) -> NgramDrafter:
-    return NgramDrafter(sequence.request.sampling, prompt_lookup_min=2, prompt_lookup_max=3)
+def drafter_of(sequence: Sequence, index: LookupIndex | None = None) -> LookupDrafter:
+    return LookupDrafter(
+        NgramIndex(2, 3) if index is None else index, num_prompt_tokens=len(sequence.request.prompt_token_ids)
+    )
 
 
 async def test_what_followed_before_is_proposed(toy_tokenizer) -> None:
@@ -54,3 +62,25 @@ async def test_a_long_prompt_is_indexed_whole(toy_tokenizer) -> None:
     unique = list(range(10, 3000))
     sequence = sequence_of(toy_tokenizer, [1, 2, 3, *unique, 1, 2])
     assert (await drafter_of(sequence).propose(sequence, 2)).token_ids == (3, 10)
+
+
+@pytest.mark.parametrize("name", sorted(LOOKUPS))
+async def test_every_lookup_serves_and_ends(toy_tokenizer, name) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2, 3])
+    drafter = drafter_of(sequence, LOOKUPS[name](DraftConfig())())
+    assert (await drafter.propose(sequence, 2)).token_ids == (4, 5)
+    drafter.close()
+    drafter.close()
+
+
+async def test_answers_serve_later_requests_unless_that_is_turned_off(toy_tokenizer) -> None:
+    for num_shared_tokens, expected in ((256, (13, 14)), (0, ())):
+        make_index = LOOKUPS["suffix"](DraftConfig(suffix_shared_tokens=num_shared_tokens))
+        first = sequence_of(toy_tokenizer, [1, 2, 3])
+        drafter = drafter_of(first, make_index())
+        for token_id in range(10, 20):
+            first.commit(Verdict(1, first.length, 0, 0, (token_id,)))
+        await drafter.propose(first, 1)
+        drafter.close()
+        second = sequence_of(toy_tokenizer, [5, 11, 12])
+        assert (await drafter_of(second, make_index()).propose(second, 2)).token_ids == expected

@@ -1,10 +1,10 @@
-"""The proposer `ngram`: prompt lookup. Needs a tokenizer's identity, no weights and no torch."""
+"""Proposers that look drafts up (`ngram`, `suffix`): they need a tokenizer's identity, no weights and no torch."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,19 +28,18 @@ from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
 from pilotfish.models.pull import pull_model
-from pilotfish.speculation.ngram import NgramIndex
+from pilotfish.speculation.lookup import LookupIndex, one_hot_probs
+from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
 from pilotfish.types import (
-    AcceptanceMode,
     Limits,
     LoadReport,
     ModelInfo,
     SamplingParams,
     SequenceErrorCode,
-    SparseDistribution,
 )
 
 TOKENS_PER_TURN = 256
-"""Tokens indexed before the event loop turns to others: about half a millisecond."""
+"""Tokens indexed before the event loop turns to others: a millisecond at most."""
 
 
 @dataclass(slots=True)
@@ -49,7 +48,8 @@ class LookupSequence:
 
     sequence_id: int
     sampling: SamplingParams
-    index: NgramIndex
+    num_prompt_tokens: int
+    index: LookupIndex
     backlog: list[int] = field(default_factory=list)
     request: Propose | None = None
 
@@ -71,14 +71,19 @@ class LookupSequence:
         del self.backlog[:max_tokens]
         return len(tokens)
 
+    def finish(self) -> None:
+        """The sequence has ended."""
+        if len(self.index) > self.num_prompt_tokens:
+            self.index.finish(self.num_prompt_tokens)
 
-class NgramProposer:
-    """An EngineClient that looks up n-grams on the event loop, in slices. Must be made on a running loop."""
 
-    def __init__(self, model: ModelInfo, limits: Limits, *, prompt_lookup_min: int, prompt_lookup_max: int) -> None:
+class LookupProposer:
+    """An EngineClient that looks drafts up on the event loop, in slices. Must be made on a running loop."""
+
+    def __init__(self, model: ModelInfo, limits: Limits, make_index: MakeIndex) -> None:
         self._model = model
         self._limits = limits
-        self._lookup_sizes = (prompt_lookup_min, prompt_lookup_max)
+        self._make_index = make_index
         self._sequences: dict[int, LookupSequence] = {}
         self._behind: deque[LookupSequence] = deque()
         self._queue = EventQueue()
@@ -106,7 +111,7 @@ class NgramProposer:
                 case Propose():
                     self._propose(command)
                 case CloseSequence():
-                    self._sequences.pop(command.sequence_id, None)
+                    self._close(command)
                 case Verify() | Decode():
                     message = "this is a drafter: it verifies and decodes nothing"
                     self._queue.put([SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)])
@@ -123,11 +128,17 @@ class NgramProposer:
         await asyncio.wait((self._task,))
 
     def _open(self, command: OpenSequence) -> None:
-        sequence = LookupSequence(command.sequence_id, command.sampling, NgramIndex(*self._lookup_sizes))
+        num_prompt_tokens = len(command.prompt_token_ids)
+        sequence = LookupSequence(command.sequence_id, command.sampling, num_prompt_tokens, self._make_index())
         sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
         self._sequences[command.sequence_id] = sequence
         self._behind.append(sequence)
         self._queue.put([Opened(command.sequence_id, 0)])
+
+    def _close(self, command: CloseSequence) -> None:
+        sequence = self._sequences.pop(command.sequence_id, None)
+        if sequence is not None:
+            sequence.finish()
 
     def _propose(self, command: Propose) -> None:
         sequence = self._sequences.get(command.sequence_id)
@@ -173,15 +184,25 @@ class NgramProposer:
 
     def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
         room = self._model.max_context_tokens - request.base_length
-        token_ids = sequence.index.propose(max(0, min(request.num_draft_tokens, room))).token_ids
-        sampling = sequence.sampling
-        # Looked up, not sampled: all the probability is on the token itself.
-        is_one_hot = sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy
-        probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids) if is_one_hot else ()
-        return Proposal(request.sequence_id, request.base_length, token_ids, probs)
+        draft = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
+        return Proposal(
+            request.sequence_id,
+            request.base_length,
+            draft.token_ids,
+            one_hot_probs(draft.token_ids, sequence.sampling),
+        )
 
 
-async def start_ngram_proposer(config: Config) -> EngineClient:
+def lookup_proposer(name: str) -> Callable[[Config], Awaitable[EngineClient]]:
+    """Starts the proposer of a lookup: see `start_lookup_proposer`."""
+
+    async def start(config: Config) -> EngineClient:
+        return await start_lookup_proposer(config, name)
+
+    return start
+
+
+async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
     """Look up in sequences of config.draft.model's tokens. Raises ModelError kinds when its folder cannot be had."""
     draft = config.draft
     folder = await asyncio.to_thread(pull_model, draft.model, Path(config.cache_dir))
@@ -193,10 +214,8 @@ async def start_ngram_proposer(config: Config) -> EngineClient:
         vocab_size=metadata.vocab_size,
         max_context_tokens=draft.engine.max_context_tokens or metadata.max_context_tokens,
         deterministic=True,
-        proposer="ngram",
+        proposer=name,
         tokenizer_path=str(folder),
     )
     limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
-    return NgramProposer(
-        model, limits, prompt_lookup_min=draft.prompt_lookup_min, prompt_lookup_max=draft.prompt_lookup_max
-    )
+    return LookupProposer(model, limits, LOOKUPS[name](draft))

@@ -1,4 +1,4 @@
-"""The proposer `ngram` as an engine: rewinds, long prompts in slices, one-hot distributions."""
+"""Lookups as an engine: rewinds, long prompts in slices, one-hot distributions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service.proposers.ngram import TOKENS_PER_TURN, LookupSequence, NgramProposer, start_ngram_proposer
+from draft_service.proposers.lookup import TOKENS_PER_TURN, LookupProposer, LookupSequence, start_lookup_proposer
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.speculation.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, Limits, ModelInfo, SamplingParams, SequenceErrorCode, SparseDistribution
 
@@ -20,22 +21,24 @@ GREEDY = SamplingParams(temperature=0)
 
 
 @pytest.fixture
-async def proposer() -> AsyncIterator[NgramProposer]:
+async def proposer() -> AsyncIterator[LookupProposer]:
     model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=100_000)
     limits = Limits(max_draft_tokens=8, max_sequences=4)
-    proposer = NgramProposer(model, limits, prompt_lookup_min=2, prompt_lookup_max=3)
+    proposer = LookupProposer(model, limits, lambda: NgramIndex(2, 3))
     yield proposer
     await proposer.close()
 
 
-async def events(proposer: NgramProposer, count: int) -> list[Event]:
+async def events(proposer: LookupProposer, count: int) -> list[Event]:
     found: list[Event] = []
     while len(found) < count:
         found += await proposer.receive()
     return found
 
 
-async def propose(proposer: NgramProposer, base_length: int, new_token_ids: Sequence[int] = (), k: int = 3) -> Proposal:
+async def propose(
+    proposer: LookupProposer, base_length: int, new_token_ids: Sequence[int] = (), k: int = 3
+) -> Proposal:
     proposer.send([Propose(1, base_length, tuple(new_token_ids), k)])
     (event,) = await events(proposer, 1)
     assert isinstance(event, Proposal)
@@ -43,24 +46,24 @@ async def propose(proposer: NgramProposer, base_length: int, new_token_ids: Sequ
     return event
 
 
-async def opened(proposer: NgramProposer, token_ids: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
+async def opened(proposer: LookupProposer, token_ids: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
     proposer.send([OpenSequence(1, tuple(token_ids), sampling)])
     assert await events(proposer, 1) == [Opened(1, 0)]
 
 
-async def test_proposes_from_prompt_and_output(proposer: NgramProposer) -> None:
+async def test_proposes_from_prompt_and_output(proposer: LookupProposer) -> None:
     proposer.send([OpenSequence(1, (1, 2, 3, 4), GREEDY, (9, 1, 2))])
     await events(proposer, 1)
     assert (await propose(proposer, 7)).draft_token_ids == (3, 4, 9)
     assert (await propose(proposer, 9, (3, 4), k=2)).draft_token_ids == (9, 1)
 
 
-async def test_nothing_recurs(proposer: NgramProposer) -> None:
+async def test_nothing_recurs(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3))
     assert (await propose(proposer, 3)).draft_token_ids == ()
 
 
-async def test_rewinds_by_statement(proposer: NgramProposer) -> None:
+async def test_rewinds_by_statement(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3, 1, 2))
     await propose(proposer, 7, (8, 8))
     assert (await propose(proposer, 6, (3,), k=2)).draft_token_ids == (1, 2)
@@ -68,7 +71,7 @@ async def test_rewinds_by_statement(proposer: NgramProposer) -> None:
     assert (await propose(proposer, 6, (3,), k=2)).draft_token_ids == (1, 2)
 
 
-async def test_missing_tokens_are_told(proposer: NgramProposer) -> None:
+async def test_missing_tokens_are_told(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3))
     proposer.send([Propose(1, 6, (4,), 2), Propose(9, 3, (), 2)])
     first, second = await events(proposer, 2)
@@ -78,18 +81,18 @@ async def test_missing_tokens_are_told(proposer: NgramProposer) -> None:
         assert error.code is SequenceErrorCode.UNKNOWN_SEQUENCE
 
 
-async def test_rejection_mode_is_one_hot(proposer: NgramProposer) -> None:
+async def test_rejection_mode_is_one_hot(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3, 1, 2), SamplingParams(acceptance=AcceptanceMode.REJECTION))
     proposal = await propose(proposer, 5, k=2)
     assert proposal.draft_probs == (SparseDistribution((3,), (1.0,)), SparseDistribution((1,), (1.0,)))
 
 
-async def test_greedy_rejection_needs_no_distributions(proposer: NgramProposer) -> None:
+async def test_greedy_rejection_needs_no_distributions(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3, 1, 2), SamplingParams(temperature=0, acceptance=AcceptanceMode.REJECTION))
     assert (await propose(proposer, 5)).draft_probs == ()
 
 
-async def test_a_long_prompt_does_not_hold_up_another_sequence(proposer: NgramProposer) -> None:
+async def test_a_long_prompt_does_not_hold_up_another_sequence(proposer: LookupProposer) -> None:
     long = tuple(index % 90 for index in range(100 * TOKENS_PER_TURN))
     proposer.send([OpenSequence(2, long, GREEDY), Propose(2, len(long), (), 2)])
     proposer.send([OpenSequence(1, (1, 2, 3, 1, 2), GREEDY), Propose(1, 5, (), 2)])
@@ -97,7 +100,7 @@ async def test_a_long_prompt_does_not_hold_up_another_sequence(proposer: NgramPr
     assert answered == [1, 2]
 
 
-async def test_a_newer_request_replaces_one_that_waits(proposer: NgramProposer) -> None:
+async def test_a_newer_request_replaces_one_that_waits(proposer: LookupProposer) -> None:
     long = (*range(50), *(51 for _ in range(4 * TOKENS_PER_TURN)), 1, 2)
     proposer.send([OpenSequence(1, long, GREEDY), Propose(1, len(long), (), 2), Propose(1, len(long) + 1, (3,), 2)])
     _, proposal = await events(proposer, 2)
@@ -106,38 +109,71 @@ async def test_a_newer_request_replaces_one_that_waits(proposer: NgramProposer) 
     assert proposal.draft_token_ids == (4, 5)
 
 
-async def test_a_closed_sequence_is_forgotten_while_it_is_indexed(proposer: NgramProposer) -> None:
+async def test_a_closed_sequence_is_forgotten_while_it_is_indexed(proposer: LookupProposer) -> None:
     proposer.send([OpenSequence(1, (7,) * 10 * TOKENS_PER_TURN, GREEDY), CloseSequence(1), CloseSequence(1)])
     await opened_after(proposer)
     assert proposer.load.num_sequences_running == 1
 
 
-async def opened_after(proposer: NgramProposer) -> None:
+async def opened_after(proposer: LookupProposer) -> None:
     proposer.send([OpenSequence(2, (1, 2), GREEDY), Propose(2, 2, (), 1)])
     found = await events(proposer, 3)
     assert {event.sequence_id for event in found if isinstance(event, Proposal)} == {2}
 
 
-async def test_no_draft_beyond_the_context(proposer: NgramProposer) -> None:
+async def test_no_draft_beyond_the_context(proposer: LookupProposer) -> None:
     model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=6)
-    small = NgramProposer(model, proposer.limits, prompt_lookup_min=2, prompt_lookup_max=3)
+    small = LookupProposer(model, proposer.limits, lambda: NgramIndex(2, 3))
     await opened(small, (1, 2, 3, 1, 2))
     assert (await propose(small, 5, k=4)).draft_token_ids == (3,)
     await small.close()
 
 
-async def test_what_is_no_drafters_work(proposer: NgramProposer) -> None:
+async def test_what_is_no_drafters_work(proposer: LookupProposer) -> None:
     proposer.send([Verify(1, 3, (1,))])
     (error,) = await events(proposer, 1)
     assert isinstance(error, SequenceError)
     assert error.code is SequenceErrorCode.INVALID
 
 
-async def test_a_closed_proposer_says_so(proposer: NgramProposer) -> None:
+async def test_a_closed_proposer_says_so(proposer: LookupProposer) -> None:
     waiting = asyncio.create_task(proposer.receive())
     await proposer.close()
     with pytest.raises(UnavailableError, match="closed"):
         await waiting
+
+
+@pytest.mark.parametrize("lookup", sorted(LOOKUPS))
+async def test_every_lookup_proposes_rewinds_and_ends(lookup: str, proposer: LookupProposer) -> None:
+    subject = LookupProposer(proposer.model, proposer.limits, LOOKUPS[lookup](DraftConfig()))
+    await opened(subject, (1, 2, 3, 4, 5, 1, 2, 3))
+    assert (await propose(subject, 8, k=2)).draft_token_ids == (4, 5)
+    assert (await propose(subject, 10, (4, 9))).draft_token_ids == ()
+    assert (await propose(subject, 9, (4,), k=1)).draft_token_ids == (5,)
+    subject.send([CloseSequence(1)])
+    assert subject.load.num_sequences_running == 0
+    await subject.close()
+
+
+async def test_suffix_learns_from_the_outputs_of_ended_sequences_alone(proposer: LookupProposer) -> None:
+    subject = LookupProposer(proposer.model, proposer.limits, LOOKUPS["suffix"](DraftConfig()))
+    subject.send([OpenSequence(1, tuple(range(20)), GREEDY, tuple(range(30, 50))), Propose(1, 40, (), 1)])
+    subject.send([OpenSequence(2, (1, 2, 3, 30, 31, 32), GREEDY), Propose(2, 6, (), 1)])
+    found = [event for event in await events(subject, 4) if isinstance(event, Proposal)]
+    assert [event.draft_token_ids for event in found] == [(), ()]
+    subject.send([CloseSequence(1)])
+    # The store indexes a few tokens at each proposal.
+    for _ in range(3):
+        subject.send([Propose(2, 6, (), 2)])
+        (event,) = await events(subject, 1)
+    assert isinstance(event, Proposal)
+    assert event.draft_token_ids == (33, 34)
+    # The first one's prompt, 5, 6, 7, is its own.
+    subject.send([Propose(2, 6, (5, 6, 7), 2)])
+    (event,) = await events(subject, 1)
+    assert isinstance(event, Proposal)
+    assert event.draft_token_ids == ()
+    await subject.close()
 
 
 tokens = st.lists(st.integers(0, 3), max_size=12)
@@ -145,7 +181,7 @@ tokens = st.lists(st.integers(0, 3), max_size=12)
 
 @given(st.lists(st.tuples(st.integers(0, 20), tokens, st.integers(0, 30))))
 def test_statements_in_slices_equal_the_whole(statements: list[tuple[int, list[int], int]]) -> None:
-    sequence, truth = LookupSequence(1, GREEDY, NgramIndex(2, 3)), list[int]()
+    sequence, truth = LookupSequence(1, GREEDY, 0, NgramIndex(2, 3)), list[int]()
     for start, token_ids, num_indexed in statements:
         start = min(start, len(truth))
         truth[start:] = token_ids
@@ -159,10 +195,10 @@ def test_statements_in_slices_equal_the_whole(statements: list[tuple[int, list[i
 
 
 async def test_the_registry_knows_its_names() -> None:
-    with pytest.raises(ConfigError, match=r"draft\.proposer is 'parrot'; known are model, ngram"):
+    with pytest.raises(ConfigError, match=r"draft\.proposer is 'parrot'; known are model, ngram, suffix"):
         await start_proposer(Config(draft=DraftConfig(proposer="parrot")))
 
 
 async def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
-        await start_ngram_proposer(Config(draft=DraftConfig(model="nonesuch"), cache_dir=str(tmp_path)))
+        await start_lookup_proposer(Config(draft=DraftConfig(model="nonesuch"), cache_dir=str(tmp_path)), "ngram")

@@ -1,0 +1,51 @@
+"""The drafter that needs no replica: looks up in this process what followed the same tokens earlier."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.drafter import DraftBlock
+from orchestrator.sequence import Sequence
+from pilotfish.speculation.lookup import LookupIndex, one_hot_probs
+
+_TOKENS_PER_SLICE = 128
+"""Tokens indexed before other coroutines get their turn: under a millisecond."""
+
+
+class LookupDrafter:
+    """See Drafter. One per request."""
+
+    num_missed_deadlines = 0
+    unavailable_reason = ""
+
+    def __init__(self, index: LookupIndex, *, num_prompt_tokens: int) -> None:
+        """Owns `index`, which is empty."""
+        self._index = index
+        self._num_prompt_tokens = num_prompt_tokens
+        self._is_closed = False
+
+    def prepare(self, sequence: Sequence) -> None:
+        """Nothing: the first proposal indexes the prompt."""
+
+    async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        await self._catch_up(sequence)
+        draft = self._index.propose(num_tokens)
+        return DraftBlock(
+            token_ids=draft.token_ids,
+            probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
+            elapsed_s=loop.time() - started_s,
+        )
+
+    async def _catch_up(self, sequence: Sequence) -> None:
+        new_token_ids = sequence.tokens_since(len(self._index))
+        for start in range(0, len(new_token_ids), _TOKENS_PER_SLICE):
+            if start:
+                await asyncio.sleep(0)
+            self._index.append(new_token_ids[start : start + _TOKENS_PER_SLICE])
+
+    def close(self) -> None:
+        if not self._is_closed and len(self._index) > self._num_prompt_tokens:
+            self._index.finish(self._num_prompt_tokens)
+        self._is_closed = True
