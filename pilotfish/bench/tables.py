@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -29,23 +28,15 @@ def show(result: Result, console: Console) -> None:
 
 def category_table(rows: list[Row], title: str) -> Table:
     """One row for each arm."""
+    # Two lines each, so that eighty columns hold them.
     headings = (
-        "",
-        "tok/s",
-        "speed-up",
-        "median",
-        "whole",
-        "TTFT ms",
-        "ITL p50",
-        "p99 ms",
-        "accepted",
-        "length",
-        "drafted",
-        "wasted",
-        "same",
-        "logprob",
+        *("tok/s\n", "speed\nup", "TTFT\nms", "ITL\np50", "ms\np99", "acc.\nrate", "acc.\nlen."),
+        *("drafted\n", "wasted\n", "same\ntext", "log\nprob"),
     )
-    table = Table(*headings, title=escape(title), title_justify="left", box=SIMPLE_HEAD)
+    table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("")
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(*_cells(row))
     return table
@@ -62,14 +53,12 @@ def _cells(row: Row) -> tuple[str, ...]:
         escape(row.arm),
         number(row.tokens_per_s, ".1f"),
         number(row.speed_up, ".2f", "x"),
-        number(row.speed_up_median, ".2f", "x"),
-        number(row.total_speed_up, ".2f", "x"),
         number(row.ttft_ms, ".0f"),
         number(row.itl_p50_ms, ".1f"),
         number(row.itl_p99_ms, ".1f"),
         *_draft_cells(row.drafts),
         identical(row),
-        number(row.mean_logprob, ".3f"),
+        number(row.mean_logprob, ".2f"),
     )
 
 
@@ -91,4 +80,4 @@ def number(value: float | None, form: str, unit: str = "") -> str:
 
 def identical(row: Row) -> str:
     """yes, or how many are."""
-    return "yes" if row.is_identical else f"NO ({row.num_identical}/{row.num_answers})"
+    return "yes" if row.is_identical else f"no: {row.num_identical}/{row.num_answers}"
