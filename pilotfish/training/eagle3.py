@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
+from pilotfish.models.eagle3.runtime import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
 from pilotfish.training.extract import Sample
@@ -127,7 +128,8 @@ def _attend(
     num_active, num_rows = own.shape[0], key.shape[0]
     scores = torch.einsum("amgd,tmd->mgat", own, key)
     last_seen = torch.arange(num_rows - num_active, num_rows).unsqueeze(1) - depth
-    scores = scores.masked_fill(torch.arange(num_rows) > last_seen, -torch.inf)
+    keys = torch.arange(num_rows)
+    scores = scores.masked_fill((keys > last_seen) | (keys < FIRST_KEY), -torch.inf)
     # Depth j's key of a draft lies d - j rows before row q. Rows with none before them have no loss.
     diagonals = [
         (part[0][segment.active].roll(depth - at, 0), part[1][segment.active].roll(depth - at, 0))
@@ -153,19 +155,19 @@ def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
     row = active_row = 0
     for sample in samples:
         length = len(sample.token_ids)
-        first = max(0, sample.prompt_len - num_depths)
+        first = max(FIRST_KEY, sample.prompt_len - num_depths)
         segments.append(_Segment(slice(row, row + length), slice(active_row, active_row + length - first)))
         active.append(torch.arange(row + first, row + length))
         at = torch.arange(length - first)
         is_answer = at + first >= sample.prompt_len - 1
         counts.append(torch.stack([is_answer & (at >= depth) for depth in range(num_depths)]))
-        ends.append(at + first >= sample.prompt_len - 2 + num_depths)
+        ends.append(at + first >= max(FIRST_KEY, sample.prompt_len - 1) + num_depths - 1)
         row, active_row = row + length, active_row + length - first
     rows = torch.cat(active)
     return _Batch(
         segments=segments,
         token_ids=torch.cat([sample.token_ids for sample in samples]),
-        # The first token of a conversation has no position before it: zeros, as in the runtime.
+        # The first token of a conversation has no position before it: nobody sees its row.
         previous=torch.cat([torch.cat((sample.features[:1] * 0, sample.features[:-1])) for sample in samples]),
         positions=torch.cat([torch.arange(len(sample.token_ids)) for sample in samples]),
         active=rows,

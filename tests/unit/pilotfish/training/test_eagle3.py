@@ -65,10 +65,9 @@ def unrolled_logits(
 ) -> Tensor:
     """[depths, Vd]: one draft that starts at row `start`, given the true tokens, with a growing list of keys."""
     embeddings = target.get_input_embeddings().weight[sample.token_ids]
-    previous = torch.cat((torch.zeros(1, 3 * HIDDEN), sample.features[:-1]))
-    hidden = head.fuse(previous)[: start + 1]
-    positions = torch.arange(start + 1)
-    query, keys, values = head.midlayer.project(embeddings[: start + 1], hidden, Rotary(head.config, positions))
+    hidden = head.fuse(sample.features[:start])  # of the rows 1 to start: row 0 has no feature and no key
+    positions = torch.arange(1, start + 1)
+    query, keys, values = head.midlayer.project(embeddings[1 : start + 1], hidden, Rotary(head.config, positions))
     query, hidden, logits = query[-1:], hidden[-1:], []
     for depth in range(depths):
         if depth:
@@ -90,7 +89,7 @@ def starts(sample: Sample, depth: int) -> list[int]:
     return [
         row - depth
         for row in range(sample.prompt_len - 1, len(sample.token_ids))
-        if row - depth >= max(0, sample.prompt_len - DEPTHS)
+        if row - depth >= max(1, sample.prompt_len - DEPTHS)
     ]
 
 
@@ -145,7 +144,7 @@ def test_agreement_counts_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> 
     assert single[0] == 7
     assert single[1] < 7
     both = objective.agreement([matched, sample(6, 1, seed=2), matched]).tolist()
-    assert both[0] == 7 + 4 + 7
+    assert both[0] == 7 + 3 + 7
 
 
 def test_draft_vocabulary_is_the_frequent_tokens_of_answers() -> None:
