@@ -9,6 +9,8 @@ import torch
 
 from pilotfish.config import Config, EngineConfig
 from pilotfish.engine.core import EngineCore
+from pilotfish.engine.self_drafter_factory import build_self_drafter
+from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.engine.warm_up import warm_up
 from pilotfish.engine.wire import Role
 from pilotfish.models.factory import DecoderOptions, build_decoder
@@ -35,6 +37,9 @@ def build_engine(config: Config, role: Role) -> EngineCore:
             cache_dir=Path(config.cache_dir),
         ),
     )
+    self_drafter: SelfDrafter | None = None
+    if role == "target":
+        self_drafter = build_self_drafter(config.target.self_drafter, loaded, built.decoder, top_m=config.draft.top_m)
     info = ModelInfo(
         model_id=loaded.model_id,
         tokenizer_fingerprint=loaded.fingerprint,
@@ -42,12 +47,18 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         max_context_tokens=built.decoder.max_context_tokens,
         dtype=engine.dtype,
         deterministic=built.deterministic,
-        proposer="model" if role == "draft" else "",
+        proposer=_proposer(role, self_drafter),
         tokenizer_path=str(loaded.folder),
     )
-    core = EngineCore(built.decoder, engine, info, top_m=config.draft.top_m)
+    core = EngineCore(built.decoder, engine, info, top_m=config.draft.top_m, self_drafter=self_drafter)
     warm_up(core)
     return core
+
+
+def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:
+    if role == "draft":
+        return "model"
+    return "" if self_drafter is None else self_drafter.name
 
 
 def num_threads(engine: EngineConfig) -> int:

@@ -16,7 +16,7 @@ _SAMPLINGS = (
 
 
 def warm_up(core: EngineCore) -> None:
-    """Prefill, decode, verify and propose once in every mode; leaves no sequence and no cached prefix behind.
+    """Every kind of work once in every mode; leaves no sequence and no cached prefix behind.
 
     Raises: InternalError when a step fails.
     """
@@ -31,6 +31,10 @@ def warm_up(core: EngineCore) -> None:
         core.submit(CloseSequence(0))
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Propose(0, len(token_ids), (), 2))
+        _settle(core)
+        core.submit(CloseSequence(0))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Decode(0, len(token_ids), 4, num_draft_tokens=2))
         _settle(core)
         core.submit(CloseSequence(0))
     core.kv_cache.pool.clear_cache()

@@ -1,0 +1,67 @@
+"""From the configuration to the drafter that lives beside a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import assert_never
+
+from pilotfish.config import SelfDrafterConfig
+from pilotfish.engine.eagle3_drafter import Eagle3Drafter
+from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.self_drafting import SelfDrafter
+from pilotfish.errors import ConfigError, ModelNotFoundError
+from pilotfish.models.decoder import Decoder
+from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3
+from pilotfish.models.eagle3.factory import build_eagle3_head
+from pilotfish.models.loading import LoadedModel
+
+DEFAULT_EXIT = 0.75
+"""Share of the layers that draft where none is named: earlier ones guess too badly without training."""
+
+
+def build_self_drafter(
+    config: SelfDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
+) -> SelfDrafter | None:
+    """The configured drafter on top of the decoder that was built from loaded; None for `none`.
+
+    Raises: ModelNotFoundError, ModelError and UnsupportedModelError for heads that are missing, broken or another
+    target's; ConfigError for an exit that the target has not.
+    """
+    num_layers: int = loaded.model.config.get_text_config().num_hidden_layers
+    match config.proposer:
+        case "none":
+            return None
+        case "eagle3":
+            return _eagle3(_folder(config), loaded, decoder, num_layers, top_m)
+        case "early_exit":
+            exit_layer = config.exit_layer or max(1, int(DEFAULT_EXIT * num_layers))
+            if exit_layer >= num_layers:
+                raise ConfigError(
+                    f"target.self_drafter.exit_layer is {exit_layer}; {loaded.model_id} has {num_layers} layers, "
+                    "and fewer must draft"
+                )
+            return EarlyExitDrafter(decoder, exit_layer, top_m=top_m)
+        case "medusa":
+            raise ConfigError("target.self_drafter.proposer medusa is not supported yet")
+        case _:
+            assert_never(config.proposer)
+
+
+def _eagle3(folder: Path, loaded: LoadedModel, decoder: Decoder, num_layers: int, top_m: int) -> Eagle3Drafter:
+    module = load_eagle3(folder, num_target_layers=num_layers, dtype=decoder.dtype)
+    check_fits(
+        module.config,
+        hidden_size=loaded.model.config.get_text_config().hidden_size,
+        vocab_size=loaded.vocab_size,
+        fingerprint=loaded.fingerprint,
+        source=str(folder),
+    )
+    decoder.capture(module.config.feature_layers)
+    return Eagle3Drafter(decoder, build_eagle3_head(decoder, module), top_m=top_m)
+
+
+def _folder(config: SelfDrafterConfig) -> Path:
+    folder = Path(config.model).expanduser()
+    if not folder.is_dir():
+        raise ModelNotFoundError(f"target.self_drafter.model is {config.model!r}, which is no folder")
+    return folder
