@@ -15,6 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from pilotfish.speculation.trees import DraftTree
+
 BLOCK_SIZE = 16
 """Tokens of a KV block. Key lengths in whole blocks are also what keeps SDPA bit-exact."""
 
@@ -26,9 +28,27 @@ class SequenceSlice:
     first_row: int
     num_rows: int
     first_position: int
-    """Position of the first row in the sequence: tokens before it are in the KV cache."""
+    """Place of the first row in the sequence's blocks: tokens before it are in the KV cache. Its position too,
+    unless it is a tree's node."""
     block_ids: Sequence[int]
     """The sequence's blocks, at least enough for its last row."""
+    tree: DraftTree | None = None
+    """The places up to the last row's are the nodes of this tree, in order; the place before them is its root's.
+    Nodes before the first row are in the KV cache. A node's position is its root's plus its depth, and it sees
+    what is before the root, the root, its ancestors and itself. None: each row sees all before it."""
+
+    @property
+    def root_position(self) -> int:
+        """Position of the tree's root."""
+        return self.first_position + self.num_rows - 1 - (0 if self.tree is None else len(self.tree))
+
+    def positions(self) -> list[int]:
+        """Position of each row in its text: what rotary embeddings go by."""
+        places = range(self.first_position, self.first_position + self.num_rows)
+        if self.tree is None:
+            return list(places)
+        root, depths = self.root_position, self.tree.depths
+        return [place if place <= root else root + depths[place - root - 1] for place in places]
 
 
 @dataclass(frozen=True, slots=True)

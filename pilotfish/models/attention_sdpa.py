@@ -19,20 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from pilotfish.models.attention import BLOCK_SIZE, AttentionShape, SequenceSlice, slot_mapping
+from pilotfish.models.attention_tiles import Tile, cut_into_tiles
 
 MIN_TILE_ROWS = 4
 MAX_TILE_ROWS = 32
 KEY_SPLIT = 512
-
-
-@dataclass(slots=True)
-class _Tile:
-    """Up to MAX_TILE_ROWS / G consecutive rows of one sequence."""
-
-    first_row: int
-    num_rows: int
-    first_position: int
-    block_ids: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -43,13 +34,16 @@ class _Group:
     """[N * Q] int64: row of the step in each place; short tiles repeat their last row."""
     positions: Tensor
     """[N, Q] int64."""
-    block_table: Tensor
-    """[N * L / BLOCK_SIZE] int64, filled up with block 0."""
+    keys: Tensor
+    """int64: the blocks [N * L / BLOCK_SIZE] that hold the keys, filled up with block 0; or their slots [N * L]."""
+    are_slots: bool
     num_tiles: int
     places: Tensor
     """[num valid rows] int64: which of the N * Q places hold a row, in the order of `targets`."""
     targets: Tensor
     """[num valid rows] int64: the row of the step each valid place belongs to."""
+    trees: Sequence[Tile] = ()
+    """The tiles, where keys are those of trees' nodes."""
     masks: dict[tuple[int | None, int], Tensor] = field(default_factory=dict)
 
 
@@ -86,19 +80,17 @@ class SdpaBatch:
     def _tile(self, group_size: int, device: torch.device) -> list[_Group]:
         largest = max(1, MAX_TILE_ROWS // group_size) if self._deterministic else 256
         smallest = -(-MIN_TILE_ROWS // group_size)
-        by_size: dict[tuple[int, int], list[_Tile]] = defaultdict(list)
+        by_kind: dict[tuple[bool, bool, int, int], list[Tile]] = defaultdict(list)
         for part in self._slices:
-            for start in range(0, part.num_rows, largest):
-                num_rows = min(largest, part.num_rows - start)
-                first_position = part.first_position + start
-                num_blocks = (first_position + num_rows - 1) // BLOCK_SIZE + 1
-                tile = _Tile(part.first_row + start, num_rows, first_position, part.block_ids[:num_blocks])
+            for tile in cut_into_tiles(part, largest, by_path=self._deterministic):
+                num_blocks = -(-tile.num_keys // BLOCK_SIZE)
                 # Powers of two bound the padding within a call to half of it.
                 width = max(_power_of_two(num_blocks), KEY_SPLIT // BLOCK_SIZE if self._deterministic else 1)
-                by_size[_power_of_two(max(num_rows, smallest), largest), width].append(tile)
+                size = _power_of_two(max(len(tile.rows), smallest), largest)
+                by_kind[bool(tile.path), tile.tree is not None, size, width].append(tile)
         return [
             _group(tiles, max(size, smallest), width if self._deterministic else 0, device)
-            for (size, width), tiles in sorted(by_size.items())
+            for (_, _, size, width), tiles in sorted(by_kind.items(), key=lambda item: item[0])
         ]
 
 
@@ -119,40 +111,61 @@ def _power_of_two(value: int, most: int | None = None) -> int:
     return size if most is None else min(size, most)
 
 
-def _group(tiles: Sequence[_Tile], size: int, min_width: int, device: torch.device) -> _Group:
-    width = max(min_width, *(len(tile.block_ids) for tile in tiles))
+def _group(tiles: Sequence[Tile], size: int, min_width: int, device: torch.device) -> _Group:
+    width = max(min_width, *(-(-tile.num_keys // BLOCK_SIZE) for tile in tiles))
     step = torch.arange(size)
-    last = torch.tensor([tile.num_rows - 1 for tile in tiles])[:, None]
+    last = torch.tensor([len(tile.rows) - 1 for tile in tiles])[:, None]
     within = torch.minimum(step[None], last)  # [N, Q]
-    rows = within + torch.tensor([tile.first_row for tile in tiles])[:, None]
-    positions = within + torch.tensor([tile.first_position for tile in tiles])[:, None]
-    table = torch.tensor([[*tile.block_ids, *[0] * (width - len(tile.block_ids))] for tile in tiles])
+    rows = torch.tensor([[*tile.rows, *[0] * (size - len(tile.rows))] for tile in tiles]).gather(1, within)
+    positions = torch.tensor([[*tile.positions, *[0] * (size - len(tile.rows))] for tile in tiles]).gather(1, within)
+    are_slots = bool(tiles[0].path)
+    if are_slots:
+        keys = torch.cat([tile.slots(width * BLOCK_SIZE) for tile in tiles])
+    else:
+        keys = torch.tensor([[*tile.block_ids[:width], *[0] * (width - len(tile.block_ids))] for tile in tiles]).view(
+            -1
+        )
     valid = (step[None] <= last).view(-1)
     places = valid.nonzero().view(-1)
     return _Group(
         rows=rows.view(-1).to(device),
         positions=positions.to(device),
-        block_table=table.view(-1).to(device),
+        keys=keys.to(device),
+        are_slots=are_slots,
         num_tiles=len(tiles),
         places=places.to(device),
         targets=rows.view(-1)[places].to(device),
+        trees=tiles if tiles[0].tree is not None else (),
     )
 
 
-def _mask(group: _Group, group_size: int, shape: AttentionShape, dtype: torch.dtype) -> Tensor:
+def _mask(group: _Group, group_size: int, num_keys: int, shape: AttentionShape, dtype: torch.dtype) -> Tensor:
     """[N, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per kind of layer and step."""
     window, kind = shape.sliding_window, (shape.sliding_window, shape.first_key)
     mask = group.masks.get(kind)
     if mask is None:
-        num_keys = group.block_table.numel() // group.num_tiles * BLOCK_SIZE
         keys = torch.arange(num_keys, device=group.positions.device)
+        if group.trees:
+            keys = torch.stack([tile.key_positions(num_keys) for tile in group.trees]).to(keys.device)[:, None]
         distance = group.positions[:, :, None] - keys  # [N, Q, L]
         visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
         if shape.first_key:
             visible &= (keys >= shape.first_key) | (distance == 0)
+        if group.trees:
+            visible &= ~_hidden(group, num_keys)
         additive = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, float("-inf"))
         mask = group.masks[kind] = additive.repeat_interleave(group_size, dim=1)[:, None]
     return mask
+
+
+def _hidden(group: _Group, num_keys: int) -> Tensor:
+    """bool [N, Q, L]: keys of nodes that are no ancestors of the place's row."""
+    size = group.positions.shape[1]
+    hidden = []
+    for tile in group.trees:
+        rows = tile.hidden_keys(num_keys)
+        hidden.append(torch.cat((rows, rows[-1:].expand(size - len(rows), -1))))
+    return torch.stack(hidden).to(group.positions.device)
 
 
 def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Group) -> Tensor:
@@ -160,12 +173,13 @@ def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Gr
     num_tiles, num_kv, dim = group.num_tiles, shape.num_kv_heads, shape.head_dim
     num_heads = query.shape[1]
     group_size = num_heads // num_kv
-    blocks = pool.view(-1, BLOCK_SIZE * 2 * num_kv * dim).index_select(0, group.block_table)
-    key_value = blocks.view(num_tiles, -1, 2, num_kv, dim)
+    unit = 2 * num_kv * dim * (1 if group.are_slots else BLOCK_SIZE)
+    key_value = pool.view(-1, unit).index_select(0, group.keys)
+    key_value = key_value.view(num_tiles, -1, 2, num_kv, dim)
     key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [N, H_kv, L, D]
     folded = query.index_select(0, group.rows).view(num_tiles, -1, num_kv, group_size, dim).transpose(1, 2)
     folded = folded.reshape(num_tiles, num_kv, -1, dim)  # [N, H_kv, Q * G, D]
-    mask = _mask(group, group_size, shape, query.dtype)
+    mask = _mask(group, group_size, key.shape[2], shape, query.dtype)
     if shape.softcap is None:
         output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
     else:

@@ -63,6 +63,12 @@ class Decoder(Protocol):
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks; replaces the previous one."""
 
+    def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy the keys and values of slots (from, to) in all layers: all are read before any is written.
+
+        A slot is a block's number times BLOCK_SIZE plus the place in it.
+        """
+
     def forward(self, step: StepInput) -> Tensor:
         """Run the rows, write their keys and values to the pool.
 

@@ -84,6 +84,12 @@ class TensorPool:
     def num_bytes(self) -> int:
         return self._num_bytes
 
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy slots (from, to) of every tensor; all are read before any is written."""
+        source, target = torch.tensor(moves, device=self.tensors[0].device).unbind(1)
+        for tensor in self.tensors:
+            tensor.index_copy_(0, target, tensor.index_select(0, source))
+
 
 class TransformersDecoder:
     """See Decoder. Takes over the model: its attention and, for bfloat16 on CPU, its linears are replaced."""
@@ -127,6 +133,11 @@ class TransformersDecoder:
     def allocate(self, num_blocks: int) -> TensorPool:
         self._pool = TensorPool(self._layers, num_blocks, self.dtype, self.device)
         return self._pool
+
+    @torch.inference_mode()
+    def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
+        if self._pool is not None and moves:
+            self._pool.move(moves)
 
     @torch.inference_mode()
     def forward(self, step: StepInput) -> Tensor:

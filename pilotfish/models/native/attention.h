@@ -33,6 +33,27 @@ static void store_kv(const Model& m, const Layer& layer, int64_t slot, const flo
     }
 }
 
+// Copies the keys and values of slots moves[i][0] to slots moves[i][1]; all are read before any is written.
+static void move_kv(const Model& m, const Layer& layer, const int64_t (*moves)[2], int64_t count) {
+    const int64_t dim = m.head_dim;
+    thread_local std::vector<bf16> held;
+    held.resize(count * 2 * dim);
+    auto each = [&](int64_t h, int side, auto body) {
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t block = moves[i][side] / BLOCK, token = moves[i][side] % BLOCK;
+            bf16* k = layer.keys + (block * m.kv_heads + h) * dim * BLOCK + token * 2;
+            bf16* v = layer.values + ((block * m.kv_heads + h) * BLOCK + token) * dim;
+            bf16* buffer = held.data() + i * 2 * dim;
+            for (int64_t d = 0; d < dim; d++) body(buffer[d], k[d / 2 * BLOCK * 2 + d % 2]);
+            for (int64_t d = 0; d < dim; d++) body(buffer[dim + d], v[d]);
+        }
+    };
+    for (int64_t h = 0; h < m.kv_heads; h++) {
+        each(h, 0, [](bf16& buffer, bf16& cache) { buffer = cache; });
+        each(h, 1, [](bf16& buffer, bf16& cache) { cache = buffer; });
+    }
+}
+
 static void prefetch_slot(const Model& m, const Layer& layer, int64_t slot) {
     const int64_t block = slot / BLOCK, token = slot % BLOCK, dim = m.head_dim;
     for (int64_t h = 0; h < m.kv_heads; h++) {
@@ -82,6 +103,41 @@ static inline void softmax(float* s, int64_t count) {
     for (int64_t j = 0; j < count; j += LANES) store(s + j, load(s + j) * inverse);
 }
 
+// A node's ancestors lie between other nodes. Scores and values are taken in the order of its text, as if the path had
+// been decoded token by token: that keeps every sum, and so every bit, the same. A score does not depend on where its
+// key lies.
+static void order_scores(const Step& step, int64_t row, int64_t first_place, float* scores) {
+    const int64_t root = step.roots[row] - first_place;
+    int64_t to = root;
+    // In place: an ancestor never lies before its turn.
+    for (uint64_t left = step.ancestors[row] & ~1ull; left; left &= left - 1)
+        if (++to >= 0) scores[to] = scores[root + __builtin_ctzll(left)];
+}
+
+// Adds the values from a block of the node's text on to sums [G][D]; scores: [G][stride] from first_block on.
+static void add_path_values(const Model& m, const Layer& layer, const Step& step, int64_t row, const int64_t* table,
+                            int64_t kv_head, int64_t block, int64_t first_block, const float* scores, int64_t stride,
+                            float* sums) {
+    const int64_t root = step.roots[row], position = step.positions[row], dim = m.head_dim;
+    const bf16* values[BLOCK + 64];  // by position, from the block on
+    const int64_t first = (first_block + block) * BLOCK;
+    auto value_at = [&](int64_t place) {
+        return layer.values + ((table[place / BLOCK] * m.kv_heads + kv_head) * BLOCK + place % BLOCK) * dim;
+    };
+    for (int64_t p = first; p <= root; p++) values[p - first] = value_at(p);
+    int64_t p = root;
+    for (uint64_t left = step.ancestors[row] & ~1ull; left; left &= left - 1)
+        if (++p >= first) values[p - first] = value_at(root + __builtin_ctzll(left));
+    for (int64_t g = 0; g < m.heads / m.kv_heads; g++) {
+        const float* s = scores + g * stride + block * BLOCK;
+        for (int64_t d = 0; d < dim; d += LANES) {
+            v16 acc = load(sums + g * dim + d);
+            for (int64_t i = 0; i <= position - first; i++) acc += load_bf16(values[i] + d) * s[i];
+            store(sums + g * dim + d, acc);
+        }
+    }
+}
+
 // A tile's rows, one key/value head, its G query heads. Each row does exactly what it would do alone; rows only
 // share the loads of a block.
 static void attend(const Model& m, const Layer& layer, const Step& step, const Tile& tile, int64_t kv_head,
@@ -93,8 +149,12 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         const int64_t first = layer.window && positions[r] >= layer.window ? positions[r] - layer.window + 1 : 0;
         return std::max(first, std::min(layer.first_key, positions[r]));
     };
-    const int64_t first_block = first_key(0) / BLOCK, blocks = positions[rows - 1] / BLOCK - first_block + 1;
-    const int64_t keys = blocks * BLOCK;
+    int64_t first_block = INT64_MAX, last_block = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        first_block = std::min(first_block, first_key(r) / BLOCK);
+        last_block = std::max(last_block, step.place(tile.first_row + r) / BLOCK);
+    }
+    const int64_t blocks = last_block - first_block + 1, keys = blocks * BLOCK;
     scratch.resize(rows * group * (keys + dim + dim / 2) + 64);
     float* scores = scratch.data();                  // [rows][G][keys]
     float* sums = scores + rows * group * keys;      // [rows][G][D]
@@ -102,9 +162,10 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < group * dim; i++)
             ((bf16*)pairs)[r * group * dim + i] = to_bf16(queries[r * query_stride + i] * m.scale);
-    // A row's own blocks, counted from the tile's first.
+    // A row's own blocks, counted from the tile's first: those of its text, and those that hold the keys it sees.
     auto begin_block = [&](int64_t r) { return first_key(r) / BLOCK - first_block; };
     auto end_block = [&](int64_t r) { return positions[r] / BLOCK - first_block + 1; };
+    auto end_place = [&](int64_t r) { return step.place(tile.first_row + r) / BLOCK - first_block + 1; };
     constexpr int64_t AHEAD = 4;  // blocks whose keys are on their way from memory
     for (int64_t b = 0; b < std::min(AHEAD, blocks); b++)
         prefetch(layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
@@ -114,7 +175,7 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
             prefetch(layer.keys + (table[first_block + b + AHEAD] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
         prefetch(layer.values + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
         for (int64_t r = 0; r < rows; r++) {
-            if (b < begin_block(r) || b >= end_block(r)) continue;
+            if (b < begin_block(r) || b >= end_place(r)) continue;
             const uint32_t* query = pairs + r * group * dim / 2;
             float* to = scores + r * group * keys + b * BLOCK;
             int64_t g = 0;
@@ -129,11 +190,17 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         const int64_t first = first_key(r) - first_block * BLOCK, last = positions[r] - first_block * BLOCK;
         for (int64_t g = 0; g < group; g++) {
             float* s = scores + (r * group + g) * keys;
+            if (step.is_node(tile.first_row + r)) order_scores(step, tile.first_row + r, first_block * BLOCK, s);
             for (int64_t j = begin; j < first; j++) s[j] = -INFINITY;
             for (int64_t j = last + 1; j < end; j++) s[j] = -INFINITY;
             softmax(s + begin, end - begin);
         }
     }
+    // Blocks whose values are summed as they lie: of a node those before the first that its path could change.
+    auto end_in_order = [&](int64_t r) {
+        const int64_t row = tile.first_row + r;
+        return step.is_node(row) ? (step.roots[row] + 1) / BLOCK - first_block : end_block(r);
+    };
     for (int64_t i = 0; i < rows * group * dim; i++) sums[i] = 0;
     for (int64_t b = 0; b < blocks; b++) {
         const bf16* v = layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
@@ -141,7 +208,7 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
             v16 values[BLOCK];
             for (int t = 0; t < BLOCK; t++) values[t] = load_bf16(v + t * dim + d);
             for (int64_t r = 0; r < rows; r++) {
-                if (b < begin_block(r) || b >= end_block(r)) continue;
+                if (b < begin_block(r) || b >= end_in_order(r)) continue;
                 for (int64_t g = 0; g < group; g++) {
                     const float* s = scores + (r * group + g) * keys + b * BLOCK;
                     v16 acc = load(sums + (r * group + g) * dim + d);
@@ -151,6 +218,10 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
             }
         }
     }
+    for (int64_t r = 0; r < rows; r++)
+        if (step.is_node(tile.first_row + r))
+            add_path_values(m, layer, step, tile.first_row + r, table, kv_head, std::max(begin_block(r), end_in_order(r)),
+                            first_block, scores + r * group * keys, keys, sums + r * group * dim);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < group * dim; i += LANES)
             store_bf16(out + r * out_stride + i, load(sums + r * group * dim + i));

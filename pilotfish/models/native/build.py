@@ -63,6 +63,8 @@ def load_kernels(library: Path) -> ctypes.CDLL:
     kernels.pilotfish_destroy.restype = None
     kernels.pilotfish_set_pools.argtypes = [pointer, pointer, pointer]
     kernels.pilotfish_set_pools.restype = None
+    kernels.pilotfish_move_kv.argtypes = [pointer, pointer, size]
+    kernels.pilotfish_move_kv.restype = None
     kernels.pilotfish_forward.argtypes = [pointer, pointer]
     kernels.pilotfish_forward.restype = None
     kernels.pilotfish_create_head.argtypes = [pointer, pointer]

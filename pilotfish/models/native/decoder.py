@@ -7,12 +7,14 @@ import math
 import weakref
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pilotfish.config import Quantization
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.capture import check_exit, check_layers
 from pilotfish.models.decoder import StepInput
@@ -39,13 +41,21 @@ class NativeDecoder:
 
     name = "native"
 
-    def __init__(self, model: PreTrainedModel, *, max_context_tokens: int, num_threads: int, cache_dir: Path) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        max_context_tokens: int,
+        num_threads: int,
+        cache_dir: Path,
+        quantization: Quantization = "none",
+    ) -> None:
         self.kernels = load_kernels(build_kernels(cache_dir))
         self.vocab_size: int = model.config.vocab_size
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._weights = PackedWeights(model, self.kernels, max_context_tokens)
+        self._weights = PackedWeights(model, self.kernels, max_context_tokens, quantization)
         self.engine = self.kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
         weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
         self._pool: NativePool | None = None
@@ -60,6 +70,10 @@ class NativeDecoder:
         values = pointers(*(layer[1].data_ptr() for layer in pool.tensor))
         self.kernels.pilotfish_set_pools(self.engine, keys, values)
         return pool
+
+    def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
+        flat = array("q", chain.from_iterable(moves))
+        self.kernels.pilotfish_move_kv(self.engine, flat.buffer_info()[0], len(moves))
 
     def capture(self, layers: Sequence[int]) -> None:
         check_layers(layers, self._weights.model_struct.num_layers)

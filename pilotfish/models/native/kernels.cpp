@@ -58,6 +58,11 @@ void pilotfish_set_pools(void* engine, bf16* const* keys, bf16* const* values) {
 
 void pilotfish_forward(void* engine, const Step* step) { forward(*(Engine*)engine, *step); }
 
+void pilotfish_move_kv(void* engine, const int64_t (*moves)[2], int64_t count) {
+    Engine& e = *(Engine*)engine;
+    e.team.run(e.layers.size(), [&](int layer) { move_kv(e.model, e.layers[layer], moves, count); });
+}
+
 // The target must outlive its head.
 void* pilotfish_create_head(void* target, const Head* head) { return new HeadEngine(*head, *(Engine*)target); }
 void pilotfish_destroy_head(void* head) { delete (HeadEngine*)head; }

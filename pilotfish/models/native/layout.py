@@ -12,6 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from pilotfish.config import Quantization
+from pilotfish.models.native.quantise import BLOCK_INPUTS, Kind, QuantisedWeight, pack, quantise_as
+
 LANES = 16
 """Outputs in one vector."""
 
@@ -26,6 +29,8 @@ class Format(IntEnum):
     """How the kernels keep a linear's weights; see weights.h."""
 
     BFLOAT16 = 0
+    INT8 = 1
+    INT4 = 2
 
 
 class WeightsStruct(ctypes.Structure):
@@ -84,10 +89,12 @@ class StepStruct(ctypes.Structure):
         ("num_captured", ctypes.c_int64),
         ("features", ctypes.c_void_p),
         ("last_hidden", ctypes.c_void_p),
+        ("roots", ctypes.c_void_p),
+        ("ancestors", ctypes.c_void_p),
     ]
 
 
-def unsupported_reason(model: PreTrainedModel) -> str | None:
+def unsupported_reason(model: PreTrainedModel, quantization: Quantization = "none") -> str | None:
     """Why the native kernels cannot run the model; None when they can."""
     config: Any = model.config
     if config.model_type not in MODEL_TYPES:
@@ -107,6 +114,9 @@ def unsupported_reason(model: PreTrainedModel) -> str | None:
         "intermediate_size": (config.intermediate_size, LANES),
         "vocab_size": (config.vocab_size, GROUP),
     }
+    if quantization != "none":
+        sizes["intermediate_size"] = (config.intermediate_size, BLOCK_INPUTS)
+        sizes["the width of all query heads"] = (attention.o_proj.in_features, BLOCK_INPUTS)
     for name, (size, multiple) in sizes.items():
         if size % multiple:
             return f"{name} is {size}, not a multiple of {multiple}"
@@ -125,8 +135,16 @@ class Packer:
         self._tensors.append(kept)
         return kept.data_ptr()
 
-    def pack(self, weights: Sequence[Tensor], interleave: bool = False) -> WeightsStruct:
+    def pack(
+        self, weights: Sequence[Tensor], interleave: bool = False, quantization: Quantization = "none"
+    ) -> WeightsStruct:
         """Pack [N, K] weights one below the other, or block by block in turn."""
+        if quantization != "none":
+            rows = torch.cat([weight.detach() for weight in weights])
+            if interleave:
+                rows = rows.view(len(weights), -1, LANES, rows.shape[1]).transpose(0, 1).reshape(rows.shape)
+            if (quantised := quantise_as(rows, quantization)) is not None:
+                return self._keep_quantised(*quantised)
         inputs = weights[0].shape[1]
         packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
         sources = [weight.detach().contiguous() for weight in weights]
@@ -139,12 +157,22 @@ class Packer:
         self._tensors.append(packed)
         return WeightsStruct(packed.data_ptr(), Format.BFLOAT16)
 
+    def _keep_quantised(self, weight: QuantisedWeight, kind: Kind) -> WeightsStruct:
+        data = pack(weight, kind).flatten()
+        packed = huge_empty(len(data) // 2)
+        packed.view(torch.uint8).copy_(data)
+        self._tensors.append(packed)
+        return WeightsStruct(packed.data_ptr(), Format[kind.upper()])
+
 
 class PackedWeights:
     """A model's structs and what they point to; the model's own weights can go."""
 
-    def __init__(self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int) -> None:
+    def __init__(
+        self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int, quantization: Quantization = "none"
+    ) -> None:
         self._packer = packer = Packer(kernels)
+        self._quantization = quantization
         config: Any = model.config
         body: Any = model.model
         attention = body.layers[0].self_attn
@@ -166,26 +194,27 @@ class PackedWeights:
             # A tied embedding is read from the packed head: 16 columns of a block are 16 tokens.
             embedding=None if tied else packer.keep(body.embed_tokens.weight),
             final_norm=packer.keep(body.norm.weight),
-            head=packer.pack([head_weight]),
+            # Four bits would cost more agreement here than they save time (docs/decisions/0004).
+            head=packer.pack([head_weight], quantization="int8" if quantization == "int4" else quantization),
             cosine=packer.keep(cosine),
             sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
 
     def _layer(self, layer: Any) -> LayerStruct:
-        packer, attention, mlp = self._packer, layer.self_attn, layer.mlp
+        packer, attention, mlp, quantization = self._packer, layer.self_attn, layer.mlp, self._quantization
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         biases = [projection.bias for projection in projections if projection.bias is not None]
         struct = LayerStruct(
             input_norm=packer.keep(layer.input_layernorm.weight),
-            qkv=packer.pack([projection.weight for projection in projections]),
+            qkv=packer.pack([projection.weight for projection in projections], quantization=quantization),
             qkv_bias=packer.keep(torch.cat(biases)) if biases else None,
             query_norm=packer.keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
             key_norm=packer.keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
-            output=packer.pack([attention.o_proj.weight]),
+            output=packer.pack([attention.o_proj.weight], quantization=quantization),
             post_norm=packer.keep(layer.post_attention_layernorm.weight),
-            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
-            down=packer.pack([mlp.down_proj.weight]),
+            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True, quantization=quantization),
+            down=packer.pack([mlp.down_proj.weight], quantization=quantization),
             window=_sliding_window(attention) or 0,
         )
         for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):

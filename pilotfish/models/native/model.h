@@ -35,6 +35,12 @@ struct Step {
     int64_t num_captured;
     bf16* features;                                 // [T][F][hidden] rows as they enter the captured layers
     bf16* last_hidden;                              // [R][hidden] after the final norm; null: not wanted
+    const int64_t* roots;                           // [T] place of the row's tree root; of a row of no tree its own
+    const uint64_t* ancestors;                      // [T] what the row sees from its root on: bit i is the place root + i
+
+    bool is_node(int64_t row) const { return ancestors[row] != 1; }
+    // Where the row's keys and values lie: its own bit is the highest.
+    int64_t place(int64_t row) const { return roots[row] + 63 - __builtin_clzll(ancestors[row]); }
 };
 
 // Consecutive rows of one sequence, which share its keys and values.

@@ -27,15 +27,27 @@ class StepRows:
     ) -> None:
         self._table_width = max(len(part.block_ids) for part in slices)
         self._tables, self._row_table, self._slots = array("q"), array("q"), array("q")
+        self._roots, self._ancestors = array("q"), array("Q")
         for index, part in enumerate(slices):
             self._tables.extend(part.block_ids)
             self._tables.extend([0] * (self._table_width - len(part.block_ids)))
             self._row_table.extend([index] * part.num_rows)
             for position in range(part.first_position, part.first_position + part.num_rows):
                 self._slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+            self._add_ancestors(part)
         self._token_ids = array("q", token_ids)
         self._positions = array("q", positions)
         self._logit_rows = array("q", logit_rows)
+
+    def _add_ancestors(self, part: SequenceSlice) -> None:
+        root = part.root_position
+        num_before = part.num_rows if part.tree is None else max(0, root - part.first_position)
+        self._roots.extend(range(part.first_position, part.first_position + num_before))
+        self._ancestors.extend((1,) * num_before)
+        if part.tree is not None:
+            nodes = part.tree.ancestor_masks[num_before - part.num_rows :]
+            self._roots.extend((root,) * len(nodes))
+            self._ancestors.extend(nodes)
 
     def struct(self, logits_pointer: int) -> StepStruct:
         """logits_pointer: float32 [R, V], written by the forward."""
@@ -50,6 +62,8 @@ class StepRows:
             table_width=self._table_width,
             logit_rows=_pointer(self._logit_rows),
             logits=logits_pointer,
+            roots=_pointer(self._roots),
+            ancestors=_pointer(self._ancestors),
         )
 
 
