@@ -127,6 +127,7 @@ def test_reads_heads_from_elsewhere(head: Eagle3Head, tmp_path: Path) -> None:
         ({"d2t": torch.tensor([0, 1, 0, 4, 6])}, "two draft tokens to one"),
         ({"d2t": torch.tensor([0, 1, 1, 4, 5])}, "name different tokens"),
         ({"d2t": torch.zeros(5)}, "d2t must be int64"),
+        ({"t2d": torch.zeros(11)}, "t2d must be bool"),
         ({"lora": torch.zeros(1)}, "no known use: lora"),
     ],
 )

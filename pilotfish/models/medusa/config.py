@@ -1,0 +1,80 @@
+"""What the config.json of Medusa heads says. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.folder import read_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class MedusaConfig:
+    """Sizes of the heads, and the target they belong to."""
+
+    hidden_size: int
+    """H: the target's."""
+    vocab_size: int
+    """V: the target's."""
+    num_heads: int
+    """Head k predicts the token k + 2 places after the row's own: the next one is the target's to decide."""
+    draft_vocab_size: int
+    """Vd: tokens that the heads can propose."""
+    target_model: str = ""
+    tokenizer_fingerprint: str = ""
+    """Of the target; empty in heads from elsewhere."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.draft_vocab_size <= self.vocab_size:
+            raise UnsupportedModelError(
+                f"a draft vocabulary of {self.draft_vocab_size} tokens does not fit a vocabulary of {self.vocab_size}"
+            )
+
+
+def read_medusa_config(folder: Path) -> MedusaConfig:
+    """Read config.json.
+
+    Raises: ModelNotFoundError without one; UnsupportedModelError naming the field that is missing or wrong.
+    """
+    path = folder / "config.json"
+    values = read_json(path)
+    if values.get("medusa_num_heads") is None:
+        raise UnsupportedModelError(f"{path} has no medusa_num_heads: {folder} holds no Medusa heads")
+    if values.get("medusa_num_layers", 1) != 1:
+        raise UnsupportedModelError(
+            f"{path}: medusa_num_layers is {values['medusa_num_layers']}; one residual layer is supported"
+        )
+
+    def number(name: str, default: int | None = None) -> int:
+        value = values.get(name, default)
+        if not isinstance(value, int) or value < 1:
+            raise UnsupportedModelError(f"{path}: {name} is {value!r}; it must be a positive whole number")
+        return value
+
+    return MedusaConfig(
+        hidden_size=number("hidden_size"),
+        vocab_size=number("vocab_size"),
+        num_heads=number("medusa_num_heads"),
+        draft_vocab_size=number("truncated_vocab_size", number("vocab_size")),
+        target_model=str(values.get("base_model_name_or_path", "")),
+        tokenizer_fingerprint=str(values.get("target_tokenizer_fingerprint", "")),
+    )
+
+
+def medusa_config_json(config: MedusaConfig) -> dict[str, Any]:
+    """The config.json that read_medusa_config and vLLM understand."""
+    return {
+        "architectures": ["MedusaModel"],
+        "model_type": "medusa",
+        "medusa_num_heads": config.num_heads,
+        "medusa_num_layers": 1,
+        "hidden_size": config.hidden_size,
+        "vocab_size": config.vocab_size,
+        # vLLM's name; token_map in the weights leads back to the target's token ids.
+        "truncated_vocab_size": config.draft_vocab_size,
+        "torch_dtype": "bfloat16",
+        "base_model_name_or_path": config.target_model,
+        "target_tokenizer_fingerprint": config.tokenizer_fingerprint,
+    }

@@ -1,0 +1,104 @@
+"""Folders of a draft head: tensors in safetensors beside a config.json. Read with checks, written as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
+
+
+def read_tensors(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder.
+
+    Raises: ModelNotFoundError when it has no safetensors; ModelError when a file cannot be read.
+    """
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise ModelNotFoundError(f"{folder} has no *.safetensors file (pickled heads are not read: convert them)")
+    tensors: dict[str, Tensor] = {}
+    for path in paths:
+        try:
+            tensors.update(load_file(path))
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{path} cannot be read: {error}") from error
+    return tensors
+
+
+def check_tensors(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor], folder: Path) -> None:
+    """Raise ModelError naming a tensor that is missing or has the wrong shape, UnsupportedModelError an unknown one."""
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        raise ModelError(f"the head in {folder} lacks {len(missing)} tensors: {', '.join(missing[:3])}")
+    for name, tensor in wanted.items():
+        if found[name].shape != tensor.shape:
+            raise ModelError(
+                f"the head in {folder}: {name} has the shape {list(found[name].shape)}; "
+                f"its config.json asks for {list(tensor.shape)}"
+            )
+    unknown = sorted(found.keys() - wanted.keys())
+    if unknown:
+        raise UnsupportedModelError(f"the head in {folder} has tensors of no known use: {', '.join(unknown[:3])}")
+
+
+def check_token_ids(token_ids: Tensor, vocab_size: int, name: str, folder: Path) -> None:
+    """Raise ModelError unless token_ids, which the map `name` leads to, are distinct tokens of the vocabulary."""
+    if token_ids.dtype != torch.int64:
+        raise ModelError(f"the head in {folder}: {name} must be int64; it is {token_ids.dtype}")
+    if int(token_ids.min()) < 0 or int(token_ids.max()) >= vocab_size:
+        raise ModelError(f"the head in {folder}: {name} leads outside the target's vocabulary of {vocab_size} tokens")
+    if len(set(token_ids.tolist())) != len(token_ids):
+        raise ModelError(f"the head in {folder}: {name} maps two draft tokens to one target token")
+
+
+def check_target(
+    source: str,
+    *,
+    head: tuple[int, int, str],
+    target: tuple[int, int, str],
+) -> None:
+    """Raise ModelError when a head was made for another target or tokenizer; source names the head.
+
+    head and target: hidden size, vocabulary size, tokenizer fingerprint (empty: unknown).
+    """
+    hidden_size, vocab_size, fingerprint = head
+    if hidden_size != target[0]:
+        raise ModelError(
+            f"{source} was trained for another target: its hidden size is {hidden_size}, the target's {target[0]}"
+        )
+    if vocab_size != target[1]:
+        raise ModelError(
+            f"{source} was trained for another target: its vocabulary has {vocab_size} tokens, the target's {target[1]}"
+        )
+    if fingerprint and fingerprint != target[2]:
+        raise ModelError(f"{source} was trained with another tokenizer than the target's")
+
+
+def write_head(folder: Path, state: Mapping[str, Tensor], config: Mapping[str, Any], dtype: torch.dtype) -> None:
+    """Write model.safetensors and config.json; each appears whole or not at all. Floats are stored as dtype.
+
+    Raises: OSError when the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        name: (tensor.to(dtype) if tensor.is_floating_point() else tensor).detach().contiguous()
+        for name, tensor in state.items()
+    }
+    weights, text = folder / ".model.safetensors.partial", folder / ".config.json.partial"
+    try:
+        save_file(tensors, weights, metadata={"format": "pt"})
+        text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        weights.replace(folder / "model.safetensors")
+        text.replace(folder / "config.json")
+    except SafetensorError as error:  # how the library tells an OSError of writing
+        raise OSError(f"cannot write {weights}: {error}") from error
+    finally:
+        weights.unlink(missing_ok=True)
+        text.unlink(missing_ok=True)
