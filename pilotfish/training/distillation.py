@@ -23,7 +23,7 @@ class Teacher:
 
         Rows sum to the mass that the draft vocabulary has: a row whose next token it lacks teaches less.
         """
-        logits = (last_hidden @ self._head.T).float()
+        logits = (last_hidden.to(self._head.dtype) @ self._head.T).float()
         return logits.sub_(log_mass.unsqueeze(1)).exp_()
 
 

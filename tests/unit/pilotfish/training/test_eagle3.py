@@ -6,24 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
-from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective, draft_vocabulary
+from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective
 from pilotfish.training.extract import Sample
 
 HIDDEN, VOCAB, DEPTHS = 16, 30, 3
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
-
-
-@pytest.fixture
-def target() -> LlamaForCausalLM:
-    torch.manual_seed(2)
-    config = LlamaConfig(
-        hidden_size=HIDDEN, intermediate_size=24, num_hidden_layers=1, num_attention_heads=4, vocab_size=VOCAB
-    )
-    return LlamaForCausalLM(config).requires_grad_(False)
 
 
 @pytest.fixture
@@ -61,10 +52,10 @@ def sample(length: int, prompt_len: int, seed: int) -> Sample:
 
 
 def unrolled_logits(
-    head: Eagle3Head, target: LlamaForCausalLM, sample: Sample, start: int, depths: int = DEPTHS
+    head: Eagle3Head, tiny_target: LlamaForCausalLM, sample: Sample, start: int, depths: int = DEPTHS
 ) -> Tensor:
     """[depths, Vd]: one draft that starts at row `start`, given the true tokens, with a growing list of keys."""
-    embeddings = target.get_input_embeddings().weight[sample.token_ids]
+    embeddings = tiny_target.get_input_embeddings().weight[sample.token_ids]
     hidden = head.fuse(sample.features[:start])  # of the rows 1 to start: row 0 has no feature and no key
     positions = torch.arange(1, start + 1)
     query, keys, values = head.midlayer.project(embeddings[1 : start + 1], hidden, Rotary(head.config, positions))
@@ -93,21 +84,21 @@ def starts(sample: Sample, depth: int) -> list[int]:
     ]
 
 
-def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM) -> None:
     """Two conversations in a batch, one whose prompt is shorter than a draft."""
     samples = [sample(11, 5, seed=1), sample(6, 1, seed=2)]
     expected = torch.zeros(())
-    output = target.get_output_embeddings().weight[DRAFT_TOKENS]
+    output = tiny_target.get_output_embeddings().weight[DRAFT_TOKENS]
     for depth in range(DEPTHS):
         losses = []
         for one in samples:
             for start in starts(one, depth):
                 row = start + depth
                 probs = (one.last_hidden[row] @ output.T - one.log_mass[row]).exp()
-                logits = unrolled_logits(head, target, one, start, depth + 1)[depth]
+                logits = unrolled_logits(head, tiny_target, one, start, depth + 1)[depth]
                 losses.append(-(probs * logits.log_softmax(-1)).sum())
         expected = expected + DEPTH_DECAY**depth * torch.stack(losses).mean()
-    loss = Eagle3Objective(head, target, DEPTHS).loss(samples, progress=0.9)
+    loss = Eagle3Objective(head, tiny_target, DEPTHS).loss(samples, progress=0.9)
     torch.testing.assert_close(loss, expected)
     parameters = list(head.parameters())
     for ours, theirs in zip(
@@ -116,21 +107,22 @@ def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, target: LlamaForCausa
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_a_run_begins_with_the_first_depth(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+def test_a_run_begins_with_the_first_depth(head: Eagle3Head, tiny_target: LlamaForCausalLM) -> None:
     samples = [sample(11, 5, seed=1)]
-    objective = Eagle3Objective(head, target, DEPTHS)
-    shallow = Eagle3Objective(head, target, 1)
+    objective = Eagle3Objective(head, tiny_target, DEPTHS)
+    shallow = Eagle3Objective(head, tiny_target, 1)
     torch.testing.assert_close(objective.loss(samples, 0.1), shallow.loss(samples, 0.9))
     assert objective.loss(samples, 0.5) > objective.loss(samples, 0.1)
 
 
 @torch.no_grad()
-def test_agreement_counts_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> None:
+def test_agreement_counts_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM) -> None:
     """The target's choices are set to what the head drafts, but for one row: every draft through it breaks there."""
     one = sample(12, 4, seed=4)
-    objective = Eagle3Objective(head, target, DEPTHS)
+    objective = Eagle3Objective(head, tiny_target, DEPTHS)
     drafts = {
-        start: DRAFT_TOKENS[unrolled_logits(head, target, one, start).argmax(-1)].tolist() for start in range(3, 10)
+        start: DRAFT_TOKENS[unrolled_logits(head, tiny_target, one, start).argmax(-1)].tolist()
+        for start in range(3, 10)
     }
     choices = one.choices.clone()
     for start in drafts:
@@ -145,15 +137,3 @@ def test_agreement_counts_drafts(head: Eagle3Head, target: LlamaForCausalLM) -> 
     assert single[1] < 7
     both = objective.agreement([matched, sample(6, 1, seed=2), matched]).tolist()
     assert both[0] == 7 + 3 + 7
-
-
-def test_draft_vocabulary_is_the_frequent_tokens_of_answers() -> None:
-    one = sample(4, 2, seed=0)
-    tokens = torch.tensor([9, 9, 5, 7, 5, 5, 7, 3])
-    counted = Sample(2, tokens, one.features, one.last_hidden, one.choices, one.log_mass)
-    chosen, coverage = draft_vocabulary([counted], size=2, vocab_size=VOCAB)
-    assert chosen.tolist() == [5, 7]
-    assert coverage == pytest.approx(5 / 6)
-    chosen, coverage = draft_vocabulary([counted], size=5, vocab_size=VOCAB)
-    assert chosen.tolist() == [0, 1, 3, 5, 7]
-    assert coverage == 1
