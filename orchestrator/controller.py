@@ -14,6 +14,7 @@ from pilotfish.speculation.cost import best_num_draft_tokens
 MIN_AUTO_OUTPUT_TOKENS = 10
 """Shorter answers end before a drafter that has to read the prompt repays it."""
 _MEASURING_TOKENS = 4
+"""Shorter runs would measure the round trip more than the decoding."""
 _PROBE_TOKENS = 2
 """Draft tokens of a probe: enough to see whether guesses hold again."""
 _FIRST_PROBE_INTERVAL_TOKENS = 32
@@ -46,10 +47,12 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Draft tokens for the next round, or how far to decode plainly, and why."""
+    """What the next round does, and why."""
 
     num_draft_tokens: int
+    """To ask of the drafter; 0 asks for none."""
     num_decode_tokens: int
+    """To decode plainly where there is no draft."""
     reason: str
 
 
@@ -70,8 +73,12 @@ class Controller:
         self._proposer = measurements.proposer(request.speculation.proposer)
         self._acceptance = new_acceptance(prior=self._proposer.acceptance.probabilities(1)[0])
         self._decode_run_tokens = decode_run_tokens
-        self._num_plain_tokens = 0  # since the last proposal was asked for
+        self._empty_run_tokens = 1
+        """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
+        Asking again costs a round trip in which the target waits."""
+        self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
         self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
+        self._is_probing = False
         self.limitation = self._standing_reason()
         """Why speculation was off or limited, for the summary; empty if it was not."""
 
@@ -86,10 +93,7 @@ class Controller:
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
         self._learn(observation)
-        decision = self._decide(observation)
-        if decision.num_draft_tokens:
-            self._num_plain_tokens = 0
-        return decision
+        return self._decide(observation)
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
@@ -106,20 +110,24 @@ class Controller:
         if limit == 0:
             return Decision(0, 1, "one token is left")
         if self._mode == "on":
-            return Decision(limit, 0, "the request asks for it")
-        return self._decide_by_cost(limit, num_run_tokens)
+            return self._drafted(limit, num_remaining, "the request asks for it")
+        return self._decide_by_cost(limit, num_remaining)
 
-    def _decide_by_cost(self, limit: int, num_run_tokens: int) -> Decision:
+    def _decide_by_cost(self, limit: int, num_remaining: int) -> Decision:
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
         decode_s = self._times.decode_s
         if decode_s is None:
             return Decision(0, min(_MEASURING_TOKENS, num_run_tokens), "plain decoding is measured first")
+        if self._times.is_decode_outdated and num_remaining >= _MEASURING_TOKENS:
+            return Decision(0, _MEASURING_TOKENS, "plain decoding is measured again: the load may have changed")
         num_draft_tokens = self._best_k(limit, decode_s)
         if num_draft_tokens > 0:
             self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
-            return Decision(num_draft_tokens, 0, "measured: the fastest")
+            return self._drafted(num_draft_tokens, num_remaining, "measured: the fastest")
         if self._num_plain_tokens >= self._probe_interval_tokens:
-            self._probe_interval_tokens = min(2 * self._probe_interval_tokens, _MAX_PROBE_INTERVAL_TOKENS)
-            return Decision(min(_PROBE_TOKENS, limit), 0, "a probe: the text may have become predictable")
+            self._is_probing = True
+            num_draft_tokens = min(_PROBE_TOKENS, limit)
+            return self._drafted(num_draft_tokens, num_remaining, "a probe: the text may have become predictable")
         chance = self._acceptance.probabilities(1)[0]
         return self._limited(num_run_tokens, f"measured: plain decoding is faster (acceptance of a token {chance:.2f})")
 
@@ -132,6 +140,9 @@ class Controller:
             draft_time=self._proposer.propose_s,
             decode_time=decode_s,
         )
+
+    def _drafted(self, num_draft_tokens: int, num_remaining: int, reason: str) -> Decision:
+        return Decision(num_draft_tokens, min(self._empty_run_tokens, num_remaining), reason)
 
     def _limited(self, num_decode_tokens: int, reason: str) -> Decision:
         self.limitation = reason
@@ -148,19 +159,32 @@ class Controller:
         return ""
 
     def _learn(self, observation: Observation) -> None:
-        if observation.num_draft_tokens:
-            self._acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
-            self._proposer.acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+        if observation.num_requested_tokens:
+            # An empty proposal was waited for, too.
             self._proposer.add_propose(observation.propose_s, observation.num_requested_tokens)
-            if observation.step_s:
-                self._times.add_verify(observation.step_s, observation.num_draft_tokens)
-            return
+            self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
-        if observation.step_s and not is_first:
+        if not observation.step_s or is_first:
+            return
+        if observation.num_decoded_tokens >= _MEASURING_TOKENS:
             self._times.add_decode(observation.step_s, observation.num_decoded_tokens)
+        elif not observation.num_decoded_tokens:
+            self._times.add_verify(observation.step_s, observation.num_draft_tokens)
+
+    def _learn_from_proposal(self, observation: Observation) -> None:
+        if observation.num_draft_tokens:
+            self._acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+            self._proposer.acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+        else:
+            self._empty_run_tokens = min(2 * self._empty_run_tokens, self._decode_run_tokens)
+        if observation.num_accepted_tokens:
+            self._empty_run_tokens = 1
         if observation.draft_problem:
             self.limitation = observation.draft_problem
-            # Waiting for nothing costs too: it counts as the price of a proposal.
-            self._proposer.add_propose(observation.propose_s, observation.num_requested_tokens)
+        if observation.num_draft_tokens or observation.draft_problem:
+            self._num_plain_tokens = 0
+            if self._is_probing:
+                self._probe_interval_tokens = min(2 * self._probe_interval_tokens, _MAX_PROBE_INTERVAL_TOKENS)
+            self._is_probing = False

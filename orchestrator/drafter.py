@@ -38,5 +38,11 @@ class Drafter(Protocol):
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """At most num_tokens tokens that continue the committed ones. Raises nothing but cancellation."""
 
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """What `propose` would answer, where that is known at once and costs next to nothing; else nothing.
+
+        Asked while the target decodes plainly: a draft that can be told ends the run.
+        """
+
     def close(self) -> None:
         """Free what is held elsewhere. Idempotent."""

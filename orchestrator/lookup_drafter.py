@@ -31,12 +31,17 @@ class LookupDrafter:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         await self._catch_up(sequence)
-        draft = self._index.propose(num_tokens)
-        return DraftBlock(
-            token_ids=draft.token_ids,
-            probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
-            elapsed_s=loop.time() - started_s,
-        )
+        token_ids = self._index.propose(num_tokens).token_ids
+        probs = one_hot_probs(token_ids, sequence.request.sampling)
+        return DraftBlock(token_ids, probs, elapsed_s=loop.time() - started_s)
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        new_token_ids = sequence.tokens_since(len(self._index))
+        if len(new_token_ids) > _TOKENS_PER_SLICE:
+            return DraftBlock()
+        self._index.append(new_token_ids)
+        token_ids = self._index.propose(num_tokens).token_ids
+        return DraftBlock(token_ids, one_hot_probs(token_ids, sequence.request.sampling))
 
     async def _catch_up(self, sequence: Sequence) -> None:
         new_token_ids = sequence.tokens_since(len(self._index))

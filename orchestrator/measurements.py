@@ -11,6 +11,8 @@ from pilotfish.speculation.statistics import DecayedAcceptance
 
 _WEIGHT = 0.2
 """Of the latest value in a moving average: about the last ten values count."""
+_MAX_VERIFICATIONS_PER_DECODE = 128
+"""Where speculation always wins, nothing else tells what plain decoding takes by now: it costs about 1 %."""
 _PRIOR_ACCEPTANCE = 0.6
 _PRIOR_ROUNDS = 2.0
 
@@ -31,16 +33,24 @@ class StepTimes:
     def __init__(self) -> None:
         self._decode = MovingAverage()
         self._verify: dict[int, MovingAverage] = defaultdict(MovingAverage)
+        self._num_verifications = 0  # since decoding was measured
 
     @property
     def decode_s(self) -> float | None:
         """One plain decode step; None until one was measured."""
         return self._decode.value
 
+    @property
+    def is_decode_outdated(self) -> bool:
+        """Whether plain decoding is due to be measured again."""
+        return self._num_verifications >= _MAX_VERIFICATIONS_PER_DECODE
+
     def add_decode(self, elapsed_s: float, num_tokens: int) -> None:
+        self._num_verifications = 0
         self._decode.add(elapsed_s / num_tokens)
 
     def add_verify(self, elapsed_s: float, num_draft_tokens: int) -> None:
+        self._num_verifications += 1
         self._verify[num_draft_tokens].add(elapsed_s)
 
     def verify_s(self, num_draft_tokens: int) -> float:

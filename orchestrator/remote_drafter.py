@@ -81,6 +81,10 @@ class RemoteDrafter:
         probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
         return DraftBlock(proposal.draft_token_ids, probs, loop.time() - started_s)
 
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
+        """Nothing: an answer takes a round trip."""
+        return DraftBlock()
+
     def close(self) -> None:
         if self._remote is not None:
             self._remote.close()

@@ -75,6 +75,8 @@ class RemoteSequence:
         self.sequence_id = link.attach(self)
         self.known_length = 0
         """Committed tokens that the replica has been told."""
+        self.cut_in_lengths: set[int] = set()
+        """Committed tokens that drafts stand on which were sent into a decode run."""
         self.last_sent_s = 0.0
         self.last_arrival_s = 0.0
         """On the event loop's clock; an event arrives when the stream reads it, not when `receive` returns it."""

@@ -100,7 +100,11 @@ def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], mo
     _check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
     num_draft_tokens = options.speculation.num_speculative_tokens
     if num_draft_tokens is None:
-        num_draft_tokens = min(model.default_draft_tokens, model.max_draft_tokens)
+        # A lookup tells from its match how far to go.
+        is_lookup = options.speculation.proposer in LOOKUPS
+        num_draft_tokens = (
+            model.max_draft_tokens if is_lookup else min(model.default_draft_tokens, model.max_draft_tokens)
+        )
     if num_draft_tokens > model.max_draft_tokens:
         raise InvalidRequestError(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round"

@@ -13,8 +13,9 @@ from collections.abc import AsyncGenerator
 from orchestrator.controller import Controller, Decision, Observation
 from orchestrator.drafter import DraftBlock, Drafter
 from orchestrator.output import OutputChunk
+from orchestrator.round import Round
 from orchestrator.sequence import Sequence
-from orchestrator.target import RemoteTarget, Round
+from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
 
 
@@ -38,14 +39,18 @@ class Session:
             )
             while not sequence.is_finished:
                 decision = controller.next_k(observation)
+                draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
+                if draft.token_ids:
                     verdicts = target.verify(sequence, draft)
                 else:
-                    draft = DraftBlock()
                     verdicts = target.decode(sequence, decision.num_decode_tokens)
                 async for verdict in verdicts:
-                    yield sequence.commit(verdict)
+                    chunk = sequence.commit(verdict)
+                    if decision.num_draft_tokens and verdicts.takes_drafts:
+                        verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))
+                    yield chunk
                 observation = self._observe(decision, draft, verdict, verdicts)
         finally:
             drafter.close()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from orchestrator.drafter import DraftBlock
 from orchestrator.remote_sequence import Link, RemoteSequence
+from orchestrator.round import RemoteRound
 from orchestrator.sequence import Sequence
 from pilotfish.errors import (
     InternalError,
@@ -18,13 +18,16 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from pilotfish.messages import Decode, Opened, OpenSequence, SequenceError, TargetCommand, Verdict, Verify
+from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import SequenceErrorCode
 
 _log = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 4
 """Replicas tried for one verdict. A request that breaks replicas must not break all of them."""
+
+_CUT_IN_ERRORS = (SequenceErrorCode.STALE, SequenceErrorCode.INVALID)
+"""A draft that cuts in may come after the run's end; whatever is wrong with it, the run itself goes on."""
 
 _ERRORS: dict[SequenceErrorCode, type[PilotfishError]] = {
     SequenceErrorCode.UNKNOWN_SEQUENCE: UnavailableError,
@@ -42,17 +45,6 @@ class TargetPool(Protocol):
     def pick(self, avoid: Collection[str] = ()) -> Link | None: ...
 
     async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> Link: ...
-
-
-class Round(Protocol):
-    """A verification or a decode run in progress: an iterator over its verdicts."""
-
-    elapsed_s: float
-    """From sending the command to the last verdict's arrival; 0 when a failover makes it meaningless."""
-    num_decoded_tokens: int
-    """Tokens that came without a draft."""
-
-    def __aiter__(self) -> AsyncIterator[Verdict]: ...
 
 
 class RemoteTarget:
@@ -78,11 +70,11 @@ class RemoteTarget:
 
     def verify(self, sequence: Sequence, draft: DraftBlock) -> RemoteRound:
         """One verdict on the draft; a plain step where the draft is empty."""
-        return RemoteRound(self, sequence, draft, num_verdicts=1)
+        return RemoteRound(self, sequence, draft, num_tokens=1)
 
     def decode(self, sequence: Sequence, num_tokens: int) -> RemoteRound:
-        """A verdict per token, for up to num_tokens tokens, without a round trip between them."""
-        return RemoteRound(self, sequence, DraftBlock(), num_verdicts=min(num_tokens, self._max_run_tokens))
+        """A verdict per step, for up to num_tokens tokens, without a round trip between them."""
+        return RemoteRound(self, sequence, DraftBlock(), num_tokens=min(num_tokens, self._max_run_tokens))
 
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""
@@ -143,69 +135,9 @@ class RemoteTarget:
             if not self.has_answered:
                 self.num_cached_tokens = event.num_cached_tokens
         elif isinstance(event, SequenceError):
+            if event.code in _CUT_IN_ERRORS and event.base_length in remote.cut_in_lengths:
+                _log.debug("a draft that cut in came to nothing: %s", event.message)
+                return
             if event.code is SequenceErrorCode.UNAVAILABLE:
                 remote.link.report_draining()
             raise _ERRORS[event.code](f"target replica {remote.link.replica_id}: {event.message}")
-
-
-class RemoteRound:
-    """See Round. Asks again, elsewhere, when a replica fails under it."""
-
-    def __init__(self, target: RemoteTarget, sequence: Sequence, draft: DraftBlock, *, num_verdicts: int) -> None:
-        self.elapsed_s = 0.0
-        self.num_decoded_tokens = 0
-        self._target = target
-        self._sequence = sequence
-        self._draft = draft
-        self._num_left = num_verdicts
-        self._remote: RemoteSequence | None = None
-        """Where the command was sent."""
-        self._started_s: float | None = None
-        self._num_attempts = 0
-
-    def __aiter__(self) -> AsyncIterator[Verdict]:
-        return self
-
-    async def __anext__(self) -> Verdict:
-        if self._num_left == 0 or self._sequence.is_finished:
-            raise StopAsyncIteration
-        while True:
-            try:
-                verdict = await self._next()
-                break
-            except PilotfishError as error:
-                self._remote = None
-                if isinstance(error, InvalidRequestError) and self._draft.token_ids:
-                    # Whatever the target has against the draft, the request must not suffer for it.
-                    _log.warning("the target refuses a draft, which is dropped: %s", error)
-                    self._draft = DraftBlock()
-                    continue
-                self._num_attempts += 1
-                self._target.recover(error, self._num_attempts)
-        self._num_attempts = 0
-        self._num_left -= 1
-        if verdict.num_draft_tokens == 0:
-            self.num_decoded_tokens += len(verdict.token_ids)
-        return verdict
-
-    async def _next(self) -> Verdict:
-        if self._remote is None:
-            remote = await self._target.opened(self._sequence)
-            remote.send(self._command(remote.sequence_id))
-            self._remote = remote
-            # Asked for twice, the time says nothing about a step.
-            self._started_s = remote.last_sent_s if self._started_s is None else math.inf
-        verdict = await self._target.verdict(self._remote, self._sequence.length)
-        assert self._started_s is not None
-        self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
-        return verdict
-
-    def _command(self, sequence_id: int) -> TargetCommand:
-        if self._draft.token_ids:
-            return Verify(
-                sequence_id=sequence_id,
-                base_length=self._sequence.length,
-                draft_token_ids=self._draft.token_ids,
-                draft_probs=self._draft.probs,
-            )
-        return Decode(sequence_id=sequence_id, base_length=self._sequence.length, num_tokens=self._num_left)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
+
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -105,10 +107,8 @@ class EmulatedCore:
                     self._refuse(command, SequenceErrorCode.UNKNOWN_SEQUENCE)
                 elif isinstance(command, Decode):
                     self._decode(sequence, command)
-                elif command.base_length != len(sequence.token_ids):
-                    self._refuse(command, SequenceErrorCode.STALE)
                 else:
-                    self._assign(sequence, command)
+                    self._verify(sequence, command)
             case Propose():
                 self._propose(command)
             case _:
@@ -144,6 +144,24 @@ class EmulatedCore:
             len(command.prompt_token_ids),
         )
         self._answers.append(Opened(command.sequence_id, 0))
+
+    def _verify(self, sequence: EmulatedSequence, command: Verify) -> None:
+        """As in the real engine, a draft that comes during a run ends it, if it foresaw what was decoded since."""
+        decoded = tuple(sequence.token_ids[command.base_length :])
+        if not decoded and command.base_length == len(sequence.token_ids):
+            self._assign(sequence, command)
+        elif not decoded or not isinstance(sequence.task, Decode):
+            self._refuse(command, SequenceErrorCode.STALE)
+        elif command.draft_token_ids[: len(decoded)] == decoded != command.draft_token_ids:
+            self._assign(
+                sequence,
+                msgspec.structs.replace(
+                    command,
+                    base_length=len(sequence.token_ids),
+                    draft_token_ids=command.draft_token_ids[len(decoded) :],
+                    draft_probs=command.draft_probs[len(decoded) :],
+                ),
+            )
 
     def _decode(self, sequence: EmulatedSequence, command: Decode) -> None:
         """As in the real engine, a run that overlaps the one in progress moves its goal."""

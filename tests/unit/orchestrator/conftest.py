@@ -64,6 +64,10 @@ class MemoryLink:
         self.mailboxes: dict[int, RemoteSequence] = {}
         self.on_event: Callable[[Event], Sequence[Event]] = lambda event: (event,)
         """What really comes for each event: faults are injected here."""
+        self.decodes_step_by_step = False
+        """A decode run takes a turn of the loop for each token, so that a draft can cut in."""
+        self.goal_lengths: dict[int, int] = {}
+        """Of the runs in progress."""
         self._num_attached = 0
 
     @property
@@ -98,9 +102,26 @@ class MemoryLink:
         if not self.is_connected:
             raise UnavailableError(f"{self.replica_id} is not connected")
         self.commands.append(command)
-        for event in self._handle(command):
+        self._answer(self._handle(command))
+
+    def _answer(self, events: Sequence[Event]) -> None:
+        for event in events:
             for actual in self.on_event(event):
                 asyncio.get_running_loop().call_soon(self._deliver, actual)
+
+    def _step(self, sequence_id: int) -> None:
+        """The next token of a run, unless it was ended."""
+        if sequence_id not in self.goal_lengths or sequence_id not in self.tokens:
+            self.goal_lengths.pop(sequence_id, None)
+            return
+        verdict = self._verdict(sequence_id, ())
+        if verdict.finish_reason is not None or len(self.tokens[sequence_id]) >= self.goal_lengths[sequence_id]:
+            del self.goal_lengths[sequence_id]
+        else:
+            # The verdict travels, and a command back, while the next step runs.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._step, sequence_id)
+        self._answer([verdict])
 
     def _deliver(self, event: Event) -> None:
         mailbox = self.mailboxes.get(event.sequence_id)
@@ -115,6 +136,7 @@ class MemoryLink:
             return [Opened(command.sequence_id, 3)]
         if isinstance(command, CloseSequence):
             self.tokens.pop(command.sequence_id, None)
+            self.goal_lengths.pop(command.sequence_id, None)
             return []
         tokens = self.tokens.get(command.sequence_id)
         if tokens is None:
@@ -124,8 +146,18 @@ class MemoryLink:
             tokens.extend(command.new_token_ids)
             drafted = continuation(tokens, command.num_draft_tokens)
             return [Proposal(command.sequence_id, command.base_length, drafted)]
+        if isinstance(command, Verify) and command.sequence_id in self.goal_lengths:
+            decoded = tuple(tokens[command.base_length :])
+            if command.draft_token_ids[: len(decoded)] != decoded or len(decoded) >= len(command.draft_token_ids):
+                return []
+            del self.goal_lengths[command.sequence_id]
+            return [self._verdict(command.sequence_id, command.draft_token_ids[len(decoded) :])]
         if command.base_length != len(tokens):
             return [SequenceError(command.sequence_id, SequenceErrorCode.STALE, "stale", command.base_length)]
+        if isinstance(command, Decode) and self.decodes_step_by_step:
+            self.goal_lengths[command.sequence_id] = command.base_length + command.num_tokens
+            self._step(command.sequence_id)
+            return []
         if isinstance(command, Decode):
             verdicts: list[Event] = []
             for _ in range(command.num_tokens):

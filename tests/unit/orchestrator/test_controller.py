@@ -184,3 +184,61 @@ def test_the_prefill_is_no_decode_step() -> None:
         observed(done=1, remaining=999, num_decoded_tokens=1, step_s=5.0)
     )
     assert measurements.times.decode_s is None
+
+
+def test_a_drafter_without_ideas_is_asked_ever_more_rarely_until_a_draft_holds() -> None:
+    subject = controller("on", run=8)
+    lengths = [
+        subject.next_k(observed(num_requested_tokens=4, num_decoded_tokens=1)).num_decode_tokens for _ in range(5)
+    ]
+    assert lengths == [2, 4, 8, 8, 8]
+    rejected = subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4))
+    assert rejected.num_decode_tokens == 8
+    accepted = subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=1))
+    assert accepted.num_decode_tokens == 1
+
+
+def test_a_probe_that_the_drafter_has_no_answer_to_is_none() -> None:
+    subject = controller("auto", measurements=measured(), max_tokens=10**6)
+    for _ in range(60):
+        subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4, propose_s=0.002, step_s=0.011))
+    for _ in range(2):
+        subject.next_k(observed(num_decoded_tokens=16, step_s=0.16))
+    decision = subject.next_k(observed(num_decoded_tokens=16, step_s=0.16))
+    assert "probe" in decision.reason
+    for _ in range(3):
+        decision = subject.next_k(observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01))
+        assert "probe" in decision.reason
+    decision = subject.next_k(observed(num_requested_tokens=2, num_draft_tokens=2, propose_s=0.001, step_s=0.011))
+    assert decision.num_draft_tokens == 0
+
+
+def test_a_draft_that_cut_into_a_run_teaches_acceptance_and_the_time_of_decoding() -> None:
+    measurements = measured(decode_s=0.02)
+    subject = controller("auto", measurements=measurements)
+    subject.next_k(
+        observed(num_requested_tokens=4, num_decoded_tokens=10, num_draft_tokens=3, num_accepted_tokens=3, step_s=0.1)
+    )
+    decode_s = measurements.times.decode_s
+    assert decode_s is not None
+    assert 0.01 < decode_s < 0.02
+    assert measurements.times.verify_s(4) == pytest.approx(0.011)
+    assert measurements.proposer("draft").acceptance.probabilities(1)[0] > 0.6
+
+
+def test_short_runs_do_not_pass_for_plain_decoding() -> None:
+    measurements = measured(decode_s=0.01)
+    controller("on", measurements=measurements).next_k(
+        observed(num_requested_tokens=4, num_decoded_tokens=1, step_s=0.05)
+    )
+    assert measurements.times.decode_s == pytest.approx(0.01)
+
+
+def test_where_speculation_always_wins_plain_decoding_is_measured_now_and_then() -> None:
+    subject = controller("auto", measurements=measured())
+    won = observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=4, propose_s=0.002, step_s=0.011)
+    decisions = [subject.next_k(won) for _ in range(127)]
+    assert all(decision.num_draft_tokens for decision in decisions[:-1])
+    assert (decisions[-1].num_draft_tokens, decisions[-1].num_decode_tokens) == (0, 4)
+    assert "measured again" in decisions[-1].reason
+    assert subject.next_k(observed(num_decoded_tokens=4, step_s=0.04)).num_draft_tokens == 4

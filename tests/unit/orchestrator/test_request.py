@@ -75,6 +75,11 @@ def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -
     assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
 
 
+def test_a_lookup_goes_as_far_as_it_likes() -> None:
+    given = options(speculation=SpeculationOptions(proposer="suffix"))
+    assert bind_request(given, [1], MODEL).num_speculative_tokens == MODEL.max_draft_tokens
+
+
 def test_the_servers_default_yields_to_the_targets_limit() -> None:
     model = ServedModel(
         vocab_size=10, max_context_tokens=16, max_draft_tokens=2, default_draft_tokens=5, eos_token_ids=frozenset()

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 
 from orchestrator.controller import Controller
+from orchestrator.drafter import DraftBlock
 from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputText
@@ -133,8 +134,9 @@ async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -
     world.deadline_s = 0.001
     session = world.session(max_tokens=8)
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 8)
-    assert session.drafter.num_missed_deadlines == 6  # the first token and the last one are decoded without
-    assert len(world.draft_a.failures) == 5  # all but the first after opening
+    # The first token is decoded without, then ever longer runs follow: 1, 2 and the last 4.
+    assert session.drafter.num_missed_deadlines == 3
+    assert len(world.draft_a.failures) == 2  # all but the first after opening
     world.assert_nothing_is_left()
 
 
@@ -337,3 +339,133 @@ async def test_auto_goes_plain_when_guesses_never_hold(world) -> None:
     await collect(session)
     assert session.sequence.num_plain_tokens > 60
     assert "plain decoding is faster" in session.controller.limitation
+
+
+def _silent(event):
+    return (Proposal(event.sequence_id, event.base_length, ()),) if isinstance(event, Proposal) else (event,)
+
+
+async def test_a_drafter_without_ideas_is_asked_ever_more_rarely(world) -> None:
+    world.draft_a.on_event = _silent
+    session = world.session(mode="on", max_tokens=40)
+    await collect(session)
+    runs = [command.num_tokens for command in world.target_a.commands if isinstance(command, Decode)]
+    # The first token, then as long as the drafter was silent before, up to decode_run_tokens.
+    assert runs == [1, 1, 2, 4, 8, 8, 8, 8]
+    assert session.sequence.statistics.num_rounds == 0
+
+
+async def test_an_accepted_draft_brings_the_questions_back(world) -> None:
+
+    def silent_at_times(event):
+        is_silent = isinstance(event, Proposal) and (event.base_length < 15 or event.base_length == 24)
+        return _silent(event) if is_silent else (event,)
+
+    world.draft_a.on_event = silent_at_times
+    await collect(world.session(mode="on", max_tokens=40))
+    runs = [
+        (command.base_length, command.num_tokens)
+        for command in world.target_a.commands[1:-1]
+        if isinstance(command, Decode)
+    ]
+    assert runs == [(3, 1), (4, 1), (5, 2), (7, 4), (11, 8), (24, 1)]
+    drafted = [command.base_length for command in world.target_a.commands if isinstance(command, Verify)]
+    assert drafted == [19, 25, 30, 35, 40]
+
+
+class Watcher:
+    """Has no idea when it is asked, and the truth, or worse, when it looks into a run."""
+
+    num_missed_deadlines = 0
+    unavailable_reason = ""
+
+    def __init__(self, tell) -> None:
+        self.tell = tell
+        self.num_glances = 0
+
+    def prepare(self, sequence) -> None: ...
+
+    async def propose(self, sequence, num_tokens) -> DraftBlock:
+        return DraftBlock()
+
+    def glance(self, sequence, num_tokens) -> DraftBlock:
+        self.num_glances += 1
+        return DraftBlock(self.tell(sequence.tokens_since(0), num_tokens))
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def watched(world) -> Session:
+    """A session whose drafter only glances; its target decodes while drafts travel."""
+    world.target_a.decodes_step_by_step = world.target_b.decodes_step_by_step = True
+    return world.session(max_tokens=60)
+
+
+async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:
+    watched.drafter = Watcher(toy_continuation)
+    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    statistics = watched.sequence.statistics
+    assert statistics.num_rounds >= 5
+    # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= 2 * statistics.num_rounds
+    assert watched.target.num_failovers == 0
+    world.assert_nothing_is_left()
+
+
+async def test_a_wrong_draft_does_not_disturb_a_run(world, watched, toy_continuation) -> None:
+    watched.drafter = Watcher(lambda tokens, k: (49,) * k)
+    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    assert watched.sequence.statistics.num_accepted_tokens == 0
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
+    assert len(runs) <= 14
+    assert watched.target.num_failovers == 0
+
+
+async def test_while_a_draft_may_hold_no_other_is_looked_for(world, watched, toy_continuation) -> None:
+    watched.drafter = Watcher(lambda tokens, k: toy_continuation(tokens, 3))
+    # It never arrives, and says the truth three tokens long.
+    world.target_a.decodes_step_by_step = False
+    world.target_a.on_event = lambda event: () if isinstance(event, SequenceError) else (event,)
+    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    assert watched.drafter.num_glances <= 60 / 3
+
+
+@pytest.mark.parametrize("code", [SequenceErrorCode.STALE, SequenceErrorCode.INVALID])
+async def test_a_refused_draft_is_no_end_of_the_run(world, watched, toy_continuation, code) -> None:
+    watched.drafter = Watcher(toy_continuation)
+
+    def refuse(command):
+        if isinstance(command, Verify):
+            return [SequenceError(command.sequence_id, code, "too late", command.base_length)]
+        return handle(command)
+
+    handle, world.target_a._handle = world.target_a._handle, refuse
+    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    assert watched.target.num_failovers == 0
+    assert watched.sequence.num_plain_tokens == 60
+
+
+async def test_a_target_lost_with_a_draft_on_its_way_is_replaced(world, watched, toy_continuation) -> None:
+    world.targets.links.append(world.target_b)
+    watched.drafter = Watcher(toy_continuation)
+
+    def lose(command):
+        if isinstance(command, Verify):
+            world.target_a.lose()
+            return []
+        return handle(command)
+
+    handle, world.target_a._handle = world.target_a._handle, lose
+    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    assert watched.target.num_failovers == 1
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("proposer", ["ngram", "suffix"])
+async def test_lookups_cut_into_runs(world, toy_continuation, proposer) -> None:
+    world.target_a.decodes_step_by_step = True
+    session = world.session(max_tokens=300, proposer=proposer)
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 300)
+    assert session.sequence.statistics.num_accepted_tokens > 100
+    world.assert_nothing_is_left()

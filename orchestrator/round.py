@@ -1,0 +1,166 @@
+"""One command to the target and its verdicts: a verification, or a run of plain decoding that a draft may end."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.drafter import DraftBlock
+from orchestrator.remote_sequence import RemoteSequence
+from orchestrator.sequence import Sequence
+from pilotfish.errors import InvalidRequestError, PilotfishError
+from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
+
+_log = logging.getLogger(__name__)
+
+
+class Round(Protocol):
+    """A verification or a decode run in progress: an iterator over its verdicts."""
+
+    elapsed_s: float
+    """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
+    failover makes it meaningless."""
+    num_decoded_tokens: int
+    """Tokens that came without a draft."""
+
+    def __aiter__(self) -> AsyncIterator[Verdict]: ...
+
+    @property
+    def takes_drafts(self) -> bool:
+        """Whether this is a decode run that a draft may end now."""
+
+    def cut_in(self, draft: DraftBlock) -> None:
+        """End the run with the verification of `draft`, which stands on the tokens committed now.
+
+        The target goes on meanwhile. It skips the beginning of the draft that it has decoded itself; where the
+        two differ, or none is left, it drops the draft and the run goes on. A draft of less than two tokens
+        changes nothing.
+        """
+
+
+class RoundTarget(Protocol):
+    """The part of a target that a round needs."""
+
+    async def opened(self, sequence: Sequence) -> RemoteSequence:
+        """The open sequence on a replica. Raises PilotfishError when there is none."""
+
+    async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
+        """The next verdict. Raises the PilotfishError that came instead."""
+
+    def recover(self, error: PilotfishError, num_attempts: int) -> None:
+        """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
+
+
+class RemoteRound:
+    """See Round. Asks again, elsewhere, when a replica fails under it."""
+
+    def __init__(self, target: RoundTarget, sequence: Sequence, draft: DraftBlock, *, num_tokens: int) -> None:
+        """num_tokens: of a decode run; it has come that far after one verdict on a draft, too."""
+        self.elapsed_s = 0.0
+        self.num_decoded_tokens = 0
+        self._target = target
+        self._sequence = sequence
+        self._draft = draft
+        self._goal_length = sequence.length + num_tokens
+        self._is_cut = False
+        """Whether a draft has ended the run."""
+        self._cut_in: CutIn | None = None
+        """The draft that was sent to end it."""
+        self._remote: RemoteSequence | None = None
+        """Where the command was sent."""
+        self._started_s: float | None = None
+        self._num_attempts = 0
+
+    def __aiter__(self) -> AsyncIterator[Verdict]:
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_cut or self._sequence.length >= self._goal_length or self._sequence.is_finished
+
+    @property
+    def takes_drafts(self) -> bool:
+        if self.is_over or self._remote is None or self._draft.token_ids:
+            return False
+        if self._cut_in is not None and self._cut_in.may_hold(self._sequence):
+            return False
+        # The last token is on its way already: nothing is left to cut short.
+        return self._goal_length - self._sequence.length > 1
+
+    def cut_in(self, draft: DraftBlock) -> None:
+        # The first token is being decoded already.
+        if len(draft.token_ids) < 2 or not self.takes_drafts:
+            return
+        assert self._remote is not None
+        self._cut_in = CutIn(self._sequence.length, draft.token_ids)
+        self._remote.cut_in_lengths.add(self._sequence.length)
+        with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
+            self._remote.send(_verify(self._remote.sequence_id, self._sequence.length, draft))
+
+    async def __anext__(self) -> Verdict:
+        if self.is_over:
+            raise StopAsyncIteration
+        while True:
+            try:
+                verdict = await self._next()
+                break
+            except PilotfishError as error:
+                self._remote = self._cut_in = None
+                if isinstance(error, InvalidRequestError) and self._draft.token_ids:
+                    # Whatever the target has against the draft, the request must not suffer for it.
+                    _log.warning("the target refuses a draft, which is dropped: %s", error)
+                    self._draft = DraftBlock()
+                    continue
+                self._num_attempts += 1
+                self._target.recover(error, self._num_attempts)
+        self._num_attempts = 0
+        if verdict.num_draft_tokens == 0:
+            self.num_decoded_tokens += len(verdict.token_ids)
+        return verdict
+
+    async def _next(self) -> Verdict:
+        if self._remote is None:
+            remote = await self._target.opened(self._sequence)
+            remote.send(self._command(remote.sequence_id))
+            self._remote = remote
+            # Asked for twice, the time says nothing about a step.
+            self._started_s = remote.last_sent_s if self._started_s is None else math.inf
+        verdict = await self._target.verdict(self._remote, self._sequence.length)
+        assert self._started_s is not None
+        self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
+        if not self._is_cut:
+            self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
+        return verdict
+
+    def _command(self, sequence_id: int) -> TargetCommand:
+        length = self._sequence.length
+        if self._draft.token_ids:
+            return _verify(sequence_id, length, self._draft)
+        return Decode(sequence_id=sequence_id, base_length=length, num_tokens=self._goal_length - length)
+
+
+@dataclass(frozen=True, slots=True)
+class CutIn:
+    """A draft on its way into a run."""
+
+    length: int
+    """Committed tokens that it stands on."""
+    token_ids: tuple[int, ...]
+
+    def may_hold(self, sequence: Sequence) -> bool:
+        """Whether the target may still verify it: it goes on from what was decoded meanwhile."""
+        decoded = sequence.tokens_since(self.length)
+        return len(decoded) < len(self.token_ids) and decoded == self.token_ids[: len(decoded)]
+
+
+def _verify(sequence_id: int, length: int, draft: DraftBlock) -> Verify:
+    return Verify(
+        sequence_id=sequence_id,
+        base_length=length,
+        draft_token_ids=draft.token_ids,
+        draft_probs=draft.probs,
+    )
