@@ -71,6 +71,10 @@ class Report:
         for row in self.rows:
             table.add_row(*(_cell(row.get(column, "")) for column in columns))
         console.print(table)
+        self.show_checks()
+
+    def show_checks(self) -> None:
+        """The figures that are asked for."""
         if self.checks:
             checks = Table("check", "value", "asked", "holds")
             for check in self.checks:
@@ -78,7 +82,7 @@ class Report:
                 checks.add_row(
                     check.name, f"{check.value:g} {check.unit}", f"{check.kind} {check.bound:g} {check.unit}", holds
                 )
-            console.print(checks)
+            Console().print(checks)
 
     def write(self, path: Path) -> None:
         """The machine-readable form."""

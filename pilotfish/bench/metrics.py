@@ -31,6 +31,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """decode_tokens_per_s over the baseline's; over all categories the mean of theirs."""
     speed_up_median: float | None
     """Median over answers of the ratio to the baseline's answer to the same prompt in the same turn."""
+    speed_up_bound: float | None
+    """Output tokens per step of the target: a step is no cheaper with drafts in it, so what a speed-up is above
+    this is the machine's noise. Over all categories the mean of theirs; None: not known."""
     total_speed_up: float | None
     """tokens_per_s over the baseline's; over all categories the mean of theirs."""
     ttft_ms: float
@@ -68,6 +71,7 @@ def rows_of(samples: Sequence[Sample], baseline: str) -> list[Row]:
                 msgspec.structs.replace(
                     _row(ours, theirs, ALL),
                     speed_up=_mean(row.speed_up for row in of_arm),
+                    speed_up_bound=_mean(row.speed_up_bound for row in of_arm),
                     total_speed_up=_mean(row.total_speed_up for row in of_arm),
                 )
             )
@@ -83,6 +87,7 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
     gaps = sorted(gap for each in measurements for gap in each.gaps_s)
     decode, plain_decode = _decode_rate(measurements), _decode_rate(plain)
     total, plain_total = _total_rate(measurements), _total_rate(plain)
+    drafts = draft_metrics(measurements)
     return Row(
         arm=samples[0].arm,
         category=category,
@@ -92,13 +97,14 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
         decode_tokens_per_s=decode,
         speed_up=_ratio(decode, plain_decode),
         speed_up_median=_median(_ratio(_decode_rate([a]), _decode_rate([b])) for a, b in pairs),
+        speed_up_bound=drafts.tokens_per_step if drafts is not None else None,
         total_speed_up=_ratio(total, plain_total),
         ttft_ms=statistics.median(each.time_to_first_token_s for each in measurements) * 1e3,
         itl_p50_ms=_quantile_ms(gaps, 0.5),
         itl_p99_ms=_quantile_ms(gaps, 0.99),
         num_identical=sum(sample.measurement.token_ids == first[sample.prompt_index].token_ids for sample in samples),
         mean_logprob=_mean(sample.mean_logprob for sample in samples),
-        drafts=draft_metrics(measurements),
+        drafts=drafts,
     )
 
 

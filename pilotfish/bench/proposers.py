@@ -32,9 +32,12 @@ PROPOSERS = {
     proposer.name: proposer
     for proposer in (
         Proposer("draft", "draft"),  # the draft service as the configuration has it
-        Proposer("ngram", "ngram"),  # prompt lookup in the orchestrator
-        Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
+        Proposer("ngram", "ngram"),  # looked up in the orchestrator
+        Proposer("suffix", "suffix"),
+        Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),  # looked up in the draft service
+        Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
         Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
+        Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
         Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
         Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
         Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),

@@ -19,6 +19,14 @@ from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.types import ChatMessage
 
+STACK_DEFAULTS = (
+    "target.engine.prefix_caching=false",
+    "draft.engine.prefix_caching=false",
+    "draft.suffix_shared_tokens=0",
+)
+"""Every answer pays for its own prompt and knows nothing of the others: all arms get the same prompts in turn, so
+that caches would show what the first one cost and the next ones would draft its answer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:

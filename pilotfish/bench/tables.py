@@ -11,7 +11,7 @@ from pilotfish.bench.metrics import ALL, Row
 from pilotfish.bench.result import Result
 from pilotfish.bench.verdicts import Verdict
 
-STYLES = {"pays": "green", "no difference": "", "does not pay": "yellow", "unclear": "yellow", "differs": "bold red"}
+STYLES = {"pays": "green", "does not pay": "yellow", "unclear": "yellow", "too noisy": "yellow", "differs": "bold red"}
 MISSING = "-"
 
 
@@ -44,7 +44,7 @@ def category_table(rows: list[Row], title: str) -> Table:
 
 def verdict_line(verdict: Verdict) -> str:
     """The sentence, coloured."""
-    style = STYLES[verdict.conclusion]
+    style = STYLES.get(verdict.conclusion, "")
     return f"[{style}]{escape(verdict.sentence)}[/]" if style else escape(verdict.sentence)
 
 

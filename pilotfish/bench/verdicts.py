@@ -13,7 +13,7 @@ from pilotfish.bench.metrics import ALL, Row
 NOISE = 0.05
 """Ratios this near to 1 are within what a busy machine varies by."""
 
-Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "differs"]
+Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "too noisy", "differs"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
         fixed = [row for row in own if speculative[row.arm].num_speculative_tokens is not None]
         candidates = [row for row in fixed or own if row.speed_up is not None]
         if candidates:
-            best = max(candidates, key=lambda row: row.speed_up or 0.0)
+            best = max(candidates, key=_believable)
             differing = [row for row in own if must_be_identical and not row.is_identical]
             verdicts.append(_judge(best, speculative[best.arm], differing))
     return verdicts
@@ -66,10 +66,18 @@ def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
     )
 
 
+def _believable(row: Row) -> float:
+    """The speed-up, as far as it can come from speculation."""
+    assert row.speed_up is not None
+    return row.speed_up if row.speed_up_bound is None else min(row.speed_up, row.speed_up_bound)
+
+
 def _conclusion(best: Row, differing: Sequence[Row]) -> Conclusion:
     if differing:
         return "differs"
     assert best.speed_up is not None
+    if best.speed_up > _believable(best) * (1 + NOISE):
+        return "too noisy"
     ratios = (best.speed_up, best.speed_up_median if best.speed_up_median is not None else best.speed_up)
     if all(ratio > 1 + NOISE for ratio in ratios):
         return "pays"
@@ -85,9 +93,11 @@ def _sentence(best: Row, conclusion: Conclusion, differing: Sequence[Row]) -> st
     if conclusion == "differs":
         names = ", ".join(row.arm for row in differing)
         return f"{where}: the output of {names} differs from plain decoding's; no speed excuses that"
+    bound = f"{best.speed_up_bound or 0.0:.2f} tokens a step"
     return {
         "pays": f"{where}: speculation earns its keep, {figure}",
         "no difference": f"{where}: speculation makes no difference, {figure} at best",
         "does not pay": f"{where}: speculation does not pay, {figure} at best; leave it off",
+        "too noisy": f"{where}: too noisy to tell, {figure} by the clock but {bound}; use a quieter machine",
         "unclear": f"{where}: unclear, {figure} in sum but {best.speed_up_median:.2f}x in the median; use more prompts",
     }[conclusion]

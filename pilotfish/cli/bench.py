@@ -16,7 +16,7 @@ from pilotfish.bench.peer import PeerArm
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json
-from pilotfish.bench.suite import Settings, Station, run_stations, stations_of
+from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, run_stations, stations_of
 from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.console import error_console, output_console
@@ -36,8 +36,6 @@ from pilotfish.types import AcceptanceMode
 
 DEFAULT_LENGTHS = (3, 5)
 DEFAULT_MAX_TOKENS = 128
-STACK_DEFAULTS = ("target.engine.prefix_caching=false", "draft.engine.prefix_caching=false")
-"""Every answer pays for its own prompt: all arms get the same prompts one after the other."""
 
 
 class Peer(StrEnum):

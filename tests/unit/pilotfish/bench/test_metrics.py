@@ -111,7 +111,7 @@ def test_drafts_are_summed_over_answers() -> None:
     assert found is not None
     assert found.acceptance_rate == 4 / 8
     assert found.mean_acceptance_length == 1 + 4 / 4
-    assert found.tokens_per_step == 9 / 5
+    assert found.tokens_per_step == rows(samples)[PLAIN, "qa"].speed_up_bound == 9 / 5
     assert (found.num_draft_tokens, found.num_accepted_tokens, found.num_wasted_tokens) == (8, 4, 4)
     assert found.num_missed_deadlines == 2
     assert found.acceptance_per_position == pytest.approx(((1 * 1 + 3 * 0.2) / 4, 1, 1))

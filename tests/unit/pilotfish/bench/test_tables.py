@@ -31,6 +31,7 @@ PLAIN = Row(
     decode_tokens_per_s=150.0,
     speed_up=1.0,
     speed_up_median=1.0,
+    speed_up_bound=None,
     total_speed_up=1.0,
     ttft_ms=1234.0,
     itl_p50_ms=10.5,

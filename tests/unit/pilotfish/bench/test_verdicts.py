@@ -11,7 +11,15 @@ VARIANTS = {
 }
 
 
-def row(arm: str, speed_up: float | None, *, median: float | None = None, category: str = "qa", same: int = 4) -> Row:
+def row(
+    arm: str,
+    speed_up: float | None,
+    *,
+    median: float | None = None,
+    category: str = "qa",
+    same: int = 4,
+    bound: float | None = None,
+) -> Row:
     return Row(
         arm=arm,
         category=category,
@@ -21,6 +29,7 @@ def row(arm: str, speed_up: float | None, *, median: float | None = None, catego
         decode_tokens_per_s=1.0,
         speed_up=speed_up,
         speed_up_median=median if median is not None else speed_up,
+        speed_up_bound=bound,
         total_speed_up=speed_up,
         ttft_ms=1.0,
         itl_p50_ms=1.0,
@@ -73,6 +82,14 @@ def test_no_speed_excuses_other_output() -> None:
 
 def test_where_outputs_may_differ_speed_decides() -> None:
     assert verdict(row("model K=5", 1.2, same=3), must_be_identical=False).conclusion == "pays"
+
+
+def test_a_speed_up_that_drafts_cannot_explain_is_noise() -> None:
+    found = verdict(row("ngram K=3", 2.2, bound=1.0), row("model K=5", 1.5, bound=2.4))
+    assert (found.conclusion, found.arm) == ("pays", "model K=5")
+    found = verdict(row("ngram K=3", 2.2, bound=1.0))
+    assert (found.conclusion, found.proposer) == ("too noisy", "")
+    assert "2.20x with ngram K=3 by the clock but 1.00 tokens a step" in found.sentence
 
 
 def test_there_is_one_for_each_category_and_the_last_is_over_all() -> None:
