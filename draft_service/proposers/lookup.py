@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from draft_service.proposers.lookup_table import LookupSequence, LookupTable
 from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.event_queue import EventQueue
@@ -28,67 +27,19 @@ from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
 from pilotfish.models.pull import pull_model
-from pilotfish.speculation.lookup import LookupIndex, one_hot_probs
+from pilotfish.speculation.lookup import one_hot_probs
 from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
-from pilotfish.types import (
-    Limits,
-    LoadReport,
-    ModelInfo,
-    SamplingParams,
-    SequenceErrorCode,
-)
-
-TOKENS_PER_TURN = 256
-"""Tokens indexed before the event loop turns to others: a millisecond at most."""
-
-
-@dataclass(slots=True)
-class LookupSequence:
-    """A sequence's index, the tokens that are still to be indexed, and what is wanted after them."""
-
-    sequence_id: int
-    sampling: SamplingParams
-    num_prompt_tokens: int
-    index: LookupIndex
-    backlog: list[int] = field(default_factory=list)
-    request: Propose | None = None
-
-    @property
-    def length(self) -> int:
-        return len(self.index) + len(self.backlog)
-
-    def replace_from(self, start: int, token_ids: Sequence[int]) -> None:
-        """State the tokens from index `start` on."""
-        if start < len(self.index):
-            self.index.truncate(start)
-        del self.backlog[start - len(self.index) :]
-        self.backlog.extend(token_ids)
-
-    def index_some(self, max_tokens: int) -> int:
-        """Index up to max_tokens of the backlog; returns how many."""
-        tokens = self.backlog[:max_tokens]
-        self.index.append(tokens)
-        del self.backlog[:max_tokens]
-        return len(tokens)
-
-    def finish(self) -> None:
-        """The sequence has ended."""
-        if len(self.index) > self.num_prompt_tokens:
-            self.index.finish(self.num_prompt_tokens)
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 
 class LookupProposer:
-    """An EngineClient that looks drafts up on the event loop, in slices. Must be made on a running loop."""
+    """An EngineClient that looks drafts up on the event loop. Must be made on a running loop."""
 
     def __init__(self, model: ModelInfo, limits: Limits, make_index: MakeIndex) -> None:
         self._model = model
         self._limits = limits
-        self._make_index = make_index
-        self._sequences: dict[int, LookupSequence] = {}
-        self._behind: deque[LookupSequence] = deque()
+        self._table = LookupTable(make_index, self._answer)
         self._queue = EventQueue()
-        self._has_backlog = asyncio.Event()
-        self._task = asyncio.create_task(self._catch_up())
 
     @property
     def model(self) -> ModelInfo:
@@ -100,97 +51,42 @@ class LookupProposer:
 
     @property
     def load(self) -> LoadReport:
-        return LoadReport(num_sequences_running=len(self._sequences))
+        return LoadReport(num_sequences_running=len(self._table))
 
     def send(self, commands: Sequence[Command]) -> None:
         self._queue.raise_if_failed()
         for command in commands:
             match command:
                 case OpenSequence():
-                    self._open(command)
+                    self._table.open(command)
+                    self._queue.put([Opened(command.sequence_id, 0)])
                 case Propose():
-                    self._propose(command)
+                    error = self._table.propose(command)
+                    self._queue.put([error] if error is not None else [])
                 case CloseSequence():
-                    self._close(command)
+                    self._table.close(command.sequence_id)
                 case Verify() | Decode():
-                    message = "this is a drafter: it verifies and decodes nothing"
-                    self._queue.put([SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)])
-        # What is short, as between two rounds, is answered without a task switch.
-        self._work(TOKENS_PER_TURN)
+                    self._queue.put([refusal(command)])
+        self._table.work()
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
 
     async def close(self) -> None:
-        self._task.cancel()
         self._queue.fail(UnavailableError("the proposer was closed"))
-        self._sequences.clear()
-        await asyncio.wait((self._task,))
+        await self._table.stop()
 
-    def _open(self, command: OpenSequence) -> None:
-        num_prompt_tokens = len(command.prompt_token_ids)
-        sequence = LookupSequence(command.sequence_id, command.sampling, num_prompt_tokens, self._make_index())
-        sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
-        self._sequences[command.sequence_id] = sequence
-        self._behind.append(sequence)
-        self._queue.put([Opened(command.sequence_id, 0)])
-
-    def _close(self, command: CloseSequence) -> None:
-        sequence = self._sequences.pop(command.sequence_id, None)
-        if sequence is not None:
-            sequence.finish()
-
-    def _propose(self, command: Propose) -> None:
-        sequence = self._sequences.get(command.sequence_id)
-        start = command.base_length - len(command.new_token_ids)
-        if sequence is None or not 0 <= start <= sequence.length:
-            message = (
-                "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
-            )
-            code = SequenceErrorCode.UNKNOWN_SEQUENCE
-            self._queue.put([SequenceError(command.sequence_id, code, message, command.base_length)])
-            return
-        is_behind = bool(sequence.backlog) or sequence.request is not None
-        sequence.replace_from(start, command.new_token_ids)
-        # A newer request replaces one that was not answered: that round is over.
-        sequence.request = command
-        if not is_behind:
-            self._behind.append(sequence)
-
-    def _work(self, max_tokens: int) -> None:
-        """Serve the sequences in turn until none is behind or about max_tokens are indexed."""
-        num_tokens = 0
-        while self._behind and num_tokens < max_tokens:
-            sequence = self._behind.popleft()
-            if self._sequences.get(sequence.sequence_id) is not sequence:
-                continue
-            # Everything costs a little: a flood of empty requests must not hold the loop either.
-            num_tokens += 1 + sequence.index_some(max_tokens)
-            if sequence.backlog:
-                self._behind.append(sequence)
-            elif sequence.request is not None:
-                self._queue.put([self._proposal(sequence, sequence.request)])
-                sequence.request = None
-        if self._behind:
-            self._has_backlog.set()
-        else:
-            self._has_backlog.clear()
-
-    async def _catch_up(self) -> None:
-        while True:
-            await self._has_backlog.wait()
-            self._work(TOKENS_PER_TURN)
-            await asyncio.sleep(0)
-
-    def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
+    def _answer(self, sequence: LookupSequence, request: Propose) -> None:
         room = self._model.max_context_tokens - request.base_length
         draft = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
-        return Proposal(
-            request.sequence_id,
-            request.base_length,
-            draft.token_ids,
-            one_hot_probs(draft.token_ids, sequence.sampling),
-        )
+        probs = one_hot_probs(draft.token_ids, sequence.sampling)
+        self._queue.put([Proposal(request.sequence_id, request.base_length, draft.token_ids, probs)])
+
+
+def refusal(command: Verify | Decode) -> SequenceError:
+    """The answer to a target's work."""
+    message = "this is a drafter: it verifies and decodes nothing"
+    return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)
 
 
 def lookup_proposer(name: str) -> Callable[[Config], Awaitable[EngineClient]]:

@@ -37,6 +37,10 @@ class LookupIndex(Protocol):
     def __len__(self) -> int:
         """Tokens held."""
 
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """The tokens held; not to be changed."""
+
     def append(self, token_ids: Sequence[int]) -> None:
         """Add tokens at the end."""
 

@@ -41,6 +41,11 @@ class NgramIndex:
         """Tokens held."""
         return len(self._token_ids)
 
+    @property
+    def token_ids(self) -> Sequence[int]:
+        """The tokens held; not to be changed."""
+        return self._token_ids
+
     def append(self, token_ids: Sequence[int]) -> None:
         """Add tokens at the end."""
         for token_id in token_ids:

@@ -38,6 +38,10 @@ class SuffixIndex:
     def __len__(self) -> int:
         return len(self._own)
 
+    @property
+    def token_ids(self) -> Sequence[int]:
+        return self._own.token_ids
+
     def append(self, token_ids: Sequence[int]) -> None:
         self._own.append(token_ids)
 

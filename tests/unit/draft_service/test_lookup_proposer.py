@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from draft_service.proposers.lookup import TOKENS_PER_TURN, LookupProposer, LookupSequence, start_lookup_proposer
+from draft_service.proposers.lookup import LookupProposer, start_lookup_proposer
+from draft_service.proposers.lookup_table import TOKENS_PER_TURN
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
@@ -176,26 +175,8 @@ async def test_suffix_learns_from_the_outputs_of_ended_sequences_alone(proposer:
     await subject.close()
 
 
-tokens = st.lists(st.integers(0, 3), max_size=12)
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), tokens, st.integers(0, 30))))
-def test_statements_in_slices_equal_the_whole(statements: list[tuple[int, list[int], int]]) -> None:
-    sequence, truth = LookupSequence(1, GREEDY, 0, NgramIndex(2, 3)), list[int]()
-    for start, token_ids, num_indexed in statements:
-        start = min(start, len(truth))
-        truth[start:] = token_ids
-        sequence.replace_from(start, token_ids)
-        sequence.index_some(num_indexed)
-        assert sequence.length == len(truth)
-    sequence.index_some(len(truth))
-    whole = NgramIndex(2, 3)
-    whole.append(truth)
-    assert sequence.index.propose(4) == whole.propose(4)
-
-
 async def test_the_registry_knows_its_names() -> None:
-    with pytest.raises(ConfigError, match=r"draft\.proposer is 'parrot'; known are model, ngram, suffix"):
+    with pytest.raises(ConfigError, match=r"draft\.proposer is 'parrot'; known are hybrid, model, ngram, suffix"):
         await start_proposer(Config(draft=DraftConfig(proposer="parrot")))
 
 
