@@ -10,6 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from pilotfish.types import (
+    FeatureRequest,
+    Features,
     FinishReason,
     SamplingParams,
     SequenceErrorCode,
@@ -37,6 +39,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
     draft_token_ids: tuple[int, ...]
     draft_probs: tuple[SparseDistribution, ...] = ()
     parents: tuple[int, ...] = ()
+    features: FeatureRequest | None = None
 
 
 class Decode(msgspec.Struct, frozen=True, tag=True):
@@ -49,6 +52,7 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     base_length: int
     num_tokens: int
     num_draft_tokens: int = 0
+    features: FeatureRequest | None = None
 
 
 class Propose(msgspec.Struct, frozen=True, tag=True):
@@ -58,6 +62,7 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     base_length: int
     new_token_ids: tuple[int, ...]
     num_draft_tokens: int
+    features: Features | None = None
 
 
 class CloseSequence(msgspec.Struct, frozen=True, tag=True):
@@ -87,6 +92,17 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     timings: Timings = Timings()
+    draft_depth: int = 0
+    """Of a tree; a chain's is num_draft_tokens."""
+    ended_in_leaf: bool = False
+    """Whether a tree's accepted path ended in a leaf."""
+    features: Features | None = None
+    """Those that the command asked for; None where the target keeps none."""
+
+    @property
+    def depth(self) -> int:
+        """Tokens on the longest path of the draft."""
+        return self.draft_depth or self.num_draft_tokens
 
     @property
     def origins(self) -> tuple[TokenOrigin, ...]:
@@ -95,7 +111,7 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
         if len(self.token_ids) > self.num_accepted_tokens:
             if self.num_draft_tokens == 0:
                 origins.append(TokenOrigin.PLAIN)
-            elif self.num_accepted_tokens == self.num_draft_tokens:
+            elif self.ended_in_leaf or self.num_accepted_tokens == self.num_draft_tokens:
                 origins.append(TokenOrigin.BONUS)
             else:
                 origins.append(TokenOrigin.RECOVERED)

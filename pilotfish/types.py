@@ -42,6 +42,13 @@ class AcceptanceMode(enum.IntEnum):
     REJECTION = 2
 
 
+class FeatureFormat(enum.IntEnum):
+    """How features travel. Values equal pilotfish.v1.FeatureFormat."""
+
+    BF16 = 1
+    FP8 = 2
+
+
 class SequenceErrorCode(enum.IntEnum):
     """Why one sequence failed. Values equal pilotfish.v1.SequenceErrorCode."""
 
@@ -147,6 +154,40 @@ class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
     probs: tuple[float, ...]
 
 
+class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
+
+    first_position: int
+    format: FeatureFormat
+
+
+class Features(msgspec.Struct, frozen=True, array_like=True):
+    """Hidden states of the target at consecutive positions; see pilotfish.v1.Features."""
+
+    first_position: int
+    num_tokens: int
+    format: FeatureFormat
+    data: bytes
+    """As many bytes for each token as for the others."""
+
+    @property
+    def end_position(self) -> int:
+        return self.first_position + self.num_tokens
+
+    def since(self, position: int) -> Features:
+        """Those of the positions from `position` on; not decoded."""
+        num_skipped = min(max(0, position - self.first_position), self.num_tokens)
+        if num_skipped == 0:
+            return self
+        row_bytes = len(self.data) // self.num_tokens
+        return Features(
+            self.first_position + num_skipped,
+            self.num_tokens - num_skipped,
+            self.format,
+            self.data[num_skipped * row_bytes :],
+        )
+
+
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
     """Log-probabilities of one output token under the target's unmodified distribution."""
 
@@ -175,6 +216,10 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of a draft replica; on a target replica the drafter beside it. Empty: none."""
     emulated: bool = False
     tokenizer_path: str = ""
+    feature_layers: tuple[int, ...] = ()
+    """Layers of the target whose inputs are its features: those that a target replica keeps, or a drafter needs."""
+    feature_format: FeatureFormat | None = None
+    """In which a drafter wants them."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,9 @@ from pilotfish.messages import CloseSequence, OpenSequence, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.types import (
     AcceptanceMode,
+    FeatureFormat,
+    FeatureRequest,
+    Features,
     FinishReason,
     Limits,
     LoadReport,
@@ -119,6 +122,8 @@ def model_to_proto(model: ModelInfo) -> pb.ModelInfo:
         proposer=model.proposer,
         emulated=model.emulated,
         tokenizer_path=model.tokenizer_path,
+        feature_layers=model.feature_layers,
+        feature_format=pb.FeatureFormat.ValueType(model.feature_format or 0),
     )
 
 
@@ -133,7 +138,37 @@ def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
         proposer=proto.proposer,
         emulated=proto.emulated,
         tokenizer_path=proto.tokenizer_path,
+        feature_layers=tuple(proto.feature_layers),
+        feature_format=enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None,
     )
+
+
+def feature_request_to_proto(request: FeatureRequest | None) -> pb.FeatureRequest | None:
+    if request is None:
+        return None
+    return pb.FeatureRequest(first_position=request.first_position, format=pb.FeatureFormat.ValueType(request.format))
+
+
+def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
+    return FeatureRequest(proto.first_position, enum_from_proto(FeatureFormat, proto.format))
+
+
+def features_to_proto(features: Features | None) -> pb.Features | None:
+    if features is None:
+        return None
+    return pb.Features(
+        first_position=features.first_position,
+        num_tokens=features.num_tokens,
+        format=pb.FeatureFormat.ValueType(features.format),
+        data=features.data,
+    )
+
+
+def features_from_proto(proto: pb.Features) -> Features | None:
+    """None for what cannot be features: whoever wants them can do without, whoever sends them is needed."""
+    if proto.num_tokens == 0 or not proto.data or len(proto.data) % proto.num_tokens:
+        return None
+    return Features(proto.first_position, proto.num_tokens, enum_from_proto(FeatureFormat, proto.format), proto.data)
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:

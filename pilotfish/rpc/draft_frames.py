@@ -79,11 +79,18 @@ def _propose_to_proto(command: Propose) -> pb.Propose:
         base_length=command.base_length,
         new_token_ids=command.new_token_ids,
         num_draft_tokens=command.num_draft_tokens,
+        features=conversion.features_to_proto(command.features),
     )
 
 
 def _propose_from_proto(proto: pb.Propose) -> Propose:
-    return Propose(proto.sequence_id, proto.base_length, tuple(proto.new_token_ids), proto.num_draft_tokens)
+    return Propose(
+        proto.sequence_id,
+        proto.base_length,
+        tuple(proto.new_token_ids),
+        proto.num_draft_tokens,
+        conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
+    )
 
 
 def _proposal_to_proto(event: Proposal) -> pb.Proposal:

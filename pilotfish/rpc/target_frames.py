@@ -42,6 +42,7 @@ class TargetFrames(FrameCodec):
                         base_length=command.base_length,
                         num_tokens=command.num_tokens,
                         num_draft_tokens=command.num_draft_tokens,
+                        features=conversion.feature_request_to_proto(command.features),
                     )
                 )
             case OpenSequence():
@@ -58,8 +59,7 @@ class TargetFrames(FrameCodec):
         if kind == "verify":
             return _verify_from_proto(request.verify)
         if kind == "decode":
-            decode = request.decode
-            return Decode(decode.sequence_id, decode.base_length, decode.num_tokens, decode.num_draft_tokens)
+            return _decode_from_proto(request.decode)
         if kind == "open":
             return conversion.open_from_proto(request.open)
         if kind == "close":
@@ -98,6 +98,7 @@ def _verify_to_proto(command: Verify) -> pb.Verify:
         draft_token_ids=command.draft_token_ids,
         draft_probs=[conversion.distribution_to_proto(probs) for probs in command.draft_probs],
         parents=command.parents,
+        features=conversion.feature_request_to_proto(command.features),
     )
 
 
@@ -108,6 +109,17 @@ def _verify_from_proto(proto: pb.Verify) -> Verify:
         draft_token_ids=tuple(proto.draft_token_ids),
         draft_probs=tuple(conversion.distribution_from_proto(probs) for probs in proto.draft_probs),
         parents=tuple(proto.parents),
+        features=conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
+    )
+
+
+def _decode_from_proto(proto: pb.Decode) -> Decode:
+    return Decode(
+        proto.sequence_id,
+        proto.base_length,
+        proto.num_tokens,
+        proto.num_draft_tokens,
+        conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
     )
 
 
@@ -121,6 +133,9 @@ def _verdict_to_proto(event: Verdict) -> pb.Verdict:
         logprobs=[conversion.logprobs_to_proto(logprobs) for logprobs in event.logprobs],
         finish_reason=types_pb2.FinishReason.ValueType(event.finish_reason or 0),
         timings=conversion.timings_to_proto(event.timings),
+        draft_depth=event.draft_depth,
+        ended_in_leaf=event.ended_in_leaf,
+        features=conversion.features_to_proto(event.features),
     )
 
 
@@ -134,4 +149,7 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         logprobs=tuple(conversion.logprobs_from_proto(logprobs) for logprobs in proto.logprobs),
         finish_reason=conversion.finish_reason_from_proto(proto.finish_reason),
         timings=conversion.timings_from_proto(proto.timings),
+        draft_depth=proto.draft_depth,
+        ended_in_leaf=proto.ended_in_leaf,
+        features=conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
     )

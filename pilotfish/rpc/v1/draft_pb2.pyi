@@ -87,6 +87,7 @@ class Propose(_message.Message):
     BASE_LENGTH_FIELD_NUMBER: _builtins.int
     NEW_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed tokens, new_token_ids included."""
@@ -96,6 +97,12 @@ class Propose(_message.Message):
     def new_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Committed tokens since the last Open or Propose; they end at base_length."""
 
+    @_builtins.property
+    def features(self) -> _types_pb2.Features:
+        """The target's features that the replica has not got yet, for a proposer that builds on them. Where they do not
+        continue what it has got, it starts afresh with them.
+        """
+
     def __init__(
         self,
         *,
@@ -103,10 +110,11 @@ class Propose(_message.Message):
         base_length: _builtins.int = ...,
         new_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         num_draft_tokens: _builtins.int = ...,
+        features: _types_pb2.Features | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,6 +92,7 @@ class Verify(_message.Message):
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed tokens (prompt and output) that the proposal stands on."""
@@ -107,6 +108,10 @@ class Verify(_message.Message):
         Empty means a chain.
         """
 
+    @_builtins.property
+    def features(self) -> _types_pb2.FeatureRequest:
+        """Absent: none are wanted."""
+
     def __init__(
         self,
         *,
@@ -115,10 +120,11 @@ class Verify(_message.Message):
         draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         parents: _abc.Iterable[_builtins.int] | None = ...,
+        features: _types_pb2.FeatureRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "features", b"features", "parents", b"parents", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -134,6 +140,7 @@ class Decode(_message.Message):
     BASE_LENGTH_FIELD_NUMBER: _builtins.int
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     num_tokens: _builtins.int
@@ -141,6 +148,10 @@ class Decode(_message.Message):
     """Drafts that the drafter beside the target (ModelInfo.proposer) may make for a step, at most. 0: plain
     decoding. Ignored by a target that has no such drafter.
     """
+    @_builtins.property
+    def features(self) -> _types_pb2.FeatureRequest:
+        """Wanted with the run's last verdict; absent: none."""
+
     def __init__(
         self,
         *,
@@ -148,10 +159,11 @@ class Decode(_message.Message):
         base_length: _builtins.int = ...,
         num_tokens: _builtins.int = ...,
         num_draft_tokens: _builtins.int = ...,
+        features: _types_pb2.FeatureRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -254,6 +266,9 @@ class Verdict(_message.Message):
     LOGPROBS_FIELD_NUMBER: _builtins.int
     FINISH_REASON_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    DRAFT_DEPTH_FIELD_NUMBER: _builtins.int
+    ENDED_IN_LEAF_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed length before token_ids."""
@@ -266,6 +281,14 @@ class Verdict(_message.Message):
     """
     finish_reason: _types_pb2.FinishReason.ValueType
     """Set on the last verdict of the sequence."""
+    draft_depth: _builtins.int
+    """Tokens on the longest path of the draft tree that was verified; 0 for a
+    chain, where it is num_draft_tokens.
+    """
+    ended_in_leaf: _builtins.bool
+    """The draft was a tree and the accepted path ended in a leaf: the last of
+    token_ids is a bonus. A chain says so by its numbers.
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
@@ -274,6 +297,10 @@ class Verdict(_message.Message):
 
     @_builtins.property
     def timings(self) -> _types_pb2.Timings: ...
+    @_builtins.property
+    def features(self) -> _types_pb2.Features:
+        """As asked for with the command; absent where the target keeps none, and on all but a run's last verdict."""
+
     def __init__(
         self,
         *,
@@ -285,10 +312,13 @@ class Verdict(_message.Message):
         logprobs: _abc.Iterable[_types_pb2.TokenLogprobs] | None = ...,
         finish_reason: _types_pb2.FinishReason.ValueType = ...,
         timings: _types_pb2.Timings | None = ...,
+        draft_depth: _builtins.int = ...,
+        ended_in_leaf: _builtins.bool = ...,
+        features: _types_pb2.Features | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,45 +24,51 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/types.proto\x12\x0cpilotfish.v1\"\xe8\x02\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12+\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x30\n\nacceptance\x18\n \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x12\n\nmax_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x19\n\x0cnum_logprobs\x18\r \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_num_logprobs\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"N\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x0c\n\x04peer\x18\x03 \x01(\t\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"\xce\x01\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x10\n\x08proposer\x18\x07 \x01(\t\x12\x10\n\x08\x65mulated\x18\x08 \x01(\x08\x12\x16\n\x0etokenizer_path\x18\t \x01(\t\"9\n\x06Limits\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x15\n\rmax_sequences\x18\x02 \x01(\r\"\xc4\x01\n\nLoadReport\x12\x1d\n\x15num_sequences_running\x18\x01 \x01(\r\x12\x1d\n\x15num_sequences_waiting\x18\x02 \x01(\r\x12\x1a\n\x12num_kv_blocks_used\x18\x03 \x01(\r\x12\x1b\n\x13num_kv_blocks_total\x18\x04 \x01(\r\x12\x14\n\x0cstep_time_ns\x18\x05 \x01(\x04\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x17\n\x0fnum_preemptions\x18\x07 \x01(\x04\"9\n\x07Timings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ompute_time_ns\x18\x02 \x01(\x04\"y\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12-\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x1f.pilotfish.v1.SequenceErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x04 \x01(\r\"\x87\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.pilotfish.v1.SamplingParams\"$\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04*\x92\x01\n\x0bTokenOrigin\x12\x1c\n\x18TOKEN_ORIGIN_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_ORIGIN_PLAIN\x10\x01\x12\x19\n\x15TOKEN_ORIGIN_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_ORIGIN_RECOVERED\x10\x03\x12\x16\n\x12TOKEN_ORIGIN_BONUS\x10\x04*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03*m\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02*\x95\x02\n\x11SequenceErrorCode\x12#\n\x1fSEQUENCE_ERROR_CODE_UNSPECIFIED\x10\x00\x12(\n$SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE\x10\x01\x12\x1d\n\x19SEQUENCE_ERROR_CODE_STALE\x10\x02\x12\x1f\n\x1bSEQUENCE_ERROR_CODE_INVALID\x10\x03\x12*\n&SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED\x10\x04\x12#\n\x1fSEQUENCE_ERROR_CODE_UNAVAILABLE\x10\x05\x12 \n\x1cSEQUENCE_ERROR_CODE_INTERNAL\x10\x06\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18pilotfish/v1/types.proto\x12\x0cpilotfish.v1\"\xe8\x02\n\x0eSamplingParams\x12\x13\n\x0btemperature\x18\x01 \x01(\x02\x12\r\n\x05top_k\x18\x02 \x01(\r\x12\r\n\x05top_p\x18\x03 \x01(\x02\x12\r\n\x05min_p\x18\x04 \x01(\x02\x12\x1a\n\x12repetition_penalty\x18\x05 \x01(\x02\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x02\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x02\x12+\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x0c\n\x04seed\x18\t \x01(\x06\x12\x30\n\nacceptance\x18\n \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x12\n\nmax_tokens\x18\x0b \x01(\r\x12\x16\n\x0estop_token_ids\x18\x0c \x03(\r\x12\x19\n\x0cnum_logprobs\x18\r \x01(\rH\x00\x88\x01\x01\x42\x0f\n\r_num_logprobs\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\r\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x02\"6\n\x12SparseDistribution\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\r\n\x05probs\x18\x02 \x03(\x02\"U\n\x0e\x46\x65\x61tureRequest\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12+\n\x06\x66ormat\x18\x02 \x01(\x0e\x32\x1b.pilotfish.v1.FeatureFormat\"q\n\x08\x46\x65\x61tures\x12\x16\n\x0e\x66irst_position\x18\x01 \x01(\r\x12\x12\n\nnum_tokens\x18\x02 \x01(\r\x12+\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x1b.pilotfish.v1.FeatureFormat\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"M\n\rTokenLogprobs\x12\x0f\n\x07logprob\x18\x01 \x01(\x02\x12\x15\n\rtop_token_ids\x18\x02 \x03(\r\x12\x14\n\x0ctop_logprobs\x18\x03 \x03(\x02\"N\n\x05Hello\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x0c\n\x04peer\x18\x03 \x01(\t\"\x85\x01\n\x07Welcome\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\x12&\n\x05model\x18\x02 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x03 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x12\n\nreplica_id\x18\x04 \x01(\t\"\x9b\x02\n\tModelInfo\x12\x10\n\x08model_id\x18\x01 \x01(\t\x12\x1d\n\x15tokenizer_fingerprint\x18\x02 \x01(\t\x12\x12\n\nvocab_size\x18\x03 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x04 \x01(\r\x12\r\n\x05\x64type\x18\x05 \x01(\t\x12\x15\n\rdeterministic\x18\x06 \x01(\x08\x12\x10\n\x08proposer\x18\x07 \x01(\t\x12\x10\n\x08\x65mulated\x18\x08 \x01(\x08\x12\x16\n\x0etokenizer_path\x18\t \x01(\t\x12\x16\n\x0e\x66\x65\x61ture_layers\x18\n \x03(\r\x12\x33\n\x0e\x66\x65\x61ture_format\x18\x0b \x01(\x0e\x32\x1b.pilotfish.v1.FeatureFormat\"9\n\x06Limits\x12\x18\n\x10max_draft_tokens\x18\x01 \x01(\r\x12\x15\n\rmax_sequences\x18\x02 \x01(\r\"\xc4\x01\n\nLoadReport\x12\x1d\n\x15num_sequences_running\x18\x01 \x01(\r\x12\x1d\n\x15num_sequences_waiting\x18\x02 \x01(\r\x12\x1a\n\x12num_kv_blocks_used\x18\x03 \x01(\r\x12\x1b\n\x13num_kv_blocks_total\x18\x04 \x01(\r\x12\x14\n\x0cstep_time_ns\x18\x05 \x01(\x04\x12\x10\n\x08\x64raining\x18\x06 \x01(\x08\x12\x17\n\x0fnum_preemptions\x18\x07 \x01(\x04\"9\n\x07Timings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x17\n\x0f\x63ompute_time_ns\x18\x02 \x01(\x04\"y\n\rSequenceError\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12-\n\x04\x63ode\x18\x02 \x01(\x0e\x32\x1f.pilotfish.v1.SequenceErrorCode\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x04 \x01(\r\"\x87\x01\n\x0cOpenSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04\x12\x18\n\x10prompt_token_ids\x18\x02 \x03(\r\x12\x18\n\x10output_token_ids\x18\x03 \x03(\r\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.pilotfish.v1.SamplingParams\"$\n\rCloseSequence\x12\x13\n\x0bsequence_id\x18\x01 \x01(\x04*\x92\x01\n\x0bTokenOrigin\x12\x1c\n\x18TOKEN_ORIGIN_UNSPECIFIED\x10\x00\x12\x16\n\x12TOKEN_ORIGIN_PLAIN\x10\x01\x12\x19\n\x15TOKEN_ORIGIN_ACCEPTED\x10\x02\x12\x1a\n\x16TOKEN_ORIGIN_RECOVERED\x10\x03\x12\x16\n\x12TOKEN_ORIGIN_BONUS\x10\x04*|\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x03*m\n\x0e\x41\x63\x63\x65ptanceMode\x12\x1f\n\x1b\x41\x43\x43\x45PTANCE_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x41\x43\x43\x45PTANCE_MODE_COUPLED\x10\x01\x12\x1d\n\x19\x41\x43\x43\x45PTANCE_MODE_REJECTION\x10\x02*`\n\rFeatureFormat\x12\x1e\n\x1a\x46\x45\x41TURE_FORMAT_UNSPECIFIED\x10\x00\x12\x17\n\x13\x46\x45\x41TURE_FORMAT_BF16\x10\x01\x12\x16\n\x12\x46\x45\x41TURE_FORMAT_FP8\x10\x02*\x95\x02\n\x11SequenceErrorCode\x12#\n\x1fSEQUENCE_ERROR_CODE_UNSPECIFIED\x10\x00\x12(\n$SEQUENCE_ERROR_CODE_UNKNOWN_SEQUENCE\x10\x01\x12\x1d\n\x19SEQUENCE_ERROR_CODE_STALE\x10\x02\x12\x1f\n\x1bSEQUENCE_ERROR_CODE_INVALID\x10\x03\x12*\n&SEQUENCE_ERROR_CODE_RESOURCE_EXHAUSTED\x10\x04\x12#\n\x1fSEQUENCE_ERROR_CODE_UNAVAILABLE\x10\x05\x12 \n\x1cSEQUENCE_ERROR_CODE_INTERNAL\x10\x06\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pilotfish.v1.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TOKENORIGIN']._serialized_start=1627
-  _globals['_TOKENORIGIN']._serialized_end=1773
-  _globals['_FINISHREASON']._serialized_start=1775
-  _globals['_FINISHREASON']._serialized_end=1899
-  _globals['_ACCEPTANCEMODE']._serialized_start=1901
-  _globals['_ACCEPTANCEMODE']._serialized_end=2010
-  _globals['_SEQUENCEERRORCODE']._serialized_start=2013
-  _globals['_SEQUENCEERRORCODE']._serialized_end=2290
+  _globals['_TOKENORIGIN']._serialized_start=1906
+  _globals['_TOKENORIGIN']._serialized_end=2052
+  _globals['_FINISHREASON']._serialized_start=2054
+  _globals['_FINISHREASON']._serialized_end=2178
+  _globals['_ACCEPTANCEMODE']._serialized_start=2180
+  _globals['_ACCEPTANCEMODE']._serialized_end=2289
+  _globals['_FEATUREFORMAT']._serialized_start=2291
+  _globals['_FEATUREFORMAT']._serialized_end=2387
+  _globals['_SEQUENCEERRORCODE']._serialized_start=2390
+  _globals['_SEQUENCEERRORCODE']._serialized_end=2667
   _globals['_SAMPLINGPARAMS']._serialized_start=43
   _globals['_SAMPLINGPARAMS']._serialized_end=403
   _globals['_LOGITBIAS']._serialized_start=405
   _globals['_LOGITBIAS']._serialized_end=448
   _globals['_SPARSEDISTRIBUTION']._serialized_start=450
   _globals['_SPARSEDISTRIBUTION']._serialized_end=504
-  _globals['_TOKENLOGPROBS']._serialized_start=506
-  _globals['_TOKENLOGPROBS']._serialized_end=583
-  _globals['_HELLO']._serialized_start=585
-  _globals['_HELLO']._serialized_end=663
-  _globals['_WELCOME']._serialized_start=666
-  _globals['_WELCOME']._serialized_end=799
-  _globals['_MODELINFO']._serialized_start=802
-  _globals['_MODELINFO']._serialized_end=1008
-  _globals['_LIMITS']._serialized_start=1010
-  _globals['_LIMITS']._serialized_end=1067
-  _globals['_LOADREPORT']._serialized_start=1070
-  _globals['_LOADREPORT']._serialized_end=1266
-  _globals['_TIMINGS']._serialized_start=1268
-  _globals['_TIMINGS']._serialized_end=1325
-  _globals['_SEQUENCEERROR']._serialized_start=1327
-  _globals['_SEQUENCEERROR']._serialized_end=1448
-  _globals['_OPENSEQUENCE']._serialized_start=1451
-  _globals['_OPENSEQUENCE']._serialized_end=1586
-  _globals['_CLOSESEQUENCE']._serialized_start=1588
-  _globals['_CLOSESEQUENCE']._serialized_end=1624
+  _globals['_FEATUREREQUEST']._serialized_start=506
+  _globals['_FEATUREREQUEST']._serialized_end=591
+  _globals['_FEATURES']._serialized_start=593
+  _globals['_FEATURES']._serialized_end=706
+  _globals['_TOKENLOGPROBS']._serialized_start=708
+  _globals['_TOKENLOGPROBS']._serialized_end=785
+  _globals['_HELLO']._serialized_start=787
+  _globals['_HELLO']._serialized_end=865
+  _globals['_WELCOME']._serialized_start=868
+  _globals['_WELCOME']._serialized_end=1001
+  _globals['_MODELINFO']._serialized_start=1004
+  _globals['_MODELINFO']._serialized_end=1287
+  _globals['_LIMITS']._serialized_start=1289
+  _globals['_LIMITS']._serialized_end=1346
+  _globals['_LOADREPORT']._serialized_start=1349
+  _globals['_LOADREPORT']._serialized_end=1545
+  _globals['_TIMINGS']._serialized_start=1547
+  _globals['_TIMINGS']._serialized_end=1604
+  _globals['_SEQUENCEERROR']._serialized_start=1606
+  _globals['_SEQUENCEERROR']._serialized_end=1727
+  _globals['_OPENSEQUENCE']._serialized_start=1730
+  _globals['_OPENSEQUENCE']._serialized_end=1865
+  _globals['_CLOSESEQUENCE']._serialized_start=1867
+  _globals['_CLOSESEQUENCE']._serialized_end=1903
 # @@protoc_insertion_point(module_scope)

@@ -99,6 +99,32 @@ ACCEPTANCE_MODE_REJECTION: AcceptanceMode.ValueType  # 2
 """Rejection sampling (Leviathan et al. 2211.17192)."""
 Global___AcceptanceMode: _TypeAlias = AcceptanceMode  # noqa: Y015
 
+class _FeatureFormat:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FeatureFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FeatureFormat.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FEATURE_FORMAT_UNSPECIFIED: _FeatureFormat.ValueType  # 0
+    FEATURE_FORMAT_BF16: _FeatureFormat.ValueType  # 1
+    """bfloat16, little-endian."""
+    FEATURE_FORMAT_FP8: _FeatureFormat.ValueType  # 2
+    """float8 e4m3; before each token's values a float32 scale (little-endian) for each layer, by which they are
+    multiplied.
+    """
+
+class FeatureFormat(_FeatureFormat, metaclass=_FeatureFormatEnumTypeWrapper):
+    """How features travel. A token's features are those of its layers one after the other, lowest first."""
+
+FEATURE_FORMAT_UNSPECIFIED: FeatureFormat.ValueType  # 0
+FEATURE_FORMAT_BF16: FeatureFormat.ValueType  # 1
+"""bfloat16, little-endian."""
+FEATURE_FORMAT_FP8: FeatureFormat.ValueType  # 2
+"""float8 e4m3; before each token's values a float32 scale (little-endian) for each layer, by which they are
+multiplied.
+"""
+Global___FeatureFormat: _TypeAlias = FeatureFormat  # noqa: Y015
+
 class _SequenceErrorCode:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -262,6 +288,63 @@ class SparseDistribution(_message.Message):
 Global___SparseDistribution: _TypeAlias = SparseDistribution  # noqa: Y015
 
 @_typing.final
+class FeatureRequest(_message.Message):
+    """Asks for features with the verdict that answers a Verify or ends a Decode run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    first_position: _builtins.int
+    """Those of committed and computed positions from here on."""
+    format: Global___FeatureFormat.ValueType
+    def __init__(
+        self,
+        *,
+        first_position: _builtins.int = ...,
+        format: Global___FeatureFormat.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_position", b"first_position", "format", b"format"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeatureRequest: _TypeAlias = FeatureRequest  # noqa: Y015
+
+@_typing.final
+class Features(_message.Message):
+    """Hidden states of the target at consecutive positions, for a drafter that builds on them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_POSITION_FIELD_NUMBER: _builtins.int
+    NUM_TOKENS_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    first_position: _builtins.int
+    """Index in prompt and output of the first token."""
+    num_tokens: _builtins.int
+    format: Global___FeatureFormat.ValueType
+    data: _builtins.bytes
+    """[num_tokens] as format says."""
+    def __init__(
+        self,
+        *,
+        first_position: _builtins.int = ...,
+        num_tokens: _builtins.int = ...,
+        format: Global___FeatureFormat.ValueType = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "first_position", b"first_position", "format", b"format", "num_tokens", b"num_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Features: _TypeAlias = Features  # noqa: Y015
+
+@_typing.final
 class TokenLogprobs(_message.Message):
     """Log-probabilities of one output token under the target's unmodified distribution."""
 
@@ -372,6 +455,8 @@ class ModelInfo(_message.Message):
     PROPOSER_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
     TOKENIZER_PATH_FIELD_NUMBER: _builtins.int
+    FEATURE_LAYERS_FIELD_NUMBER: _builtins.int
+    FEATURE_FORMAT_FIELD_NUMBER: _builtins.int
     model_id: _builtins.str
     """Catalogue name, hub id or folder the model came from."""
     tokenizer_fingerprint: _builtins.str
@@ -388,6 +473,14 @@ class ModelInfo(_message.Message):
     """True when the timings come from emulated hardware."""
     tokenizer_path: _builtins.str
     """Folder with tokenizer.json on a shared machine; a hint, may be absent elsewhere."""
+    feature_format: Global___FeatureFormat.ValueType
+    """On a draft replica that needs features."""
+    @_builtins.property
+    def feature_layers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Layers of the target whose inputs are the features: on a target replica those that it keeps, on a draft
+        replica those that its proposer needs. Empty: none.
+        """
+
     def __init__(
         self,
         *,
@@ -400,10 +493,12 @@ class ModelInfo(_message.Message):
         proposer: _builtins.str = ...,
         emulated: _builtins.bool = ...,
         tokenizer_path: _builtins.str = ...,
+        feature_layers: _abc.Iterable[_builtins.int] | None = ...,
+        feature_format: Global___FeatureFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deterministic", b"deterministic", "dtype", b"dtype", "emulated", b"emulated", "feature_format", b"feature_format", "feature_layers", b"feature_layers", "max_context_tokens", b"max_context_tokens", "model_id", b"model_id", "proposer", b"proposer", "tokenizer_fingerprint", b"tokenizer_fingerprint", "tokenizer_path", b"tokenizer_path", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
