@@ -13,12 +13,12 @@ from pilotfish.speculation.cost import best_num_draft_tokens
 
 MIN_AUTO_OUTPUT_TOKENS = 10
 """Shorter answers end before a drafter that has to read the prompt repays it."""
-_MEASURING_TOKENS = 4
+MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
 _PROBE_TOKENS = 2
 """Draft tokens of a probe: enough to see whether guesses hold again."""
-_FIRST_PROBE_INTERVAL_TOKENS = 32
-_MAX_PROBE_INTERVAL_TOKENS = 512
+FIRST_PROBE_INTERVAL_TOKENS = 32
+MAX_PROBE_INTERVAL_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,8 @@ class Observation:
     num_accepted_tokens: int = 0
     num_decoded_tokens: int = 0
     """Tokens of the last round that were decoded plainly."""
+    num_committed_tokens: int = 0
+    """All tokens of the last round."""
     propose_s: float = 0.0
     step_s: float = 0.0
     """Time of the verification or of the whole decode run; 0 where it was not measured."""
@@ -77,15 +79,16 @@ class Controller:
         """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
-        self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
+        self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
         self._is_probing = False
-        self.limitation = self._standing_reason()
+        self._standing_reason = standing_reason(request)
+        self.limitation = self._standing_reason
         """Why speculation was off or limited, for the summary; empty if it was not."""
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
-        if self._standing_reason():
+        if self._standing_reason:
             return False
         decode_s = self._times.decode_s
         return self._mode == "on" or decode_s is None or self._best_k(self._max_tokens, decode_s) > 0
@@ -97,9 +100,8 @@ class Controller:
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
-        standing_reason = self._standing_reason()
-        if standing_reason:
-            return Decision(0, num_remaining, standing_reason)
+        if self._standing_reason:
+            return Decision(0, num_remaining, self._standing_reason)
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.drafter_absence:
             return self._limited(num_run_tokens, observation.drafter_absence)
@@ -117,12 +119,12 @@ class Controller:
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         decode_s = self._times.decode_s
         if decode_s is None:
-            return Decision(0, min(_MEASURING_TOKENS, num_run_tokens), "plain decoding is measured first")
-        if self._times.is_decode_outdated and num_remaining >= _MEASURING_TOKENS:
-            return Decision(0, _MEASURING_TOKENS, "plain decoding is measured again: the load may have changed")
+            return Decision(0, min(MEASURING_TOKENS, num_run_tokens), "plain decoding is measured first")
+        if self._times.is_decode_outdated and num_remaining >= MEASURING_TOKENS:
+            return Decision(0, MEASURING_TOKENS, "plain decoding is measured again: the load may have changed")
         num_draft_tokens = self._best_k(limit, decode_s)
         if num_draft_tokens > 0:
-            self._probe_interval_tokens = _FIRST_PROBE_INTERVAL_TOKENS
+            self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
             return self._drafted(num_draft_tokens, num_remaining, "measured: the fastest")
         if self._num_plain_tokens >= self._probe_interval_tokens:
             self._is_probing = True
@@ -148,16 +150,6 @@ class Controller:
         self.limitation = reason
         return Decision(0, num_decode_tokens, reason)
 
-    def _standing_reason(self) -> str:
-        """Why this request never speculates; empty if it may."""
-        if self._mode == "off":
-            return "the request or the server's default turns speculation off"
-        if self._max_draft_tokens == 0:
-            return "num_speculative_tokens is 0"
-        if self._mode == "auto" and self._max_tokens < MIN_AUTO_OUTPUT_TOKENS:
-            return f"answers of fewer than {MIN_AUTO_OUTPUT_TOKENS} tokens do not repay a drafter"
-        return ""
-
     def _learn(self, observation: Observation) -> None:
         if observation.num_requested_tokens:
             # An empty proposal was waited for, too.
@@ -168,7 +160,7 @@ class Controller:
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
-        if observation.num_decoded_tokens >= _MEASURING_TOKENS:
+        if observation.num_decoded_tokens >= MEASURING_TOKENS:
             self._times.add_decode(observation.step_s, observation.num_decoded_tokens)
         elif not observation.num_decoded_tokens:
             self._times.add_verify(observation.step_s, observation.num_draft_tokens)
@@ -186,5 +178,16 @@ class Controller:
         if observation.num_draft_tokens or observation.draft_problem:
             self._num_plain_tokens = 0
             if self._is_probing:
-                self._probe_interval_tokens = min(2 * self._probe_interval_tokens, _MAX_PROBE_INTERVAL_TOKENS)
+                self._probe_interval_tokens = min(2 * self._probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
             self._is_probing = False
+
+
+def standing_reason(request: GenerationRequest) -> str:
+    """Why this request never speculates; empty if it may."""
+    if request.speculation.mode == "off":
+        return "the request or the server's default turns speculation off"
+    if request.num_speculative_tokens == 0:
+        return "num_speculative_tokens is 0"
+    if request.speculation.mode == "auto" and request.sampling.max_tokens < MIN_AUTO_OUTPUT_TOKENS:
+        return f"answers of fewer than {MIN_AUTO_OUTPUT_TOKENS} tokens do not repay a drafter"
+    return ""

@@ -18,6 +18,8 @@ class DraftBlock:
     """One per token in rejection mode, else empty."""
     elapsed_s: float = 0.0
     """Time the round waited for it."""
+    num_self_drafted: int = 0
+    """Drafts that the target may make for itself in a step of the run that follows."""
     problem: str = ""
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
 

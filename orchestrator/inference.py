@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Iterator
 
+from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
 from orchestrator.link import ReplicaLink
@@ -18,6 +19,7 @@ from orchestrator.prompt import Prompt, token_ids_of
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.report import Report
 from orchestrator.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
+from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
@@ -25,6 +27,7 @@ from pilotfish.config import Config
 from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.types import SELF_DRAFTERS, ModelInfo
 
 _MIN_DRAFT_DEADLINE_S = 0.01
 """Below this the deadline would measure the event loop, not the drafter."""
@@ -107,7 +110,7 @@ class InferenceService:
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link))
-        return Answer(self._session(request), link, arrival_ns)
+        return Answer(self._session(request, link.model), link, arrival_ns)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
@@ -122,12 +125,14 @@ class InferenceService:
             eos_token_ids=self.tokenizer.eos_token_ids,
         )
 
-    def _session(self, request: GenerationRequest) -> Session:
+    def _session(self, request: GenerationRequest, model: ModelInfo) -> Session:
         config = self._config
+        drafts_beside = request.speculation.proposer in SELF_DRAFTERS
+        controller = RunController if drafts_beside else Controller
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
-            controller=Controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
-            drafter=self._drafter(request),
+            controller=controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
+            drafter=self._drafter(request, model),
             target=RemoteTarget(
                 self.targets,
                 acquire_timeout_s=config.connect_timeout_s,
@@ -135,7 +140,9 @@ class InferenceService:
             ),
         )
 
-    def _drafter(self, request: GenerationRequest) -> Drafter:
+    def _drafter(self, request: GenerationRequest, model: ModelInfo) -> Drafter:
+        if request.speculation.proposer in SELF_DRAFTERS:
+            return BesideDrafter(request.speculation.proposer, model.proposer)
         make_index = self._lookups.get(request.speculation.proposer)
         if make_index is not None:
             return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids))

@@ -20,8 +20,8 @@ _PRIOR_ROUNDS = 2.0
 class MovingAverage:
     """An exponential moving average; None before the first value."""
 
-    def __init__(self) -> None:
-        self.value: float | None = None
+    def __init__(self, value: float | None = None) -> None:
+        self.value = value
 
     def add(self, value: float) -> None:
         self.value = value if self.value is None else (1 - _WEIGHT) * self.value + _WEIGHT * value
@@ -53,6 +53,10 @@ class StepTimes:
         self._num_verifications += 1
         self._verify[num_draft_tokens].add(elapsed_s)
 
+    def count_verification(self) -> None:
+        """Something was verified whose time tells nothing about a verification alone."""
+        self._num_verifications += 1
+
     def verify_s(self, num_draft_tokens: int) -> float:
         """Time to verify: measured, else between its measured neighbours, else that of a decode step."""
         measured = {k: average.value for k, average in self._verify.items() if average.value is not None}
@@ -78,9 +82,18 @@ class ProposerRecord:
     def __init__(self) -> None:
         self.acceptance = new_acceptance()
         self._per_token = MovingAverage()
+        self._run_token = MovingAverage()
 
     def add_propose(self, elapsed_s: float, num_draft_tokens: int) -> None:
         self._per_token.add(elapsed_s / num_draft_tokens)
+
+    @property
+    def run_token_s(self) -> float | None:
+        """Time of a token in runs that the target drafts for itself; None until one was measured."""
+        return self._run_token.value
+
+    def add_run(self, elapsed_s: float, num_tokens: int) -> None:
+        self._run_token.add(elapsed_s / num_tokens)
 
     def propose_s(self, num_draft_tokens: int) -> float:
         """Time to propose; 0 until measured, so that it gets measured."""

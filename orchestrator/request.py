@@ -11,12 +11,12 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SamplingParams
+from pilotfish.types import SELF_DRAFTERS, SamplingParams
 
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]
-PROPOSERS = ("draft", *LOOKUPS)
-"""What a request may ask for: the draft pool, or a lookup in the orchestrator."""
+PROPOSERS = ("draft", *LOOKUPS, *SELF_DRAFTERS)
+"""What a request may ask for: the draft pool, a lookup in the orchestrator, or a drafter beside the target."""
 
 
 @dataclass(frozen=True, kw_only=True)

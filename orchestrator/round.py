@@ -26,6 +26,8 @@ class Round(Protocol):
     failover makes it meaningless."""
     num_decoded_tokens: int
     """Tokens that came without a draft."""
+    base_length: int
+    """Committed tokens before it."""
 
     def __aiter__(self) -> AsyncIterator[Verdict]: ...
 
@@ -58,9 +60,16 @@ class RoundTarget(Protocol):
 class RemoteRound:
     """See Round. Asks again, elsewhere, when a replica fails under it."""
 
-    def __init__(self, target: RoundTarget, sequence: Sequence, draft: DraftBlock, *, num_tokens: int) -> None:
-        """num_tokens: of a decode run; it has come that far after one verdict on a draft, too."""
+    def __init__(
+        self, target: RoundTarget, sequence: Sequence, draft: DraftBlock, *, num_tokens: int, num_self_drafted: int = 0
+    ) -> None:
+        """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
+
+        num_self_drafted: drafts that the target may make for itself in a step of a decode run.
+        """
         self.elapsed_s = 0.0
+        self.base_length = sequence.length
+        self._num_self_drafted = num_self_drafted
         self.num_decoded_tokens = 0
         self._target = target
         self._sequence = sequence
@@ -140,7 +149,12 @@ class RemoteRound:
         length = self._sequence.length
         if self._draft.token_ids:
             return _verify(sequence_id, length, self._draft)
-        return Decode(sequence_id=sequence_id, base_length=length, num_tokens=self._goal_length - length)
+        return Decode(
+            sequence_id=sequence_id,
+            base_length=length,
+            num_tokens=self._goal_length - length,
+            num_draft_tokens=self._num_self_drafted,
+        )
 
 
 @dataclass(frozen=True, slots=True)

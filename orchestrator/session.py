@@ -14,6 +14,7 @@ from orchestrator.controller import Controller, Decision, Observation
 from orchestrator.drafter import DraftBlock, Drafter
 from orchestrator.output import OutputChunk
 from orchestrator.round import Round
+from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
@@ -22,7 +23,9 @@ from pilotfish.messages import Verdict
 class Session:
     """Everything that serves one request."""
 
-    def __init__(self, sequence: Sequence, controller: Controller, drafter: Drafter, target: RemoteTarget) -> None:
+    def __init__(
+        self, sequence: Sequence, controller: Controller | RunController, drafter: Drafter, target: RemoteTarget
+    ) -> None:
         self.sequence = sequence
         self.controller = controller
         self.drafter = drafter
@@ -45,7 +48,7 @@ class Session:
                 if draft.token_ids:
                     verdicts = target.verify(sequence, draft)
                 else:
-                    verdicts = target.decode(sequence, decision.num_decode_tokens)
+                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
                     if decision.num_draft_tokens and verdicts.takes_drafts:
@@ -64,6 +67,7 @@ class Session:
             num_draft_tokens=last_verdict.num_draft_tokens,
             num_accepted_tokens=last_verdict.num_accepted_tokens,
             num_decoded_tokens=verdicts.num_decoded_tokens,
+            num_committed_tokens=self.sequence.length - verdicts.base_length,
             propose_s=draft.elapsed_s,
             step_s=verdicts.elapsed_s,
             draft_problem=draft.problem,

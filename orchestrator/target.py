@@ -72,9 +72,18 @@ class RemoteTarget:
         """One verdict on the draft; a plain step where the draft is empty."""
         return RemoteRound(self, sequence, draft, num_tokens=1)
 
-    def decode(self, sequence: Sequence, num_tokens: int) -> RemoteRound:
-        """A verdict per step, for up to num_tokens tokens, without a round trip between them."""
-        return RemoteRound(self, sequence, DraftBlock(), num_tokens=min(num_tokens, self._max_run_tokens))
+    def decode(self, sequence: Sequence, num_tokens: int, num_self_drafted: int = 0) -> RemoteRound:
+        """A verdict per step, for up to num_tokens tokens, without a round trip between them.
+
+        num_self_drafted: drafts that the target may make for itself in a step.
+        """
+        return RemoteRound(
+            self,
+            sequence,
+            DraftBlock(),
+            num_tokens=min(num_tokens, self._max_run_tokens),
+            num_self_drafted=num_self_drafted,
+        )
 
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""

@@ -17,6 +17,9 @@ MAX_LOGPROBS = 20
 
 MAX_SEED = 2**64 - 1
 
+SELF_DRAFTERS = ("eagle3", "medusa", "early_exit")
+"""Proposers that live beside the target, because they look at its hidden states."""
+
 
 class TokenOrigin(enum.IntEnum):
     """Where an output token came from. Values equal pilotfish.v1.TokenOrigin."""

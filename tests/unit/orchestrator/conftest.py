@@ -160,8 +160,11 @@ class MemoryLink:
             return []
         if isinstance(command, Decode):
             verdicts: list[Event] = []
-            for _ in range(command.num_tokens):
-                verdicts.append(self._verdict(command.sequence_id, ()))
+            goal = command.base_length + command.num_tokens
+            num_drafts = command.num_draft_tokens if self.model.proposer else 0
+            while len(tokens) < goal:
+                drafts = continuation(tokens, min(num_drafts, goal - len(tokens) - 1))
+                verdicts.append(self._verdict(command.sequence_id, drafts))
                 if verdicts[-1].finish_reason is not None:  # type: ignore[union-attr]
                     break
             return verdicts

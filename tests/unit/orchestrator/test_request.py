@@ -95,8 +95,8 @@ def test_too_many_or_empty_stop_strings_are_refused() -> None:
 
 
 def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="'medusa' is unknown; known are draft, ngram, suffix"):
-        SpeculationOptions(proposer="medusa")
+    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are draft, ngram, suffix, eagle3"):
+        SpeculationOptions(proposer="magic")
 
 
 def test_an_oversized_request_is_refused() -> None:

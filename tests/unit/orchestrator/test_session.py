@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
 import pytest
 
+from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import DraftBlock
 from orchestrator.lookup_drafter import LookupDrafter
@@ -13,6 +15,7 @@ from orchestrator.measurements import Measurements
 from orchestrator.output import OutputText
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
@@ -20,7 +23,7 @@ from pilotfish.config import DraftConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
+from pilotfish.types import SELF_DRAFTERS, FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
@@ -46,14 +49,16 @@ class World:
             num_speculative_tokens=k,
             stop=stop,
         )
-        drafter = (
-            LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT))
-            if proposer in LOOKUPS
-            else RemoteDrafter(self.drafts, lambda _: self.deadline_s)
-        )
+        if proposer in LOOKUPS:
+            drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT))
+        elif proposer in SELF_DRAFTERS:
+            drafter = BesideDrafter(proposer, self.target_a.model.proposer)
+        else:
+            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s)
+        controller = RunController if proposer in SELF_DRAFTERS else Controller
         return Session(
             Sequence(request, OutputText(self.tokenizer, request)),
-            Controller(request, self.measurements, decode_run_tokens=8),
+            controller(request, self.measurements, decode_run_tokens=8),
             drafter,
             RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run),
         )
@@ -78,9 +83,10 @@ def tokens_of(chunks) -> tuple[int, ...]:
     return tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
 
 
-@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix", "eagle3"])
 @pytest.mark.parametrize("mode", ["on", "auto", "off"])
 async def test_every_mode_yields_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
+    world.target_a.model = msgspec.structs.replace(world.target_a.model, proposer="eagle3")
     chunks = await collect(world.session(mode=mode, proposer=proposer))
     assert tokens_of(chunks) == toy_continuation(PROMPT, 40)
     assert chunks[-1].finish_reason is FinishReason.LENGTH
@@ -98,6 +104,42 @@ async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None
     assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
     assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
     assert session.controller.limitation == ""
+
+
+async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
+    world.target_a.model = msgspec.structs.replace(world.target_a.model, proposer="eagle3")
+    session = world.session(k=4, max_tokens=41, proposer="eagle3")
+    await collect(session)
+    (_, run, *_) = world.target_a.commands
+    assert run == Decode(sequence_id=1, base_length=len(PROMPT), num_tokens=41, num_draft_tokens=4)
+    statistics = session.sequence.statistics
+    assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (32, 32)
+    assert session.sequence.num_plain_tokens == 1
+    assert session.controller.limitation == ""
+    assert world.draft_a.commands == []
+    world.assert_nothing_is_left()
+
+
+async def test_a_target_without_the_drafter_decodes_plainly_and_says_why(world, toy_continuation) -> None:
+    session = world.session(proposer="medusa", max_tokens=20)
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 20)
+    assert "no drafter medusa beside the target: it has none" in session.controller.limitation
+    assert session.sequence.num_plain_tokens == 20
+
+
+async def test_drafted_runs_go_on_elsewhere_when_their_replica_is_lost(world, toy_continuation) -> None:
+    for link in (world.target_a, world.target_b):
+        link.model = msgspec.structs.replace(link.model, proposer="eagle3")
+    world.targets.links.append(world.target_b)
+    session = world.session(k=4, max_tokens=40, proposer="eagle3", run=8)
+    tokens = []
+    async with contextlib.aclosing(session.run()) as chunks:
+        async for chunk in chunks:
+            tokens.extend(chunk.token_ids)
+            if len(tokens) > 10:
+                world.target_a.lose()
+    assert tuple(tokens) == toy_continuation(PROMPT, 40)
+    assert {command.num_draft_tokens for command in world.target_b.commands if isinstance(command, Decode)} == {4}
 
 
 async def test_the_first_token_waits_for_no_drafter(world) -> None:

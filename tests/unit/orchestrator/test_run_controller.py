@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.controller import Observation
+from orchestrator.measurements import Measurements
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.run_controller import RunController
+from pilotfish.types import SamplingParams
+
+
+def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunController:
+    request = GenerationRequest(
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(max_tokens=max_tokens),
+        speculation=SpeculationOptions(mode=mode, proposer="eagle3"),
+        num_speculative_tokens=k,
+    )
+    return RunController(request, measurements or Measurements(), decode_run_tokens=16)
+
+
+def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: int = 2000) -> list[tuple[int, int]]:
+    """Every decision until num_tokens are out, with runs that take so long a token: (drafts, tokens)."""
+    decisions: list[tuple[int, int]] = []
+    observation = Observation(num_remaining_tokens=num_tokens)
+    done = 0
+    while done < num_tokens:
+        decision = subject.next_k(observation)
+        tokens = decision.num_decode_tokens
+        assert 1 <= tokens <= num_tokens - done
+        decisions.append((decision.num_draft_tokens, tokens))
+        done += tokens
+        observation = Observation(
+            num_output_tokens=done,
+            num_remaining_tokens=num_tokens - done,
+            num_requested_tokens=decision.num_draft_tokens,
+            num_decoded_tokens=0 if decision.num_draft_tokens else tokens,
+            num_committed_tokens=tokens,
+            step_s=tokens * (drafted_s if decision.num_draft_tokens else plain_s),
+        )
+    return decisions
+
+
+def share_drafted(decisions: list[tuple[int, int]]) -> float:
+    return sum(tokens for drafts, tokens in decisions if drafts) / sum(tokens for _, tokens in decisions)
+
+
+def test_on_is_one_drafted_run() -> None:
+    assert run(controller("on"), 0.01, 0.02) == [(4, 2000)]
+
+
+@pytest.mark.parametrize(("mode", "k", "reason"), [("off", 4, "off"), ("on", 0, "num_speculative_tokens is 0")])
+def test_off_is_one_plain_run(mode: str, k: int, reason: str) -> None:
+    subject = controller(mode, k)
+    assert run(subject, 0.01, 0.001) == [(0, 2000)]
+    assert reason in subject.limitation
+
+
+def test_auto_drafts_where_it_is_faster() -> None:
+    decisions = run(controller(), plain_s=0.01, drafted_s=0.006)
+    assert decisions[0] == (4, 16)
+    assert decisions[1] == (0, 4), "plain decoding is measured once"
+    assert share_drafted(decisions) > 0.98
+
+
+def test_auto_gives_up_where_it_is_slower_but_tries_again() -> None:
+    subject = controller()
+    decisions = run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=4000)
+    assert 0.01 < share_drafted(decisions) < 0.1
+    assert "plain decoding is faster (0.77 of its speed with drafts)" in subject.limitation
+
+
+def test_a_change_of_the_text_is_noticed() -> None:
+    measurements = Measurements()
+    subject = controller(measurements=measurements)
+    run(subject, plain_s=0.01, drafted_s=0.013)
+    assert share_drafted(run(subject, plain_s=0.01, drafted_s=0.005)) > 0.6
+    assert share_drafted(run(controller(measurements=measurements), plain_s=0.01, drafted_s=0.005)) > 0.9
+
+
+def test_plain_decoding_is_measured_again_now_and_then() -> None:
+    decisions = run(controller(), plain_s=0.01, drafted_s=0.006, num_tokens=16 * 300)
+    assert 2 <= decisions.count((0, 4)) <= 4
+
+
+def test_without_the_drafter_the_rest_is_one_plain_run() -> None:
+    subject = controller("on")
+    decision = subject.next_k(Observation(num_remaining_tokens=50, drafter_absence="it has none"))
+    assert (decision.num_draft_tokens, decision.num_decode_tokens) == (0, 50)
+    assert subject.limitation == "it has none"
+
+
+def test_short_answers_are_not_worth_measuring() -> None:
+    assert run(controller(max_tokens=8), 0.01, 0.02, num_tokens=8) == [(0, 8)]
