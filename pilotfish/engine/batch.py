@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pilotfish.engine.scheduler import ScheduledRows
+from pilotfish.engine.sequence import NO_DRAFTS
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 
@@ -20,10 +21,10 @@ def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
         first_row, first_position = len(token_ids), rows.first_position
         end = first_position + rows.num_rows
         token_ids.extend(sequence.tokens[first_position:end])
-        if rows.is_complete:
-            token_ids.extend(sequence.drafts.token_ids)
-        positions.extend(range(first_position, end))
-        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids))
+        drafts = sequence.drafts if rows.is_complete else NO_DRAFTS
+        token_ids.extend(drafts.token_ids)
+        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, drafts.tree))
+        positions.extend(slices[-1].positions())
         last = first_row + rows.num_rows
         logit_rows.extend(range(last - rows.num_logit_rows, last))
     return StepInput(token_ids, positions, slices, logit_rows)

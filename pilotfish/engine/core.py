@@ -196,10 +196,15 @@ class EngineCore:
         for rows in scheduled:
             rows.sequence.compute_time_ns += elapsed_ns
         events: list[Event] = []
+        moves: list[tuple[int, int]] = []
         for rows, outcome in zip(verdicts, outcomes, strict=True):
             verdict = commit_outcome(rows.sequence, outcome, self.model.max_context_tokens)
+            path = outcome.path[: verdict.num_accepted_tokens]
+            moves.extend(self._kv_cache.path_moves(rows.sequence, verdict.base_length, path))
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
             events.append(verdict)
+        if moves:
+            self._decoder.move_kv(moves)
         for rows, drafted in zip(proposals, drafts, strict=True):
             proposal = add_draft(rows.sequence, drafted)
             if proposal is not None:

@@ -13,6 +13,7 @@ from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode, SparseDistribution
 
 _PROBS_TOLERANCE = 1e-3
@@ -92,22 +93,23 @@ class Intake:
         needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
         if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
             return _invalid(command, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
-        if command.parents:
-            return _invalid(command, "this engine verifies chains only; parents must be empty")
         bad = self._bad_token(command.draft_token_ids)
         bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
         if bad is not None:
             return _invalid(command, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
         if not all(map(_is_distribution, command.draft_probs)):
             return _invalid(command, "a draft distribution repeats a token or its probabilities do not sum to 1")
+        try:
+            tree = _tree_of(command)
+        except ValueError as error:
+            return _invalid(command, str(error))
         # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
         room = min(
             self._max_context_tokens - len(sequence.tokens),
             sequence.sampling.max_tokens - sequence.num_output_tokens,
-            self._capacity + 1 - len(sequence.tokens),
         )
-        kept = max(0, min(num_drafts, room - 1))
-        sequence.task = VerifyTask(Drafts(command.draft_token_ids[:kept], command.draft_probs[:kept]), now_ns)
+        drafts = Drafts(command.draft_token_ids, command.draft_probs, tree)
+        sequence.task = VerifyTask(drafts.cut(room - 1, self._capacity - len(sequence.tokens)), now_ns)
         return None
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
@@ -182,6 +184,16 @@ def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:
 
 def _invalid(command: Verify | Propose, message: str) -> SequenceError:
     return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
+
+
+def _tree_of(command: Verify) -> DraftTree | None:
+    """The shape of the drafts; None for a chain. Raises ValueError for parents that make no tree."""
+    if not command.parents:
+        return None
+    if len(command.parents) != len(command.draft_token_ids):
+        raise ValueError(f"{len(command.draft_token_ids)} draft tokens with {len(command.parents)} parents")
+    tree = DraftTree(command.parents)
+    return None if tree.is_chain else tree
 
 
 def _is_distribution(distribution: SparseDistribution) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pilotfish.engine.block_pool import ROOT_HASH, BlockPool, hash_block
 from pilotfish.engine.sequence import EngineSequence
 
@@ -45,6 +47,21 @@ class KVCache:
             sequence.last_hash = hash_block(sequence.last_hash, token_ids)
             self._pool.register(sequence.block_ids[index], sequence.last_hash)
         sequence.num_registered_blocks = max(sequence.num_registered_blocks, num_full)
+
+    def path_moves(self, sequence: EngineSequence, start: int, path: Sequence[int]) -> list[tuple[int, int]]:
+        """(from, to) slots that bring a tree's accepted path into the order of the text.
+
+        The tree's nodes lie from position start on, in their own order; path: the accepted ones.
+        """
+        moves = []
+        for depth, node in enumerate(path):
+            if depth != node:
+                moves.append((self._slot(sequence, start + node), self._slot(sequence, start + depth)))
+                assert not self._pool.is_registered(moves[-1][1] // self._size), "a shared block is never written"
+        return moves
+
+    def _slot(self, sequence: EngineSequence, position: int) -> int:
+        return sequence.block_ids[position // self._size] * self._size + position % self._size
 
     def rewind(self, sequence: EngineSequence, length: int) -> None:
         """Truncate to length tokens. Blocks that others may find are let go, never overwritten."""

@@ -18,6 +18,7 @@ def verification_round(sequence: EngineSequence) -> Round:
         draft_token_ids=sequence.drafts.token_ids,
         draft_probs=sequence.drafts.probs,
         history=sequence.history,
+        tree=sequence.drafts.tree,
     )
 
 
@@ -27,7 +28,10 @@ def draft_row(sequence: EngineSequence) -> DraftRow:
 
 
 def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
-    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number."""
+    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number.
+
+    The keys and values of a tree's accepted path are the caller's to move (`KVCache.path_moves`).
+    """
     task = sequence.task
     assert isinstance(task, VerifyTask | DecodeTask)
     base_length = len(sequence.tokens)
@@ -41,7 +45,7 @@ def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_token
     sequence.append(token_ids, committed=True)
     sequence.num_computed_tokens = base_length + num_accepted
     timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
-    num_draft_tokens = len(task.drafts)
+    drafts = task.drafts
     if isinstance(task, VerifyTask) or len(sequence.tokens) >= task.goal_length:
         sequence.task = None
     else:
@@ -50,12 +54,14 @@ def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_token
     return Verdict(
         sequence_id=sequence.sequence_id,
         base_length=base_length,
-        num_draft_tokens=num_draft_tokens,
+        num_draft_tokens=len(drafts),
         num_accepted_tokens=num_accepted,
         token_ids=tuple(token_ids),
         logprobs=outcome.logprobs[: len(token_ids)],
         finish_reason=finish_reason,
         timings=timings,
+        draft_depth=drafts.tree.depth if drafts.tree else 0,
+        ended_in_leaf=drafts.tree is not None and not drafts.tree.children[outcome.path[-1] + 1 if outcome.path else 0],
     )
 
 

@@ -25,6 +25,21 @@ class Drafts:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def shape(self) -> DraftTree:
+        return DraftTree.chain(len(self)) if self.tree is None else self.tree
+
+    def cut(self, max_depth: int, max_nodes: int) -> Drafts:
+        """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
+        if self.tree is None:
+            kept = max(0, min(max_depth, max_nodes))
+            return Drafts(self.token_ids[:kept], self.probs[:kept])
+        nodes = self.tree.kept_nodes(max_depth, max_nodes)
+        if len(nodes) == len(self):
+            return self
+        probs = tuple(self.probs[node] for node in nodes) if self.probs else ()
+        return Drafts(tuple(self.token_ids[node] for node in nodes), probs, self.tree.select(nodes))
+
 
 NO_DRAFTS = Drafts()
 

@@ -29,7 +29,7 @@ from pilotfish.types import ModelInfo, SamplingParams, SequenceErrorCode
 
 VOCAB = 8
 CONTEXT = 96
-MAX_DRAFTS = 4
+MAX_DRAFTS = 6
 
 
 def extend(digest: int, token_ids: Iterable[int]) -> int:
@@ -60,22 +60,36 @@ class ChainDecoder:
     def forward(self, step: StepInput) -> Tensor:
         digests = []
         for part in step.slices:
-            digest = 0
+            num_nodes = len(part.tree) if part.tree else 0
+            root = part.first_position + part.num_rows - 1 - num_nodes
+            depths, seen = [], [0]  # digests before position 0, after it, ...
             for position in range(part.first_position + part.num_rows):
                 slot = part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
                 assert slot >= BLOCK_SIZE, "block 0 is nobody's"
+                before, depth = position, 0  # of a text: the token before it
+                if position > root:
+                    parent = part.tree.parents[position - root - 1]
+                    before = root + 2 + parent
+                    depth = 1 if parent < 0 else depths[parent] + 1
+                    depths.append(depth)
                 if position >= part.first_position:
                     row = part.first_row + position - part.first_position
-                    assert step.positions[row] == position
+                    assert step.positions[row] == (root + depth if depth else position)
                     token_id = step.token_ids[row]
-                    self.slots[slot] = (digest, token_id, extend(digest, (token_id,)))
+                    self.slots[slot] = (seen[before], token_id, extend(seen[before], (token_id,)))
                     digests.append(self.slots[slot][2])
-                assert self.slots[slot][0] == digest, "a cached block holds another text"
-                digest = self.slots[slot][2]
+                assert self.slots[slot][0] == seen[before], "a cached block holds another text"
+                seen.append(self.slots[slot][2])
         logits = torch.zeros(len(step.logit_rows), VOCAB)
         for index, row in enumerate(step.logit_rows):
             logits[index, next_token(digests[row])] = 5.0
         return logits
+
+    def move_kv(self, moves: list[tuple[int, int]]) -> None:
+        held = [self.slots[source] for source, _ in moves]
+        for (_, target), value in zip(moves, held, strict=True):
+            assert target >= BLOCK_SIZE, "block 0 is nobody's"
+            self.slots[target] = value
 
 
 def continuation(tokens: Iterable[int], num_tokens: int) -> list[int]:
@@ -95,7 +109,7 @@ class Peer:
         config = EngineConfig(
             max_sequences=5,
             kv_cache_tokens=self.random.choice((64, 96, 160, 512)),
-            max_batch_tokens=self.random.choice((5, 9, 33)),
+            max_batch_tokens=self.random.choice((7, 9, 33)),
             max_draft_tokens=MAX_DRAFTS,
         )
         info = ModelInfo(model_id="chain", tokenizer_fingerprint="", vocab_size=VOCAB, max_context_tokens=CONTEXT)
@@ -145,10 +159,30 @@ class Peer:
             return self._propose(sequence_id, tokens)
         if kind < 0.5:
             return Decode(sequence_id, base, self.random.choice((1, 5, 12, 0, -3, 2**40)))
+        if kind < 0.75:
+            return self._verify_tree(sequence_id, base, tokens)
         drafts = continuation(tokens, self.random.randrange(MAX_DRAFTS + 2))
         if drafts and self.random.random() < 0.5:
             drafts[self.random.randrange(len(drafts))] = self.random.randrange(VOCAB + 1)
         return Verify(sequence_id, base, tuple(drafts))
+
+    def _verify_tree(self, sequence_id: int, base: int, tokens: list[int]) -> Verify:
+        """Nodes under random parents, often what the target says there; now and then no tree at all."""
+        parents: list[int] = []
+        drafts: list[int] = []
+        paths: list[list[int]] = []
+        for node in range(self.random.randrange(1, MAX_DRAFTS + 2)):
+            parent = self.random.randint(max(-1, node - 3), node - 1)
+            path = paths[parent] if parent >= 0 else []
+            is_right = self.random.random() < 0.6
+            parents.append(parent)
+            drafts.append(continuation([*tokens, *path], 1)[0] if is_right else self.random.randrange(VOCAB))
+            paths.append([*path, drafts[-1]])
+        if self.random.random() < 0.1:
+            parents[self.random.randrange(len(parents))] = self.random.choice((-2, 0, 5))
+        if self.random.random() < 0.05:
+            parents.pop()
+        return Verify(sequence_id, base, tuple(drafts), (), tuple(parents))
 
     def _propose(self, sequence_id: int, tokens: list[int]) -> Propose:
         """Go on from anywhere in the output: forth, back, the same again, with another text."""
@@ -165,6 +199,7 @@ class Peer:
             assert event.base_length == len(tokens)
             assert event.token_ids
             assert list(event.token_ids) == continuation(tokens, len(event.token_ids))
+            assert event.num_accepted_tokens <= event.depth <= event.num_draft_tokens
             tokens.extend(event.token_ids)
             self.num_results += 1
         elif isinstance(event, Proposal) and tokens is not None and event.base_length == len(tokens):
