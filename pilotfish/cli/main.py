@@ -13,6 +13,7 @@ from pilotfish.cli.demo import demo
 from pilotfish.cli.generate import generate
 from pilotfish.cli.models import models_app
 from pilotfish.cli.show_config import config
+from pilotfish.cli.train import train
 from pilotfish.cli.up import up
 
 app = typer.Typer(
@@ -49,6 +50,7 @@ app.command()(up)
 app.command()(generate)
 app.command()(chat)
 app.command()(bench)
+app.command()(train)
 app.command()(config)
 app.add_typer(models_app, name="models")
 app.command(hidden=True)(demo)

@@ -96,7 +96,7 @@ class TrainingLoop:
         """Train to the end; returns the last evaluation. on_progress gets the finished share and the last loss."""
         checkpoint_at = self._clock() + self._config.checkpoint_every_s
         batches, epoch, losses = self._batches(0), -1, list[float]()
-        share = self._share()
+        share = self.share
         while share < 1:
             step = self.progress.step
             if step // self._steps_per_epoch != epoch:
@@ -105,20 +105,21 @@ class TrainingLoop:
             start = self._clock()
             losses.append(self._step(batches[step % self._steps_per_epoch], share))
             self.progress = self.progress.after_step(self._clock() - start)
-            share = self._share()
+            share = self.share
             if self.progress.step % self._config.evaluate_every == 0:
-                self._look(losses)
+                self.curve.add(self.look(self._held_out, losses))
                 losses.clear()
             on_progress(share, losses[-1] if losses else self.curve.points[-1].loss)
             if self._clock() >= checkpoint_at:
                 save_checkpoint(self._folder, self._objective.module, self._optimizer, self.progress)
                 checkpoint_at = self._clock() + self._config.checkpoint_every_s
         if losses or not self.curve.points:
-            self._look(losses)
+            self.curve.add(self.look(self._held_out, losses))
         save_checkpoint(self._folder, self._objective.module, self._optimizer, self.progress)
         return self.curve.points[-1]
 
-    def _share(self) -> float:
+    @property
+    def share(self) -> float:
         """How much of the run is done: steps or minutes, whichever is further."""
         by_steps = self.progress.step / self.total_steps
         limit = 60 * self._config.max_minutes
@@ -155,20 +156,19 @@ class TrainingLoop:
         floor = self._config.final_share
         return self._config.learning_rate * warm * (floor + (1 - floor) * (1 + cos(pi * min(1.0, share))) / 2)
 
-    def _look(self, losses: Sequence[float]) -> None:
-        single, chained = self.evaluate(self._held_out)
-        self.curve.add(
-            CurvePoint(
-                step=self.progress.step,
-                epoch=self.progress.step / self._steps_per_epoch,
-                minutes=self.progress.elapsed_s / 60,
-                loss=sum(losses) / max(1, len(losses)),
-                agreement=single,
-                chained=chained,
-            )
+    def look(self, samples: Sequence[Sample], losses: Sequence[float] = ()) -> CurvePoint:
+        """How well the drafter does now on samples; losses are the training losses since the last look."""
+        agreement, chained = self._evaluate(samples)
+        return CurvePoint(
+            step=self.progress.step,
+            epoch=self.progress.step / self._steps_per_epoch,
+            minutes=self.progress.elapsed_s / 60,
+            loss=sum(losses) / max(1, len(losses)),
+            agreement=agreement,
+            chained=chained,
         )
 
-    def evaluate(self, samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def _evaluate(self, samples: Sequence[Sample]) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Agreement with the target's argmax: of each depth alone, and of each depth with all shallower ones."""
         self._objective.module.eval()
         depths = self._objective.num_depths

@@ -1,16 +1,25 @@
-"""A tiny target, and samples of what it would compute."""
+"""A tiny target: in memory, with samples of what it computes, and as a folder that chats in letters and spaces."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import tokenizers
 import torch
+from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.training.extract import Sample
 
-HIDDEN, VOCAB = 16, 30
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+END = 1
+"""Token id of <|im_end|>."""
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +31,12 @@ def _one_thread() -> None:
 def tiny_target() -> LlamaForCausalLM:
     torch.manual_seed(2)
     config = LlamaConfig(
-        hidden_size=HIDDEN,
+        hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=6,
         num_attention_heads=4,
         num_key_value_heads=2,
-        vocab_size=VOCAB,
+        vocab_size=30,
         max_position_embeddings=64,
         initializer_range=0.3,
         tie_word_embeddings=True,
@@ -54,3 +63,53 @@ def computed(tiny_target: LlamaForCausalLM) -> Callable[[list[int], int], Sample
         )
 
     return compute
+
+
+@pytest.fixture(scope="session")
+def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama that says letters, spaces and <|im_end|> only; its sizes keep the native kernels away."""
+    folder = tmp_path_factory.mktemp("targets") / "tiny"
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=6,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        vocab_size=258,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        bos_token_id=0,
+        eos_token_id=END,
+        pad_token_id=END,
+    )
+    model = LlamaForCausalLM(config).requires_grad_(False)
+    vocab = _write_tokenizer(folder)
+    _only_say(model, [vocab[char] for char in "abcdefghijkl"] + [vocab["Ġ"]] * 2 + [END])
+    model.to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+def _write_tokenizer(folder: Path) -> dict[str, int]:
+    folder.mkdir()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: token_id for token_id, token in enumerate(["<|im_start|>", "<|im_end|>", *alphabet])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TEMPLATE}))
+    return vocab
+
+
+def _only_say(model: LlamaForCausalLM, token_ids: list[int]) -> None:
+    """Dimension 0 is constant and large in every hidden state; the output row of every other token is against it."""
+    model.model.embed_tokens.weight[:, 0] = 3.0
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = 0
+        layer.mlp.down_proj.weight[0] = 0
+        layer.self_attn.o_proj.weight.mul_(0.3)
+        layer.mlp.down_proj.weight.mul_(0.3)
+    model.lm_head.weight[:, 0] = -40.0
+    model.lm_head.weight[token_ids, 0] = 0.0

@@ -1,0 +1,107 @@
+"""The README.md of a trained drafter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pilotfish.training.curve import CurvePoint
+from pilotfish.training.extract import Sample
+from pilotfish.training.request import Method, TrainingRequest
+
+_KINDS = {
+    Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",
+    Method.EAGLE3: "an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
+    Method.MEDUSA: "Medusa heads in the published layout (`medusa_head.{k}.0.linear`, `medusa_head.{k}.1`)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CardFacts:
+    """What a card is made of."""
+
+    request: TrainingRequest
+    target: str
+    drafter: Mapping[str, str]
+    train: Sequence[Sample]
+    held_out: Sequence[Sample]
+    point: CurvePoint
+
+
+def model_card(facts: CardFacts) -> str:
+    """Markdown."""
+    request, point = facts.request, facts.point
+    name = "draft model" if request.method is Method.DRAFT else request.method.value
+    return f"""# {facts.target}: {name}
+
+This is {_KINDS[request.method]}, trained with Pilotfish to draft for **{facts.target}** and for no other model.
+Speculative decoding with it changes how fast the target answers, never what it answers.
+
+## Data
+{_data(request)}
+{_size(facts.train)} to learn from, {_size(facts.held_out)} held out.
+
+## Training
+{_rows({"method": request.method.value, **facts.drafter, **_training(facts)})}
+
+```
+{_command(request)}
+```
+
+![Loss and held-out acceptance](curve.png)
+
+The numbers of the picture are in `curve.csv`.
+
+## Acceptance, held out
+Share of positions where the drafted token equals the target's own first choice: alone, given the true tokens before
+it, and together with all shallower tokens of the same draft.
+
+| draft token | alone | with all before it |
+|---|---|---|
+{_acceptance(point)}
+
+A chain of {len(point.chained)} would give {point.mean_acceptance_length:.2f} output tokens a round, the bonus included.
+"""
+
+
+def _data(request: TrainingRequest) -> str:
+    if request.data:
+        return f"Answers and texts from {', '.join(f'`{path.name}`' for path in request.data)}."
+    return (
+        "Self-synthesis: the target wrote the user's turns from its own chat template and answered them, half of the "
+        "answers greedily, half at temperature 0.7 and top-p 0.95; four in ten prompts wrap earlier text in a task. "
+        "No other data."
+    )
+
+
+def _size(samples: Sequence[Sample]) -> str:
+    return f"{len(samples):,} conversations ({sum(sample.num_answer_tokens for sample in samples):,} answer tokens)"
+
+
+def _training(facts: CardFacts) -> dict[str, str]:
+    request, point = facts.request, facts.point
+    return {
+        "steps": f"{point.step:,} of about {request.batch_tokens:,} tokens ({point.epoch:.1f} epochs)",
+        "time": f"{point.minutes:.0f} minutes",
+        "learning rate": f"{request.learning_rate:g}, warm-up and cosine; AdamW",
+        "loss": "cross entropy with the target's distribution on answer tokens",
+        "seed": str(request.seed),
+    }
+
+
+def _rows(facts: Mapping[str, str]) -> str:
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())])
+
+
+def _command(request: TrainingRequest) -> str:
+    source = " ".join(f"--data {path.name}" for path in request.data) or f"--tokens {request.num_answer_tokens}"
+    limit = f" --max-minutes {request.max_minutes:g}" if request.max_minutes else ""
+    return (
+        f"pilotfish train {request.method} --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "
+        f"--seed {request.seed} --out {request.out.name}"
+    )
+
+
+def _acceptance(point: CurvePoint) -> str:
+    pairs = zip(point.agreement, point.chained, strict=True)
+    return "\n".join(f"| {depth} | {alone:.3f} | {chained:.3f} |" for depth, (alone, chained) in enumerate(pairs, 1))

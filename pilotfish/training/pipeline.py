@@ -1,0 +1,207 @@
+"""A training run from a target's name to a drafter's folder: synthesise, extract, train, evaluate, export.
+
+Each stage leaves its result in the workspace and starts from what is there, so a run that was killed in any of
+them goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from pilotfish.config import Config, EngineConfig, TargetConfig
+from pilotfish.engine.factory import build_engine
+from pilotfish.errors import InvalidRequestError
+from pilotfish.models.eagle3.config import default_feature_layers
+from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.folder import read_metadata
+from pilotfish.models.loading import load_model
+from pilotfish.models.pull import pull_model
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.training.conversations import Conversation, read_conversations, write_text_atomically
+from pilotfish.training.curve import Curve, CurvePoint
+from pilotfish.training.data import read_data
+from pilotfish.training.drafters import Drafter, new_drafter
+from pilotfish.training.extract import FeatureExtractor, FeatureStore, Sample
+from pilotfish.training.loop import LoopConfig, TrainingLoop
+from pilotfish.training.model_card import CardFacts, model_card
+from pilotfish.training.precision import prefers_bfloat16
+from pilotfish.training.request import TrainingRequest
+from pilotfish.training.stages import Stage, Watcher
+from pilotfish.training.synthesise import SynthesisConfig, Synthesiser
+from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
+
+MAX_TOKENS = 1280
+"""Of a conversation: the longest prompts and answers that are synthesised."""
+
+_HELD_OUT_EVERY = 20
+_MAX_HELD_OUT = 100
+_PROMPT_SHARE = 0.5
+"""Prompt tokens for each answer token of self-synthesis, to estimate disk space."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingResult:
+    """What a run came to."""
+
+    out: Path
+    point: CurvePoint
+    """The last evaluation."""
+
+
+def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
+    """Do all that the request asks for; what can be refused is refused before any time is spent.
+
+    Raises: PilotfishError kinds: InvalidRequestError for data, folders and checkpoints that do not fit;
+    ResourceExhaustedError when the disk is full; those of loading a model.
+    """
+    require_new(request.out)
+    folder = pull_model(request.target, request.cache_dir)
+    tokenizer = Tokenizer.load(folder)
+    data = [line for path in request.data for line in read_data(path, tokenizer, MAX_TOKENS)]
+    workspace = _workspace(request, folder, tokenizer)
+    with workspace.locked():
+        require_space(workspace.root, _needed_bytes(request, folder, data))
+        conversations = data or _synthesise(request, workspace, tokenizer, watcher)
+        samples = _extract(request, workspace, conversations, watcher)
+        loaded = load_model(request.target, cache_dir=request.cache_dir)
+        train, held_out = split(samples)
+        drafter = new_drafter(request, loaded, train)
+        loop = TrainingLoop(drafter.objective, train, held_out, _loop_config(request), workspace.run(request))
+        _train(loop, watcher)
+        point = _evaluate(loop, held_out, watcher)
+        watcher.stage(Stage.EXPORT, 1)
+        facts = CardFacts(request, loaded.model_id, drafter.facts, train, held_out, point)
+        _export(request.out, drafter, loop.curve, model_card(facts))
+        watcher.progress(1, str(request.out))
+    return TrainingResult(request.out, point)
+
+
+def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
+    """Conversations to learn from and conversations to judge by; more data at the end moves none of them.
+
+    Raises: InvalidRequestError when one of the two would be empty.
+    """
+    held_out = list(islice(samples, 0, _MAX_HELD_OUT * _HELD_OUT_EVERY, _HELD_OUT_EVERY))
+    judged = {id(sample) for sample in held_out}
+    train = [sample for sample in samples if id(sample) not in judged]
+    if not train:
+        raise InvalidRequestError(f"{len(samples)} conversations have a usable answer; at least 2 are needed")
+    return train, held_out
+
+
+def _workspace(request: TrainingRequest, folder: Path, tokenizer: Tokenizer) -> Workspace:
+    digest = hashlib.sha256((folder / "config.json").read_bytes()).hexdigest()
+    identity = TargetIdentity(folder.name, tokenizer.fingerprint, digest)
+    return Workspace(request.work or request.cache_dir / "training" / f"{folder.name}-{digest[:8]}", identity)
+
+
+def _needed_bytes(request: TrainingRequest, folder: Path, data: Sequence[Conversation]) -> int:
+    """Of features, the bulk of what is written."""
+    config = read_metadata(folder).config
+    hidden = int((config.get("text_config") or config)["hidden_size"])
+    num_tokens = sum(len(line.token_ids) for line in data) or int(request.num_answer_tokens * (1 + _PROMPT_SHARE))
+    return num_tokens * 4 * hidden * torch.bfloat16.itemsize
+
+
+def _synthesise(
+    request: TrainingRequest, workspace: Workspace, tokenizer: Tokenizer, watcher: Watcher
+) -> list[Conversation]:
+    path = workspace.conversations
+    path.touch()
+    watcher.stage(Stage.SYNTHESISE, request.num_answer_tokens)
+    done = sum(line.num_answer_tokens for line in read_conversations(path, tokenizer.vocab_size))
+    watcher.progress(done)
+    if done < request.num_answer_tokens:
+        engine = EngineConfig(
+            num_threads=request.num_threads,
+            deterministic=False,
+            kv_cache_tokens=640 * request.num_sequences,
+            max_sequences=request.num_sequences,
+        )
+        config = Config(target=TargetConfig(model=request.target, engine=engine), cache_dir=str(request.cache_dir))
+        synthesis = SynthesisConfig(
+            num_answer_tokens=request.num_answer_tokens, num_sequences=request.num_sequences, seed=request.seed
+        )
+        Synthesiser(build_engine(config, "target"), tokenizer, synthesis).run(path, watcher.progress)
+    return list(read_conversations(path, tokenizer.vocab_size))
+
+
+def _extract(
+    request: TrainingRequest, workspace: Workspace, conversations: Sequence[Conversation], watcher: Watcher
+) -> list[Sample]:
+    store = FeatureStore(workspace.features(request.data))
+    watcher.stage(Stage.EXTRACT, len(conversations), store.num_conversations)
+    if store.num_conversations < len(conversations):
+        loaded = load_model(request.target, cache_dir=request.cache_dir)
+        layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
+        options = DecoderOptions(
+            deterministic=False,
+            compile=True,
+            num_threads=_num_threads(request),
+            max_context_tokens=0,
+            cache_dir=request.cache_dir,
+        )
+        max_tokens = min(MAX_TOKENS, loaded.max_context_tokens)
+        extractor = FeatureExtractor(build_decoder(loaded, options).decoder, layers, max_tokens)
+        store.extend(extractor, conversations, watcher.progress)
+    return list(store.read())
+
+
+def _loop_config(request: TrainingRequest) -> LoopConfig:
+    # Each worker computes on its own: threads of torch's operations would only wait for each other.
+    torch.set_num_threads(1)
+    return LoopConfig(
+        max_epochs=request.max_epochs,
+        max_minutes=request.max_minutes,
+        learning_rate=request.learning_rate,
+        batch_tokens=request.batch_tokens,
+        num_workers=_num_threads(request),
+        seed=request.seed,
+        bfloat16=prefers_bfloat16(),
+    )
+
+
+def _train(loop: TrainingLoop, watcher: Watcher) -> None:
+    watcher.stage(Stage.TRAIN, 1, loop.share)
+
+    def report(share: float, loss: float) -> None:
+        note = f"step {loop.progress.step}, loss {loss:.2f}"
+        if loop.curve.points:
+            agreement = ", ".join(f"{value:.2f}" for value in loop.curve.points[-1].agreement)
+            note += f", held out {agreement}"
+        watcher.progress(share, note)
+
+    loop.run(report)
+
+
+def _evaluate(loop: TrainingLoop, held_out: Sequence[Sample], watcher: Watcher) -> CurvePoint:
+    watcher.stage(Stage.EVALUATE, 1)
+    point = loop.look(held_out)
+    watcher.progress(1, f"mean acceptance length {point.mean_acceptance_length:.2f}")
+    return point
+
+
+def _export(out: Path, drafter: Drafter, curve: Curve, card: str) -> None:
+    """The finished folder appears by one rename."""
+    partial = out.absolute().parent / f".{out.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        drafter.save(partial)
+        curve.write(partial)
+        write_text_atomically(partial / "README.md", card)
+        partial.replace(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _num_threads(request: TrainingRequest) -> int:
+    return request.num_threads or len(os.sched_getaffinity(0))

@@ -1,0 +1,75 @@
+"""What a training run is asked to do."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.errors import ConfigError
+
+
+class Method(enum.StrEnum):
+    """Kinds of drafters that can be trained."""
+
+    DRAFT = "draft"
+    EAGLE3 = "eagle3"
+    MEDUSA = "medusa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRequest:
+    """One `pilotfish train`. Raises ConfigError for values out of range."""
+
+    method: Method
+    target: str
+    """Catalogue name, hub id or local folder."""
+    out: Path
+    """Folder of the finished drafter; must not exist yet."""
+    cache_dir: Path
+    work: Path | None = None
+    """Folder of the state that a killed run goes on from; None: in the cache, by target."""
+    data: tuple[Path, ...] = ()
+    """jsonl files to learn from; none: self-synthesis."""
+    num_answer_tokens: int = 2_000_000
+    """To synthesise."""
+    max_minutes: float = 0
+    """Of training; 0: max_epochs decide."""
+    max_epochs: float = 4
+    learning_rate: float = 1e-3
+    batch_tokens: int = 2048
+    draft_vocab_size: int = 8192
+    """Of eagle3 and medusa; 0: the target's whole vocabulary."""
+    num_depths: int = 3
+    """Draft depths that eagle3 unrolls, and that a draft's chains are judged by."""
+    num_layers: int = 4
+    """Of a draft."""
+    num_heads: int = 4
+    """Of medusa."""
+    num_sequences: int = 64
+    """Synthesised at once."""
+    num_threads: int = 0
+    """0: the cores of this process."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        positive = {
+            "tokens": self.num_answer_tokens,
+            "epochs": self.max_epochs,
+            "learning rate": self.learning_rate,
+            "batch tokens": self.batch_tokens,
+            "depths": self.num_depths,
+            "layers": self.num_layers,
+            "heads": self.num_heads,
+            "sequences": self.num_sequences,
+        }
+        for name, value in positive.items():
+            if not value > 0:
+                raise ConfigError(f"{name} is {value}; it must be above 0")
+        for name, value in {
+            "minutes": self.max_minutes,
+            "draft vocabulary": self.draft_vocab_size,
+            "threads": self.num_threads,
+        }.items():
+            if not value >= 0:
+                raise ConfigError(f"{name} is {value}; it must be at least 0")
