@@ -19,6 +19,7 @@ from pilotfish.types import (
     Timings,
     TokenLogprobs,
     TokenOrigin,
+    TreeRequest,
 )
 
 
@@ -53,6 +54,7 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     num_tokens: int
     num_draft_tokens: int = 0
     features: FeatureRequest | None = None
+    tree: TreeRequest | None = None
 
 
 class Propose(msgspec.Struct, frozen=True, tag=True):
@@ -63,6 +65,8 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     new_token_ids: tuple[int, ...]
     num_draft_tokens: int
     features: Features | None = None
+    tree: TreeRequest | None = None
+    """The draft may branch; num_draft_tokens is then its depth. None: a chain."""
 
 
 class CloseSequence(msgspec.Struct, frozen=True, tag=True):
@@ -126,6 +130,8 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     draft_token_ids: tuple[int, ...]
     draft_probs: tuple[SparseDistribution, ...] = ()
     timings: Timings = Timings()
+    parents: tuple[int, ...] = ()
+    """As in Verify; empty for a chain."""
 
 
 class SequenceError(msgspec.Struct, frozen=True, tag=True):

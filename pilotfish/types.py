@@ -157,6 +157,15 @@ class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
     probs: tuple[float, ...]
 
 
+class TreeRequest(msgspec.Struct, frozen=True, array_like=True):
+    """That a draft may branch; see pilotfish.v1.TreeRequest."""
+
+    max_nodes: int
+    """Draft tokens at most, over all branches."""
+    branching: int
+    """Candidates of a node, and nodes that each level expands, at most."""
+
+
 class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
     """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
 

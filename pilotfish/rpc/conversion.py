@@ -26,6 +26,7 @@ from pilotfish.types import (
     SparseDistribution,
     Timings,
     TokenLogprobs,
+    TreeRequest,
 )
 
 _Enum = TypeVar("_Enum", bound=enum.IntEnum)
@@ -141,6 +142,14 @@ def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
         feature_layers=tuple(proto.feature_layers),
         feature_format=enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None,
     )
+
+
+def tree_request_to_proto(request: TreeRequest | None) -> pb.TreeRequest | None:
+    return None if request is None else pb.TreeRequest(max_nodes=request.max_nodes, branching=request.branching)
+
+
+def tree_request_from_proto(proto: pb.TreeRequest) -> TreeRequest:
+    return TreeRequest(proto.max_nodes, proto.branching)
 
 
 def feature_request_to_proto(request: FeatureRequest | None) -> pb.FeatureRequest | None:

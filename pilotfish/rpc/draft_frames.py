@@ -80,6 +80,7 @@ def _propose_to_proto(command: Propose) -> pb.Propose:
         new_token_ids=command.new_token_ids,
         num_draft_tokens=command.num_draft_tokens,
         features=conversion.features_to_proto(command.features),
+        tree=conversion.tree_request_to_proto(command.tree),
     )
 
 
@@ -90,6 +91,7 @@ def _propose_from_proto(proto: pb.Propose) -> Propose:
         tuple(proto.new_token_ids),
         proto.num_draft_tokens,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
+        conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
     )
 
 
@@ -100,6 +102,7 @@ def _proposal_to_proto(event: Proposal) -> pb.Proposal:
         draft_token_ids=event.draft_token_ids,
         draft_probs=[conversion.distribution_to_proto(probs) for probs in event.draft_probs],
         timings=conversion.timings_to_proto(event.timings),
+        parents=event.parents,
     )
 
 
@@ -110,4 +113,5 @@ def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
         draft_token_ids=tuple(proto.draft_token_ids),
         draft_probs=tuple(conversion.distribution_from_proto(probs) for probs in proto.draft_probs),
         timings=conversion.timings_from_proto(proto.timings),
+        parents=tuple(proto.parents),
     )

@@ -43,6 +43,7 @@ class TargetFrames(FrameCodec):
                         num_tokens=command.num_tokens,
                         num_draft_tokens=command.num_draft_tokens,
                         features=conversion.feature_request_to_proto(command.features),
+                        tree=conversion.tree_request_to_proto(command.tree),
                     )
                 )
             case OpenSequence():
@@ -120,6 +121,7 @@ def _decode_from_proto(proto: pb.Decode) -> Decode:
         proto.num_tokens,
         proto.num_draft_tokens,
         conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
+        conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
     )
 
 

@@ -10,7 +10,8 @@ from typing import assert_never
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Propose, Verify
-from pilotfish.types import Limits, ModelInfo
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import Limits, ModelInfo, TreeRequest
 
 
 def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
@@ -20,6 +21,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
             _check_verify(command, model, limits)
         case Propose():
             _check_num_draft_tokens(command.num_draft_tokens, limits)
+            _check_tree_request(command.tree, limits)
             _check_token_ids(command.new_token_ids, model, "token id")
             if len(command.new_token_ids) > command.base_length:
                 raise InvalidRequestError(
@@ -30,6 +32,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
                 raise InvalidRequestError("num_tokens is 0; it must be at least 1")
             if command.num_draft_tokens:
                 _check_num_draft_tokens(command.num_draft_tokens, limits)
+            _check_tree_request(command.tree, limits)
         case OpenSequence():
             _check_open(command, model)
         case CloseSequence():
@@ -63,8 +66,10 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
-    if any(not -1 <= parent < index for index, parent in enumerate(command.parents)):
-        raise InvalidRequestError("a draft token's parent must come before it, or be -1")
+    try:
+        DraftTree(command.parents)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from None
 
 
 def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:
@@ -72,6 +77,18 @@ def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:
         raise InvalidRequestError(
             f"{num_draft_tokens} draft tokens wanted; 1 to {limits.max_draft_tokens} are possible (max_draft_tokens)"
         )
+
+
+def _check_tree_request(request: TreeRequest | None, limits: Limits) -> None:
+    if request is None:
+        return
+    if not 1 <= request.max_nodes <= limits.max_draft_tokens:
+        raise InvalidRequestError(
+            f"a tree of {request.max_nodes} draft tokens wanted; 1 to {limits.max_draft_tokens} are possible "
+            "(max_draft_tokens)"
+        )
+    if request.branching < 1:
+        raise InvalidRequestError("a tree's branching is 0; it must be at least 1")
 
 
 def _check_token_ids(token_ids: Sequence[int], model: ModelInfo, what: str) -> None:

@@ -88,11 +88,12 @@ class Propose(_message.Message):
     NEW_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed tokens, new_token_ids included."""
     num_draft_tokens: _builtins.int
-    """Draft tokens wanted."""
+    """Draft tokens wanted; of a tree its depth."""
     @_builtins.property
     def new_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Committed tokens since the last Open or Propose; they end at base_length."""
@@ -103,6 +104,10 @@ class Propose(_message.Message):
         continue what it has got, it starts afresh with them.
         """
 
+    @_builtins.property
+    def tree(self) -> _types_pb2.TreeRequest:
+        """Absent: a chain. A proposer that cannot branch answers with a chain."""
+
     def __init__(
         self,
         *,
@@ -111,10 +116,11 @@ class Propose(_message.Message):
         new_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         num_draft_tokens: _builtins.int = ...,
         features: _types_pb2.Features | None = ...,
+        tree: _types_pb2.TreeRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -185,6 +191,7 @@ class Proposal(_message.Message):
     DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
+    PARENTS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """The Propose's base_length."""
@@ -198,6 +205,10 @@ class Proposal(_message.Message):
 
     @_builtins.property
     def timings(self) -> _types_pb2.Timings: ...
+    @_builtins.property
+    def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in Verify: index of each token's parent, -1 for the root. Empty means a chain."""
+
     def __init__(
         self,
         *,
@@ -206,10 +217,11 @@ class Proposal(_message.Message):
         draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         timings: _types_pb2.Timings | None = ...,
+        parents: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -141,6 +141,7 @@ class Decode(_message.Message):
     NUM_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    TREE_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     num_tokens: _builtins.int
@@ -152,6 +153,10 @@ class Decode(_message.Message):
     def features(self) -> _types_pb2.FeatureRequest:
         """Wanted with the run's last verdict; absent: none."""
 
+    @_builtins.property
+    def tree(self) -> _types_pb2.TreeRequest:
+        """The drafts may branch; num_draft_tokens is then their depth. Absent: chains."""
+
     def __init__(
         self,
         *,
@@ -160,10 +165,11 @@ class Decode(_message.Message):
         num_tokens: _builtins.int = ...,
         num_draft_tokens: _builtins.int = ...,
         features: _types_pb2.FeatureRequest | None = ...,
+        tree: _types_pb2.TreeRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -288,6 +288,32 @@ class SparseDistribution(_message.Message):
 Global___SparseDistribution: _TypeAlias = SparseDistribution  # noqa: Y015
 
 @_typing.final
+class TreeRequest(_message.Message):
+    """Says that a draft may branch."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_NODES_FIELD_NUMBER: _builtins.int
+    BRANCHING_FIELD_NUMBER: _builtins.int
+    max_nodes: _builtins.int
+    """Draft tokens at most, over all branches; at least 1."""
+    branching: _builtins.int
+    """Candidates of a node, and nodes that each level expands, at most; at least 1."""
+    def __init__(
+        self,
+        *,
+        max_nodes: _builtins.int = ...,
+        branching: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["branching", b"branching", "max_nodes", b"max_nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TreeRequest: _TypeAlias = TreeRequest  # noqa: Y015
+
+@_typing.final
 class FeatureRequest(_message.Message):
     """Asks for features with the verdict that answers a Verify or ends a Decode run."""
 

@@ -33,6 +33,7 @@ from pilotfish.types import (
     SparseDistribution,
     Timings,
     TokenLogprobs,
+    TreeRequest,
 )
 
 uint32 = st.integers(0, 2**32 - 1)
@@ -75,13 +76,17 @@ opens = st.builds(
     OpenSequence, uint64, prompt_token_ids=tuples(uint32), sampling=sampling, output_token_ids=tuples(uint32)
 )
 closes = st.builds(CloseSequence, uint64)
+tree_requests = st.none() | st.builds(TreeRequest, uint32, uint32)
+parents = tuples(st.integers(-1, 2**31 - 1))
 target_commands = st.one_of(
     opens,
     closes,
-    st.builds(Verify, uint64, uint32, tuples(uint32), distributions, tuples(st.integers(-1, 2**31 - 1))),
-    st.builds(Decode, uint64, uint32, uint32, uint32),
+    st.builds(Verify, uint64, uint32, tuples(uint32), distributions, parents),
+    st.builds(Decode, uint64, uint32, uint32, uint32, tree=tree_requests),
 )
-draft_commands = st.one_of(opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32))
+draft_commands = st.one_of(
+    opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32, tree=tree_requests)
+)
 target_events = st.one_of(
     errors,
     st.builds(Opened, uint64, uint32),
@@ -95,9 +100,11 @@ target_events = st.one_of(
         tuples(logprobs),
         st.none() | st.sampled_from(FinishReason),
         timings,
+        uint32,
+        st.booleans(),
     ),
 )
-draft_events = errors | st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings)
+draft_events = errors | st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings, parents)
 models = st.builds(
     ModelInfo,
     model_id=st.text(),

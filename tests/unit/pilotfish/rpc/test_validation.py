@@ -3,7 +3,7 @@ import pytest
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Propose, Verify
 from pilotfish.rpc.validation import check_command
-from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution
+from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution, TreeRequest
 
 MODEL = ModelInfo(model_id="small", tokenizer_fingerprint="", vocab_size=10, max_context_tokens=8)
 LIMITS = Limits(max_draft_tokens=2, max_sequences=1)
@@ -22,6 +22,7 @@ GREEDY = SamplingParams(temperature=0)
         Decode(1, 3, 1),
         Decode(1, 3, 5, 2),
         Propose(1, 3, (1, 2, 9), 2),
+        Propose(1, 3, (), 2, tree=TreeRequest(2, 8)),
         CloseSequence(1),
     ],
 )
@@ -39,12 +40,15 @@ def test_sound_commands_pass(command: Command) -> None:
         (OpenSequence(1, (1,), GREEDY, (10,)), "output token id 10"),
         (OpenSequence(1, (1,), SamplingParams(logit_bias=((10, 1.0),))), "logit_bias token id 10"),
         (Verify(1, 3, (1, 1, 1)), "3 draft tokens; at most 2"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(3, 2)), "a tree of 3 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(0, 2)), "a tree of 0 draft tokens wanted"),
+        (Decode(1, 3, 5, 2, tree=TreeRequest(2, 0)), "branching is 0"),
         (Verify(1, 3, (10,)), "draft token id 10"),
         (Verify(1, 3, (1, 2), (SparseDistribution((1,), (1.0,)),)), "2 draft tokens with 1 distributions"),
         (Verify(1, 3, (1,), (SparseDistribution((10,), (1.0,)),)), "token id of a draft distribution 10"),
         (Verify(1, 3, (1, 2), parents=(-1,)), "2 draft tokens with 1 parents"),
-        (Verify(1, 3, (1, 2), parents=(-1, 1)), "parent must come before it"),
-        (Verify(1, 3, (1, 2), parents=(-2, 0)), "parent must come before it"),
+        (Verify(1, 3, (1, 2), parents=(-1, 1)), "it must come before it"),
+        (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),
         (Decode(1, 3, 0), "num_tokens is 0"),
         (Decode(1, 3, 1, 3), "3 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (), 0), "0 draft tokens wanted; 1 to 2"),
