@@ -7,14 +7,16 @@ items are recognised. What cannot be served is answered with a SequenceError; no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.types import AcceptanceMode, Limits, SequenceErrorCode, SparseDistribution
+from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
@@ -79,37 +81,51 @@ class Intake:
         return None
 
     def verify(self, command: Verify, now_ns: int) -> SequenceError | None:
+        """Drafts end a run if they foresaw what it has decoded since; if not, it goes on and nothing is answered."""
         sequence = self._sequences.get(command.sequence_id)
         if sequence is None:
             return _unknown(command.sequence_id, command.base_length)
+        is_in_run = isinstance(sequence.task, DecodeTask)
+        if is_in_run and command.base_length < len(sequence.tokens):
+            rest = _rest_after(command, sequence.tokens[command.base_length :])
+            if rest is None:
+                return None
+            command = rest
         if command.base_length != len(sequence.tokens):
             return _stale(sequence, command.base_length)
-        num_drafts = len(command.draft_token_ids)
-        if num_drafts > self._limits.max_draft_tokens:
-            return _invalid(
-                command,
-                f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)",
-            )
-        needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
-        if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
-            return _invalid(command, f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
-        bad = self._bad_token(command.draft_token_ids)
-        bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
-        if bad is not None:
-            return _invalid(command, f"draft token id {bad} is not in the vocabulary of {self._vocab_size}")
-        if not all(map(_is_distribution, command.draft_probs)):
-            return _invalid(command, "a draft distribution repeats a token or its probabilities do not sum to 1")
-        try:
-            tree = _tree_of(command)
-        except ValueError as error:
-            return _invalid(command, str(error))
+        fault = self._draft_fault(command, sequence.sampling)
+        if fault is not None:
+            return _invalid(command, fault)
         # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
         room = min(
             self._max_context_tokens - len(sequence.tokens),
             sequence.sampling.max_tokens - sequence.num_output_tokens,
         )
-        drafts = Drafts(command.draft_token_ids, command.draft_probs, tree)
-        sequence.task = VerifyTask(drafts.cut(room - 1, self._capacity - len(sequence.tokens)), now_ns)
+        drafts = Drafts(command.draft_token_ids, command.draft_probs, _tree_of(command))
+        drafts = drafts.cut(room - 1, self._capacity - len(sequence.tokens))
+        if is_in_run and not drafts:
+            return None
+        sequence.task = VerifyTask(drafts, now_ns)
+        return None
+
+    def _draft_fault(self, command: Verify, sampling: SamplingParams) -> str | None:
+        """What makes the drafts impossible to verify."""
+        num_drafts = len(command.draft_token_ids)
+        if num_drafts > self._limits.max_draft_tokens:
+            return f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)"
+        needs_probs = sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy
+        if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
+            return f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions"
+        bad = self._bad_token(command.draft_token_ids)
+        bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
+        if bad is not None:
+            return f"draft token id {bad} is not in the vocabulary of {self._vocab_size}"
+        if not all(map(_is_distribution, command.draft_probs)):
+            return "a draft distribution repeats a token or its probabilities do not sum to 1"
+        try:
+            _tree_of(command)
+        except ValueError as error:
+            return str(error)
         return None
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
@@ -184,6 +200,21 @@ def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:
 
 def _invalid(command: Verify | Propose, message: str) -> SequenceError:
     return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
+
+
+def _rest_after(command: Verify, decoded: Sequence[int]) -> Verify | None:
+    """The command as it is once `decoded` came after its base; None when its drafts (a chain) foresaw that not."""
+    num_decoded = len(decoded)
+    foreseen = command.draft_token_ids[:num_decoded]
+    if command.parents or num_decoded >= len(command.draft_token_ids) or foreseen != tuple(decoded):
+        return None
+    return msgspec.structs.replace(
+        command,
+        base_length=command.base_length + num_decoded,
+        draft_token_ids=command.draft_token_ids[num_decoded:],
+        # Drawn given the tokens before, whoever those came from: exact acceptance can stand on them still.
+        draft_probs=command.draft_probs[num_decoded:],
+    )
 
 
 def _tree_of(command: Verify) -> DraftTree | None:

@@ -83,7 +83,11 @@ Global___TargetRequest: _TypeAlias = TargetRequest  # noqa: Y015
 
 @_typing.final
 class Verify(_message.Message):
-    """Verify a proposal; answered by one Verdict."""
+    """Verify a proposal; answered by one Verdict. It may come while a Decode run goes
+    on: what the run has decoded since base_length is skipped if the draft (a chain)
+    foresaw it, and the Verdict on the rest ends the run. Where the draft did not
+    foresee it, or nothing is left, the run goes on and nothing is answered.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
