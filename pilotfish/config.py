@@ -119,11 +119,20 @@ class TargetConfig:
     num_replicas: int = 1
     """Replicas under Ray Serve."""
     self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
+    feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
+    """Layers whose inputs are kept beside the KV cache and sent to drafters that ask for them: some 15 % of the
+    cache's memory. `eagle3`: the three of published EAGLE-3 heads. `auto`: these if draft.proposer is eagle3 and no
+    drafter lives beside the target, else none; empty: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
 
     def __post_init__(self) -> None:
         _require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
         _require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
+        _require(
+            self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
+            f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
+            f"{self.self_drafter.proposer} drafts beside the target: configure one of them",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,10 +142,15 @@ class DraftConfig:
     __pydantic_config__ = _STRICT
 
     proposer: str = "ngram"
-    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer) or
-    `hybrid` (suffix decoding where it is confident, else the model)."""
+    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer),
+    `eagle3` (a head on the target's features) or `hybrid` (suffix decoding where it is confident, else the model)."""
     model: str = "smollm2-135m-instruct"
     """The drafter of proposers `model` and `hybrid`; for the others the model whose tokenizer is used."""
+    head: str = "smollm2-135m-instruct-eagle3"
+    """Of proposer `eagle3`: a head's folder, or the name of one that comes with Pilotfish. draft.model is then the
+    target, whose embeddings and tokenizer are used."""
+    feature_format: Literal["bf16", "fp8"] = "bf16"
+    """How the target's features travel to proposer `eagle3`. fp8 halves the bytes and costs some acceptance."""
     host: str = "127.0.0.1"
     port: int = 50062
     num_replicas: int = 1

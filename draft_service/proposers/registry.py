@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from types import MappingProxyType
 
+from draft_service.proposers.eagle3 import start_eagle3_proposer
 from draft_service.proposers.hybrid import start_hybrid_proposer
 from draft_service.proposers.lookup import lookup_proposer
 from draft_service.proposers.model import start_model_proposer
@@ -23,6 +24,7 @@ mode a Proposal carries one SparseDistribution per token, the one it was sampled
 PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(
     {
         "model": start_model_proposer,
+        "eagle3": start_eagle3_proposer,
         "hybrid": start_hybrid_proposer,
         **{name: lookup_proposer(name) for name in LOOKUPS},
     }

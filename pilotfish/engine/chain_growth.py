@@ -6,11 +6,11 @@ Shapes: R sequences still drafting, V_d draft vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import Drafts, EngineSequence
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.drafting import DraftRow, draft
@@ -21,12 +21,23 @@ MIN_CONFIDENCE = 0.2
 (a tenth of a step) times the tokens that a step yields."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftWish:
+    """Drafts wanted after a sequence's last token."""
+
+    sequence: EngineSequence
+    num_draft_tokens: int
+    """At most; at least 1. The sequence's blocks have room for them."""
+    first_position: int = 0
+    """Of the token in the first slot of the drafter's blocks."""
+
+
 class _Chain:
     """The draft of one sequence as it grows."""
 
-    def __init__(self, rows: KeptRows) -> None:
-        self.sequence = rows.sequence
-        self.num_wanted = rows.num_draft_tokens
+    def __init__(self, wish: DraftWish) -> None:
+        self.sequence = wish.sequence
+        self.num_wanted = wish.num_draft_tokens
         self.token_ids: list[int] = []
         self.probs: list[SparseDistribution] = []
         self.confidence = 1.0
@@ -41,18 +52,18 @@ class _Chain:
 
 
 NextLogits = Callable[[Sequence[int], Sequence[int], Sequence[int]], Tensor]
-"""Logits float32 [R, V_d] of the next tokens, of the chains named in the first argument (indices of the first call's
-rows, ascending), after their last draft tokens (second), at those tokens' positions (third)."""
+"""Logits float32 [R, V_d] of the next tokens, of the chains named in the first argument (indices of the wishes,
+ascending), after their last draft tokens (second), at those tokens' positions (third)."""
 
 
 def grow_chains(
-    rows: Sequence[KeptRows], logits: Tensor, next_logits: NextLogits, vocabulary: DraftVocabulary, *, top_m: int
+    wishes: Sequence[DraftWish], logits: Tensor, next_logits: NextLogits, vocabulary: DraftVocabulary, *, top_m: int
 ) -> list[Drafts]:
-    """A chain for each of rows.
+    """A chain for each of the wishes.
 
-    logits: float32 [len(rows), V_d], what the drafter predicts after each sequence's last token.
+    logits: float32 [len(wishes), V_d], what the drafter predicts after each sequence's last token.
     """
-    chains = [_Chain(kept) for kept in rows]
+    chains = [_Chain(wish) for wish in wishes]
     active = list(range(len(chains)))
     try:
         while True:

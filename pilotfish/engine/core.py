@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+import msgspec
+
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batch import build_step
 from pilotfish.engine.block_pool import BlockPool
+from pilotfish.engine.feature_store import FeatureStore
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.results import add_draft, commit_outcome, draft_row, verification_round
@@ -55,6 +58,7 @@ class EngineCore:
         *,
         top_m: int = 32,
         self_drafter: SelfDrafter | None = None,
+        features: FeatureStore | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.model = model
@@ -71,6 +75,9 @@ class EngineCore:
             self._self_drafting = SelfDrafting(
                 self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens
             )
+        self._features = features
+        if features is not None:
+            features.allocate(num_blocks)
         self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
@@ -209,13 +216,25 @@ class EngineCore:
             proposal = add_draft(rows.sequence, drafted)
             if proposal is not None:
                 events.append(proposal)
+        by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
+        if self._features is not None:
+            self._features.keep(scheduled, by_id)
+            events = [self._with_features(event, self._features) for event in events]
         if self._self_drafting is not None:
-            by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
             self._self_drafting.after_step(scheduled, by_id)
         for event in events:
             if isinstance(event, Verdict) and event.finish_reason is not None:
                 self._intake.forget(self._sequences[event.sequence_id])
         return events
+
+    def _with_features(self, event: Event, features: FeatureStore) -> Event:
+        """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
+        if not isinstance(event, Verdict) or event.finish_reason is not None:
+            return event
+        sequence = self._sequences[event.sequence_id]
+        if sequence.task is not None or sequence.feature_request is None:
+            return event
+        return msgspec.structs.replace(event, features=features.take(sequence))
 
     def _fail_oversized(self) -> list[Event]:
         events: list[Event] = []

@@ -17,13 +17,13 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.chain_growth import grow_chains
+from pilotfish.engine.chain_growth import DraftWish
+from pilotfish.engine.head_growth import HeadGrowth, HeadRows
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
-from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead, HeadOutput, HeadStep
-from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 
 
 @dataclass(slots=True)
@@ -39,27 +39,15 @@ class _Pending:
         return self.first_position + sum(map(len, self.features))
 
 
-@dataclass(frozen=True, slots=True)
-class _HeadRows:
-    """Consecutive rows of one sequence."""
-
-    first_position: int
-    token_ids: Sequence[int]
-    states: Tensor
-    """[T, 3H] or [T, H]"""
-    block_ids: Sequence[int]
-
-
 class Eagle3Drafter:
-    """See Draftser. Its decoder captures the layers that the head was trained on."""
+    """See SelfDrafter. Its decoder captures the layers that the head was trained on."""
 
     name = "eagle3"
 
     def __init__(self, decoder: Decoder, head: FeatureHead, *, top_m: int) -> None:
         self._decoder = decoder
         self._head = head
-        self._vocabulary = DraftVocabulary(head.draft_token_ids, decoder.vocab_size)
-        self._top_m = top_m
+        self._growth = HeadGrowth(head, decoder.vocab_size, top_m=top_m)
         self._last_features = torch.empty(0)
         """[num_blocks, 3H]: of the last position in each block that the head has taken in."""
 
@@ -78,9 +66,11 @@ class Eagle3Drafter:
         head_rows = [self._take_in(kept[index]) for index in due]
         ends = accumulate(len(rows.token_ids) for rows in head_rows)
         drafting = [(index, end - 1) for index, end in zip(due, ends, strict=True) if kept[index].num_draft_tokens]
-        output = self._forward(head_rows, [last_row for _, last_row in drafting])
+        last_rows = [last_row for _, last_row in drafting]
+        output = self._growth.forward(head_rows, last_rows)
         if drafting:
-            chains = self._grow([kept[index] for index, _ in drafting], output, [last_row for _, last_row in drafting])
+            wishes = [DraftWish(kept[index].sequence, kept[index].num_draft_tokens) for index, _ in drafting]
+            chains = self._growth.grow(wishes, output, last_rows)
             for (index, _), chain in zip(drafting, chains, strict=True):
                 drafts[index] = chain
         return drafts
@@ -96,7 +86,7 @@ class Eagle3Drafter:
             pending = sequence.drafter_state = _Pending(rows.first_position, [features])
         return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE
 
-    def _take_in(self, rows: KeptRows) -> _HeadRows:
+    def _take_in(self, rows: KeptRows) -> HeadRows:
         """Rows for all pending features; with a draft wanted also the one of the last token."""
         sequence, pending = rows.sequence, rows.sequence.drafter_state
         assert isinstance(pending, _Pending)
@@ -112,30 +102,4 @@ class Eagle3Drafter:
         sequence.drafter_state = _Pending(end, [])
         first = max(first, FIRST_KEY)
         token_ids = sequence.tokens[first : end + 1 if rows.num_draft_tokens else end]
-        return _HeadRows(first, token_ids, states[: len(token_ids)], sequence.block_ids)
-
-    def _grow(self, rows: Sequence[KeptRows], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
-        states = output.hidden[list(last_rows)]
-
-        def next_logits(active: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
-            head_rows = [
-                _HeadRows(position, [token_id], states[index : index + 1], rows[index].sequence.block_ids)
-                for index, token_id, position in zip(active, token_ids, positions, strict=True)
-            ]
-            output = self._forward(head_rows, range(len(active)))
-            states[list(active)] = output.hidden
-            return output.logits
-
-        return grow_chains(rows, output.logits, next_logits, self._vocabulary, top_m=self._top_m)
-
-    def _forward(self, head_rows: Sequence[_HeadRows], logit_rows: Sequence[int]) -> HeadOutput:
-        token_ids: list[int] = []
-        positions: list[int] = []
-        slices: list[SequenceSlice] = []
-        for rows in head_rows:
-            num_rows = len(rows.token_ids)
-            slices.append(SequenceSlice(len(token_ids), num_rows, rows.first_position, rows.block_ids))
-            token_ids.extend(rows.token_ids)
-            positions.extend(range(rows.first_position, rows.first_position + num_rows))
-        states = torch.cat([rows.states for rows in head_rows])
-        return self._head.forward(HeadStep(token_ids, positions, slices, logit_rows, states))
+        return HeadRows(first, token_ids, states[: len(token_ids)], sequence.block_ids)

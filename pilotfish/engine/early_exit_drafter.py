@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pilotfish.engine.chain_growth import grow_chains
+from pilotfish.engine.chain_growth import DraftWish, grow_chains
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
 from pilotfish.models.attention import SequenceSlice
@@ -40,20 +40,20 @@ class EarlyExitDrafter:
         drafting = [index for index, rows in enumerate(kept) if rows.num_draft_tokens]
         if not drafting:
             return drafts
-        rows = [kept[index] for index in drafting]
+        wishes = [DraftWish(kept[index].sequence, kept[index].num_draft_tokens) for index in drafting]
 
         def next_logits(active: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
             slices = [
-                SequenceSlice(row, 1, position, rows[index].sequence.block_ids)
+                SequenceSlice(row, 1, position, wishes[index].sequence.block_ids)
                 for row, (index, position) in enumerate(zip(active, positions, strict=True))
             ]
             step = StepInput(token_ids, positions, slices, range(len(active)), self._exit_layer)
             return self._decoder.forward(step).float()
 
-        last_token_ids = [entry.sequence.tokens[-1] for entry in rows]
-        positions = [len(entry.sequence.tokens) - 1 for entry in rows]
-        logits = next_logits(range(len(rows)), last_token_ids, positions)
-        chains = grow_chains(rows, logits, next_logits, self._vocabulary, top_m=self._top_m)
+        last_token_ids = [wish.sequence.tokens[-1] for wish in wishes]
+        positions = [len(wish.sequence.tokens) - 1 for wish in wishes]
+        logits = next_logits(range(len(wishes)), last_token_ids, positions)
+        chains = grow_chains(wishes, logits, next_logits, self._vocabulary, top_m=self._top_m)
         for index, chain in zip(drafting, chains, strict=True):
             drafts[index] = chain
         return drafts

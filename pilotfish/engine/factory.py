@@ -9,6 +9,7 @@ import torch
 
 from pilotfish.config import Config, EngineConfig
 from pilotfish.engine.core import EngineCore
+from pilotfish.engine.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.self_drafter_factory import build_self_drafter
 from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.engine.warm_up import warm_up
@@ -17,14 +18,14 @@ from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
 from pilotfish.types import ModelInfo
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def build_engine(config: Config, role: Role) -> EngineCore:
     """The engine of the configuration's target or draft section. Raises PilotfishError kinds of loading."""
     service = config.target if role == "target" else config.draft
     engine = service.engine
-    dtype = _DTYPES[engine.dtype]
+    dtype = DTYPES[engine.dtype]
     torch.set_num_threads(num_threads(engine))
     loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=dtype, device=engine.device)
     built = build_decoder(
@@ -38,8 +39,10 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         ),
     )
     self_drafter: SelfDrafter | None = None
+    features: FeatureStore | None = None
     if role == "target":
         self_drafter = build_self_drafter(config.target.self_drafter, loaded, built.decoder, top_m=config.draft.top_m)
+        features = build_feature_store(config, loaded, built.decoder)
     info = ModelInfo(
         model_id=loaded.model_id,
         tokenizer_fingerprint=loaded.fingerprint,
@@ -49,8 +52,11 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         deterministic=built.deterministic,
         proposer=_proposer(role, self_drafter),
         tokenizer_path=str(loaded.folder),
+        feature_layers=() if features is None else features.layers,
     )
-    core = EngineCore(built.decoder, engine, info, top_m=config.draft.top_m, self_drafter=self_drafter)
+    core = EngineCore(
+        built.decoder, engine, info, top_m=config.draft.top_m, self_drafter=self_drafter, features=features
+    )
     warm_up(core)
     return core
 

@@ -106,6 +106,7 @@ class Intake:
         if is_in_run and not drafts:
             return None
         sequence.task = VerifyTask(drafts, now_ns)
+        sequence.feature_request = command.features or sequence.feature_request
         return None
 
     def _draft_fault(self, command: Verify, sampling: SamplingParams) -> str | None:
@@ -135,6 +136,7 @@ class Intake:
             return _unknown(command.sequence_id, command.base_length)
         if command.base_length > len(sequence.tokens):
             return _stale(sequence, command.base_length)
+        sequence.feature_request = command.features
         goal = command.base_length + command.num_tokens
         num_draft_tokens = min(command.num_draft_tokens, self._limits.max_draft_tokens)
         if isinstance(sequence.task, DecodeTask):

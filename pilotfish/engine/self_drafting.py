@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.engine.kept_rows import kept_step_rows
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.scheduler import ScheduledRows
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence
@@ -66,11 +67,21 @@ class SelfDrafting:
         outcomes: by sequence id, of those that reached the end of their task.
         """
         kept: list[KeptRows] = []
-        first_row = first_logit_row = 0
-        for rows in scheduled:
-            kept.append(self._kept_rows(rows, outcomes.get(rows.sequence.sequence_id), first_row, first_logit_row))
-            first_row += rows.num_rows
+        end_row = first_logit_row = 0
+        for rows, step_rows in zip(scheduled, kept_step_rows(scheduled, outcomes), strict=True):
+            end_row += rows.num_rows
+            # The logit rows are the last ones of the sequence's rows.
+            last_logit_row = first_logit_row + step_rows[-1] - (end_row - rows.num_logit_rows)
             first_logit_row += rows.num_logit_rows
+            kept.append(
+                KeptRows(
+                    sequence=rows.sequence,
+                    first_position=rows.first_position,
+                    step_rows=step_rows,
+                    last_logit_row=last_logit_row if rows.is_complete else None,
+                    num_draft_tokens=self._num_draft_tokens(rows.sequence),
+                )
+            )
         try:
             drafts = self._drafter.follow(kept)
         except Exception:
@@ -82,25 +93,6 @@ class SelfDrafting:
         for entry, drafted in zip(kept, drafts, strict=True):
             if isinstance(entry.sequence.task, DecodeTask):
                 entry.sequence.task.drafts = drafted
-
-    def _kept_rows(
-        self, rows: ScheduledRows, outcome: Outcome | None, first_row: int, first_logit_row: int
-    ) -> KeptRows:
-        sequence = rows.sequence
-        num_kept = sequence.num_computed_tokens - rows.first_position
-        num_drafts = max(0, rows.num_logit_rows - 1)
-        num_committed = rows.num_rows - num_drafts
-        path = () if outcome is None else outcome.path[: num_kept - num_committed]
-        step_rows = [*range(first_row, first_row + num_committed)]
-        step_rows.extend(first_row + num_committed + node for node in path)
-        last_logit_row = first_logit_row + (path[-1] + 1 if path else 0)
-        return KeptRows(
-            sequence=sequence,
-            first_position=rows.first_position,
-            step_rows=step_rows,
-            last_logit_row=last_logit_row if rows.is_complete else None,
-            num_draft_tokens=self._num_draft_tokens(sequence),
-        )
 
     def _num_draft_tokens(self, sequence: EngineSequence) -> int:
         """As many as the run asks for, as long as they could be output and the cache has room for them."""

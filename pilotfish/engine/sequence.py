@@ -9,7 +9,7 @@ from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
 from pilotfish.messages import OpenSequence
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.types import SamplingParams, SparseDistribution
+from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class EngineSequence:
         "block_ids",
         "compute_time_ns",
         "drafter_state",
+        "feature_request",
         "history",
         "is_opened",
         "is_preempted",
@@ -128,6 +129,8 @@ class EngineSequence:
         self.task: Task | None = None
         self.drafter_state: object = None
         """What the drafter beside the target keeps about the computed tokens; lost with the blocks."""
+        self.feature_request: FeatureRequest | None = None
+        """What the next verdict that ends a task brings along."""
         self.is_opened = False
         """Whether its Opened event was sent."""
         self.is_preempted = False

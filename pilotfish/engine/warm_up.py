@@ -7,8 +7,8 @@ from pilotfish.errors import InternalError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
 
-_PROMPT = tuple(range(1, 40))
-_SAMPLINGS = (
+PROMPT = tuple(range(1, 40))
+SAMPLINGS = (
     SamplingParams(temperature=0, num_logprobs=1),
     SamplingParams(temperature=0.8, top_p=0.9, top_k=40, repetition_penalty=1.1),
     SamplingParams(acceptance=AcceptanceMode.REJECTION),
@@ -20,8 +20,8 @@ def warm_up(core: EngineCore) -> None:
 
     Raises: InternalError when a step fails.
     """
-    token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
-    for sampling in _SAMPLINGS:
+    token_ids = tuple(token_id % core.model.vocab_size for token_id in PROMPT)[: core.model.max_context_tokens // 2]
+    for sampling in SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Decode(0, len(token_ids), 1))
         _settle(core)

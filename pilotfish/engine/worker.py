@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 
-from pilotfish.config import config_from_yaml
-from pilotfish.engine.core import EngineCore
+from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.factory import build_engine
-from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
+from pilotfish.engine.head_factory import build_head_engine
+from pilotfish.engine.threaded import Core
+from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
 from pilotfish.types import LoadReport
@@ -28,7 +29,7 @@ LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
 
-def run(core: EngineCore, front: WorkerSocket) -> None:
+def run(core: Core, front: WorkerSocket) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise."""
     last_load: LoadReport | None = None
     last_report = 0.0
@@ -42,6 +43,13 @@ def run(core: EngineCore, front: WorkerSocket) -> None:
         if events or (load != last_load and now - last_report >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(events, load)))
             last_load, last_report = load, now
+
+
+def build_core(config: Config, role: Role) -> Core:
+    """What the configuration asks for. Raises PilotfishError kinds of loading."""
+    if role == "draft" and config.draft.proposer == "eagle3":
+        return build_head_engine(config)
+    return build_engine(config, role)
 
 
 def main() -> None:
@@ -58,7 +66,7 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        core = build_engine(config, setup.role)
+        core = build_core(config, setup.role)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from pilotfish.models.attention import SequenceSlice
@@ -54,6 +55,9 @@ class FeatureHead(Protocol):
     """int64 [V_d]: the target's token id of each draft token."""
     feature_width: int
     """3H"""
+    dtype: torch.dtype
+    device: torch.device
+    """Of states."""
 
     def allocate(self, num_blocks: int) -> KVPool:
         """A pool of num_blocks blocks for the head's keys and values; replaces the previous one."""

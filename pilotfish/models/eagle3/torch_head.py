@@ -19,6 +19,8 @@ class TorchEagle3Head:
         config = module.config
         self.draft_token_ids = module.target_token_ids
         self.feature_width = module.fc.in_features
+        self.dtype = module.fc.weight.dtype
+        self.device = module.fc.weight.device
         self._module = module
         self._embeddings = module.embed_tokens or target_embeddings
         self._backend = backend

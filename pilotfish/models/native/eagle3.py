@@ -1,4 +1,4 @@
-"""EAGLE-3 heads on the native CPU kernels, on top of a native decoder."""
+"""EAGLE-3 heads on the native CPU kernels: on top of a native decoder, or alone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
 from pilotfish.models.native.decoder import NativeDecoder, NativePool
 from pilotfish.models.native.layout import GROUP, LANES, LayerStruct, ModelStruct, Packer, StepStruct, WeightsStruct
 from pilotfish.models.native.step import LogitsBuffer, StepRows
+from pilotfish.models.native.threads import NativeThreads
 
 
 class HeadStruct(ctypes.Structure):
@@ -39,12 +40,15 @@ class NativeEagle3Head:
     """See FeatureHead. Copies the weights of a bfloat16 module. Raises UnsupportedModelError for sizes that the
     kernels cannot cut."""
 
-    def __init__(self, decoder: NativeDecoder, module: Eagle3Head) -> None:
+    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
+        """module: over NativeThreads it has embeddings of its own."""
         _check_sizes(module.config)
         self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
         self._weights = _HeadWeights(decoder, module)
         self.draft_token_ids = module.target_token_ids
         self.feature_width = module.fc.in_features
+        self.dtype = torch.bfloat16
+        self.device = torch.device("cpu")
         self._vocab_size = len(self.draft_token_ids)
         model = self._weights.struct.model
         self._logits = LogitsBuffer(model.vocab)
@@ -83,7 +87,7 @@ class NativeEagle3Head:
 class _HeadWeights:
     """The head's structs and what they point to."""
 
-    def __init__(self, decoder: NativeDecoder, module: Eagle3Head) -> None:
+    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
         self._packer = packer = Packer(decoder.kernels)
         config, layer = module.config, module.midlayer
         attention, mlp = layer.self_attn, layer.mlp

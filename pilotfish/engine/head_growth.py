@@ -1,0 +1,72 @@
+"""Forwards of a feature head over rows of several sequences, and chains that it drafts token by token.
+
+Legend: T rows, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pilotfish.engine.chain_growth import DraftWish, grow_chains
+from pilotfish.engine.sequence import Drafts
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
+from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class HeadRows:
+    """Consecutive rows of one sequence."""
+
+    first_place: int
+    """Of the first row in the sequence's blocks; its rotary position, too."""
+    token_ids: Sequence[int]
+    states: Tensor
+    """[T, 3H] features or [T, H] hidden states, of the tokens before."""
+    block_ids: Sequence[int]
+
+
+class HeadGrowth:
+    """A head and how it drafts. The head's pool is the caller's to divide up."""
+
+    def __init__(self, head: FeatureHead, vocab_size: int, *, top_m: int) -> None:
+        self._head = head
+        self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size)
+        self._top_m = top_m
+
+    def forward(self, head_rows: Sequence[HeadRows], logit_rows: Sequence[int]) -> HeadOutput:
+        """Run the rows of all sequences, which the logit rows count through."""
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slices: list[SequenceSlice] = []
+        for rows in head_rows:
+            num_rows = len(rows.token_ids)
+            slices.append(SequenceSlice(len(token_ids), num_rows, rows.first_place, rows.block_ids))
+            token_ids.extend(rows.token_ids)
+            positions.extend(range(rows.first_place, rows.first_place + num_rows))
+        states = torch.cat([rows.states for rows in head_rows])
+        return self._head.forward(HeadStep(token_ids, positions, slices, logit_rows, states))
+
+    def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
+        """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
+        states = output.hidden[list(last_rows)]
+
+        def next_logits(active: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
+            head_rows = [
+                HeadRows(
+                    position - wishes[index].first_position,
+                    [token_id],
+                    states[index : index + 1],
+                    wishes[index].sequence.block_ids,
+                )
+                for index, token_id, position in zip(active, token_ids, positions, strict=True)
+            ]
+            output = self.forward(head_rows, range(len(active)))
+            states[list(active)] = output.hidden
+            return output.logits
+
+        return grow_chains(wishes, output.logits, next_logits, self._vocabulary, top_m=self._top_m)

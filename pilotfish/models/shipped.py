@@ -1,0 +1,30 @@
+"""Draft heads that come with Pilotfish. Torch-free."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+from pilotfish.errors import ModelNotFoundError
+
+_FOLDERS = (
+    Path(__file__).resolve().parents[2] / "models",
+    Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "models",
+)
+"""In a checkout, and where the wheel puts them."""
+
+
+def head_folder(name_or_path: str) -> Path:
+    """The folder of a head that is named by its path or, if it was shipped, by its name.
+
+    Raises: ModelNotFoundError when there is none.
+    """
+    candidates = [Path(name_or_path).expanduser(), *(folder / name_or_path for folder in _FOLDERS)]
+    found = next((folder for folder in candidates if (folder / "config.json").is_file()), None)
+    if found is None:
+        shipped = sorted({path.parent.name for folder in _FOLDERS for path in folder.glob("*/config.json")})
+        raise ModelNotFoundError(
+            f"{name_or_path!r} is no folder of a draft head; the heads that come with Pilotfish: "
+            f"{', '.join(shipped) or 'none'}"
+        )
+    return found
