@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Iterator
 from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
+from orchestrator.feature_feed import FeatureFeed
 from orchestrator.link import ReplicaLink
 from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
@@ -129,24 +130,26 @@ class InferenceService:
         config = self._config
         drafts_beside = request.speculation.proposer in SELF_DRAFTERS
         controller = RunController if drafts_beside else Controller
+        features = FeatureFeed(model.feature_layers)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
             controller=controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
-            drafter=self._drafter(request, model),
+            drafter=self._drafter(request, model, features),
             target=RemoteTarget(
                 self.targets,
                 acquire_timeout_s=config.connect_timeout_s,
                 max_run_tokens=config.slow_reader_tokens,
+                features=features,
             ),
         )
 
-    def _drafter(self, request: GenerationRequest, model: ModelInfo) -> Drafter:
+    def _drafter(self, request: GenerationRequest, model: ModelInfo, features: FeatureFeed) -> Drafter:
         if request.speculation.proposer in SELF_DRAFTERS:
             return BesideDrafter(request.speculation.proposer, model.proposer)
         make_index = self._lookups.get(request.speculation.proposer)
         if make_index is not None:
             return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids))
-        return RemoteDrafter(self.drafts, self._draft_deadline_s)
+        return RemoteDrafter(self.drafts, self._draft_deadline_s, features)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         """As long as plain decoding would take for as many tokens: waiting longer cannot pay."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from orchestrator.drafter import DraftBlock
+from orchestrator.feature_feed import FeatureFeed
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import PilotfishError, UnavailableError
@@ -42,9 +43,17 @@ class GarbageError(PilotfishError):
 class RemoteDrafter:
     """See the module. One per request."""
 
-    def __init__(self, pool: DraftPool, deadline_s: Callable[[int], float]) -> None:
-        """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens."""
+    def __init__(
+        self, pool: DraftPool, deadline_s: Callable[[int], float], features: FeatureFeed | None = None
+    ) -> None:
+        """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens.
+
+        features: of the target, for proposers that build on them.
+        """
         self._pool = pool
+        self._features = features or FeatureFeed()
+        self._features_end = 0
+        """Where what the replica has got of them ends."""
         self._deadline_s = deadline_s
         self._remote: RemoteSequence | None = None
         self._has_answered = False
@@ -52,7 +61,9 @@ class RemoteDrafter:
 
     @property
     def unavailable_reason(self) -> str:
-        return "" if self._usable_remote() or self._pool.pick() is not None else self._pool.absence_reason
+        remote = self._usable_remote()
+        link = self._pool.pick() if remote is None else remote.link
+        return self._pool.absence_reason if link is None else self._features.shortage(link.model)
 
     def prepare(self, sequence: Sequence) -> None:
         try:
@@ -94,6 +105,9 @@ class RemoteDrafter:
         """The proposal on the committed tokens. Raises PilotfishError for every way to fail but lateness."""
         for _ in range(_MAX_OPENINGS):
             remote = self._opened(sequence)
+            if remote.link.model.feature_layers and self._features.is_empty:
+                # They come with the next verdict.
+                return Proposal(remote.sequence_id, sequence.length, ())
             num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
             remote.send(
                 Propose(
@@ -101,8 +115,10 @@ class RemoteDrafter:
                     base_length=sequence.length,
                     new_token_ids=sequence.tokens_since(remote.known_length),
                     num_draft_tokens=num_tokens,
+                    features=self._features.since(self._features_end),
                 )
             )
+            self._features_end = self._features.end_position
             remote.known_length = sequence.length
             proposal = await self._answer(remote, sequence.length)
             if proposal is None:
@@ -143,6 +159,8 @@ class RemoteDrafter:
             raise UnavailableError(self._pool.absence_reason)
         remote = self._remote = RemoteSequence(link, max_events=_MAX_UNREAD_EVENTS)
         self._has_answered = False
+        self._features_end = 0
+        self._features.want(link.model)
         remote.send(
             OpenSequence(
                 sequence_id=remote.sequence_id,

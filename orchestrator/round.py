@@ -14,6 +14,7 @@ from orchestrator.remote_sequence import RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
+from pilotfish.types import FeatureRequest
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,9 @@ class RoundTarget(Protocol):
 
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises PilotfishError when there is none."""
+
+    def feature_request(self, remote: RemoteSequence, length: int) -> FeatureRequest | None:
+        """What goes with a command on length tokens."""
 
     async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
@@ -134,7 +138,7 @@ class RemoteRound:
     async def _next(self) -> Verdict:
         if self._remote is None:
             remote = await self._target.opened(self._sequence)
-            remote.send(self._command(remote.sequence_id))
+            remote.send(self._command(remote))
             self._remote = remote
             # Asked for twice, the time says nothing about a step.
             self._started_s = remote.last_sent_s if self._started_s is None else math.inf
@@ -145,15 +149,17 @@ class RemoteRound:
             self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
         return verdict
 
-    def _command(self, sequence_id: int) -> TargetCommand:
+    def _command(self, remote: RemoteSequence) -> TargetCommand:
         length = self._sequence.length
+        features = self._target.feature_request(remote, length)
         if self._draft.token_ids:
-            return _verify(sequence_id, length, self._draft)
+            return _verify(remote.sequence_id, length, self._draft, features)
         return Decode(
-            sequence_id=sequence_id,
+            sequence_id=remote.sequence_id,
             base_length=length,
             num_tokens=self._goal_length - length,
             num_draft_tokens=self._num_self_drafted,
+            features=features,
         )
 
 
@@ -171,10 +177,11 @@ class CutIn:
         return len(decoded) < len(self.token_ids) and decoded == self.token_ids[: len(decoded)]
 
 
-def _verify(sequence_id: int, length: int, draft: DraftBlock) -> Verify:
+def _verify(sequence_id: int, length: int, draft: DraftBlock, features: FeatureRequest | None = None) -> Verify:
     return Verify(
         sequence_id=sequence_id,
         base_length=length,
         draft_token_ids=draft.token_ids,
         draft_probs=draft.probs,
+        features=features,
     )

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Protocol
 
 from orchestrator.drafter import DraftBlock
+from orchestrator.feature_feed import FeatureFeed
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.round import RemoteRound
 from orchestrator.sequence import Sequence
@@ -19,7 +20,7 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
-from pilotfish.types import SequenceErrorCode
+from pilotfish.types import FeatureRequest, SequenceErrorCode
 
 _log = logging.getLogger(__name__)
 
@@ -54,9 +55,17 @@ class RemoteTarget:
     tokens and the round is asked for again: in greedy and coupled mode the text goes on unchanged.
     """
 
-    def __init__(self, pool: TargetPool, *, acquire_timeout_s: float, max_run_tokens: int) -> None:
+    def __init__(
+        self,
+        pool: TargetPool,
+        *,
+        acquire_timeout_s: float,
+        max_run_tokens: int,
+        features: FeatureFeed | None = None,
+    ) -> None:
         """`max_run_tokens` bounds what a client that reads slowly leaves waiting in memory."""
         self._pool = pool
+        self._features = features or FeatureFeed()
         self._acquire_timeout_s = acquire_timeout_s
         self._max_run_tokens = max_run_tokens
         self._remote: RemoteSequence | None = None
@@ -112,6 +121,10 @@ class RemoteTarget:
         )
         return remote
 
+    def feature_request(self, remote: RemoteSequence, length: int) -> FeatureRequest | None:
+        """What the drafter lacks, to go with a command on length tokens."""
+        return self._features.request(remote.link.model, length)
+
     async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
         while not isinstance(event := await remote.receive(), Verdict):
@@ -121,6 +134,8 @@ class RemoteTarget:
         if not self.has_answered:
             self.has_answered = True
             self.queue_time_ns += event.timings.queue_time_ns
+        if event.features is not None:
+            self._features.add(event.features)
         return event
 
     def recover(self, error: PilotfishError, num_attempts: int) -> None:
