@@ -25,7 +25,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Model, prompts, lengths, sampling: what the figures hold for."""
     rows: list[Row]
     verdicts: list[Verdict]
-    baseline: str = PLAIN
+    baseline: str
     """The arm that speed-ups are over."""
 
     @property
@@ -45,10 +45,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return [row for row in self.rows if row.category == self.categories[-1]]
 
 
-def result_of(run: Run, settings: Settings, *, prompts_from: str, overrides: Sequence[str] = ()) -> Result:
+def result_of(
+    run: Run, settings: Settings, *, prompts_from: str, overrides: Sequence[str] = (), baseline: str = PLAIN
+) -> Result:
     """The result of a run that ends now; overrides: what was set apart from the proposers' own."""
     info, options = run.infos[0], settings.options
-    rows = rows_of(run.samples, PLAIN)
+    rows = rows_of(run.samples, baseline)
     # Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
     must_be_identical = info.deterministic and (
         options.temperature == 0 or options.acceptance is AcceptanceMode.COUPLED
@@ -59,6 +61,7 @@ def result_of(run: Run, settings: Settings, *, prompts_from: str, overrides: Seq
         conditions=_conditions(run, settings) | {"prompts from": prompts_from, "set": " ".join(overrides) or "-"},
         rows=rows,
         verdicts=verdicts_of(rows, run.variants, must_be_identical=must_be_identical),
+        baseline=baseline,
     )
 
 

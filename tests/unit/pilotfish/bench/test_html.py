@@ -43,6 +43,7 @@ def result() -> Result:
         conditions={"model": "tiny", "prompts": 1},
         rows=rows,
         verdicts=verdicts_of(rows, VARIANTS, must_be_identical=True),
+        baseline="plain",
     )
 
 
@@ -96,6 +97,7 @@ def test_charts_without_anything_to_show_are_left_out(result: Result) -> None:
         conditions={},
         rows=[row for row in result.rows if row.arm == "plain"],
         verdicts=[],
+        baseline="plain",
     )
     page = Page(to_html(only_plain, VARIANTS))
     assert page.tags.count("svg") == 1

@@ -53,7 +53,14 @@ def shown(*rows: Row, sentence: str = "q[a]: fine") -> list[str]:
         speed_up=1.75,
         sentence=sentence,
     )
-    result = Result(date="", machine=this_machine(), conditions={"model": "m[x]"}, rows=list(rows), verdicts=[verdict])
+    result = Result(
+        date="",
+        machine=this_machine(),
+        conditions={"model": "m[x]"},
+        rows=list(rows),
+        verdicts=[verdict],
+        baseline="plain",
+    )
     console = Console(file=io.StringIO(), width=80)
     show(result, console)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]

@@ -1,0 +1,251 @@
+"""Are we faster than the peers, each with its own weights and its own speculation?
+
+All of them answer the same tokens in turns, prompt by prompt: our stack (plain and speculating) and every peer that
+`benchmarks/peers/setup.sh` has installed, each in a process and an environment of its own and with as many threads.
+Tokens are counted by id and times are taken where the tokens arrive, for all alike. Precisions are compared within:
+bf16 with bf16, packed four bits with our four bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from report import Report, parser
+from rich.console import Console
+
+from pilotfish.bench.against import transformers_process
+from pilotfish.bench.arms import PilotfishArm, Variant
+from pilotfish.bench.measurement import Arm
+from pilotfish.bench.metrics import ALL
+from pilotfish.bench.peer import PeerArm, PeerProcess
+from pilotfish.bench.prompts import Prompt, load_prompts
+from pilotfish.bench.proposers import Proposer, parse_proposers
+from pilotfish.bench.result import Result, result_of
+from pilotfish.bench.runner import TokenisedPrompt, run_arms
+from pilotfish.bench.suite import STACK_DEFAULTS, Run, Settings
+from pilotfish.bench.tables import show
+from pilotfish.cli.bench_progress import BenchProgress
+from pilotfish.client.answer import GenerateOptions
+from pilotfish.client.inference import InferenceClient
+from pilotfish.config import EngineConfig, environment, load_config
+from pilotfish.launch.local_stack import LocalStack
+from pilotfish.models.cache import ModelCache
+from pilotfish.models.catalogue import resolve
+from pilotfish.models.pull import cached_folder
+from pilotfish.types import ChatMessage
+
+HERE = Path(__file__).parent
+GGUF = "smollm2-135m-instruct.gguf"
+START_TIMEOUT_S = 900.0
+"""vLLM compiles when it starts."""
+ANSWER_TIMEOUT_S = 600.0
+SLACK_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One system with one set of weights."""
+
+    name: str
+    precision: str
+    environment: str
+    """Its folder under --peers."""
+    script: str
+    weights: str
+    """Under --peers; empty: the default target's folder."""
+    options: tuple[str, ...]
+    """What its script takes besides --model and --lookup: {threads} and {context} are filled in."""
+
+
+TRANSFORMERS = Peer("transformers", "bf16", "", "", "", ())
+"""In our own environment: always there."""
+PEERS = (
+    TRANSFORMERS,
+    Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16", ("--threads", "{threads}")),
+    Peer("openvino Q4_1", "int4", "openvino", "run_openvino.py", GGUF, ("--threads", "{threads}")),
+    Peer(
+        *("llama.cpp Q4_1", "int4", "llama_cpp", "run_llama_cpp.py", GGUF),
+        ("--threads", "{threads}", "--context", "{context}"),
+    ),
+    Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--context", "{context}")),
+)
+OURS: Mapping[str, tuple[str, ...]] = {"bf16": ()}
+"""Our weights for each precision, as overrides of the configuration."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What every contestant gets."""
+
+    model: Path
+    threads: int
+    context: int
+
+
+def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions) -> PeerProcess:
+    """One mode of a peer; not started yet."""
+    weights = peers / peer.weights if peer.weights else conditions.model
+    values = {"threads": conditions.threads, "context": conditions.context}
+    argv = [str(peers / peer.environment / "bin/python"), str(HERE / "peers" / peer.script), "--model", str(weights)]
+    argv += [option.format_map(values) for option in peer.options] + (["--lookup"] if mode == "lookup" else [])
+    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[: conditions.threads])
+    variables = {
+        "PYTHONPATH": str(HERE.parent),
+        "OMP_NUM_THREADS": str(conditions.threads),
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": "2",
+        "VLLM_CPU_OMP_THREADS_BIND": cores,
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    }
+    return PeerProcess(peer.name, argv, environment=environment(variables), start_timeout_s=START_TIMEOUT_S)
+
+
+@contextlib.contextmanager
+def peer_arms(chosen: Sequence[Peer], peers: Path, conditions: Conditions) -> Iterator[list[PeerArm]]:
+    """Every chosen peer, started: plain and with its own lookup."""
+    arms = []
+    with contextlib.ExitStack() as stack:
+        for peer in chosen:
+            for mode in ("plain", "lookup"):
+                print(f"starting {peer.name} {mode}", file=sys.stderr)
+                if peer is TRANSFORMERS:
+                    process = transformers_process(conditions.model, EngineConfig(num_threads=conditions.threads))
+                else:
+                    process = peer_process(peer, mode, peers, conditions)
+                arms.append(PeerArm(stack.enter_context(process), mode, timeout_s=ANSWER_TIMEOUT_S))
+        yield arms
+
+
+@contextlib.contextmanager
+def our_stacks(
+    proposer: Proposer, settings: Settings, overrides: Sequence[str]
+) -> Iterator[tuple[InferenceClient, list[PilotfishArm]]]:
+    """Our stack for each precision, all at once: a client of the first, and plain and speculating arms of each."""
+    clients, arms = [], []
+    with contextlib.ExitStack() as stack:
+        for precision, own in OURS.items():
+            print(f"starting our stack, {precision}", file=sys.stderr)
+            config = load_config(overrides=[*STACK_DEFAULTS, *proposer.overrides, *own, *overrides])
+            address = stack.enter_context(LocalStack(config)).address
+            clients.append(stack.enter_context(InferenceClient(address)))
+            arms += [
+                PilotfishArm(
+                    clients[-1],
+                    variant,
+                    request_proposer="" if variant.is_plain else proposer.request_name,
+                    common=settings.options,
+                    timeout_s=ANSWER_TIMEOUT_S,
+                    label=f"ours {precision}",
+                )
+                for variant in (Variant(), *settings.variants([proposer]))
+            ]
+        yield clients[0], arms
+
+
+def installed(peers: Path) -> list[Peer]:
+    """Those that setup.sh has brought there; the others are named on stderr."""
+    there = []
+    for peer in PEERS:
+        if (
+            peer is TRANSFORMERS
+            or (peers / peer.environment / "installed").exists()
+            and (peers / peer.weights).exists()
+        ):
+            there.append(peer)
+        else:
+            print(f"left out: {peer.name} (run benchmarks/peers/setup.sh {peer.environment})", file=sys.stderr)
+    return there
+
+
+def run_all(
+    chosen: Sequence[Peer],
+    peers: Path,
+    prompts: Sequence[Prompt],
+    settings: Settings,
+    proposer: Proposer,
+    overrides: Sequence[str],
+) -> Result:
+    """Start everybody, then take turns."""
+    config = load_config(overrides=overrides)
+    folder = cached_folder(resolve(config.target.model), ModelCache(Path(config.cache_dir)))
+    if folder is None:
+        raise SystemExit(f"run `pilotfish models pull {config.target.model}` first")
+    with our_stacks(proposer, settings, overrides) as (client, ours):
+        tokenised = [TokenisedPrompt(each, client.tokenize((ChatMessage("user", each.text),))) for each in prompts]
+        longest = max(len(each.token_ids) for each in tokenised)
+        threads = config.target.engine.num_threads or len(os.sched_getaffinity(0))
+        conditions = Conditions(folder, threads, longest + settings.max_tokens + SLACK_TOKENS)
+        with peer_arms(chosen, peers, conditions) as theirs, BenchProgress(Console(stderr=True)) as progress:
+            arms: list[Arm] = [*ours, *theirs]
+            progress.begin(len(arms) * len(prompts))
+            samples = run_arms(arms, tokenised, max_tokens=settings.max_tokens, on_answer=progress.advance)
+            run = Run(samples=samples, infos=[client.info()])
+    return result_of(run, settings, prompts_from="--dataset or own", overrides=overrides, baseline=ours[0].name)
+
+
+def add_checks(report: Report, result: Result, peers: Mapping[str, str]) -> None:
+    """For each peer (name to precision): our plain over its plain, and our best over its best, in whole answers."""
+    for peer, precision in peers.items():
+        ours = [arm for arm in result.arms if arm.startswith(f"ours {precision} ")]
+        theirs = [arm for arm in result.arms if arm.startswith(f"{peer} ")]
+        if not ours:
+            print(f"nothing of ours to hold against {peer}: OURS has no {precision}", file=sys.stderr)
+            continue
+        pairs = {"plain": (ours[0], theirs[0]), "best": (fastest(result, ours), fastest(result, theirs))}
+        for name, (our, their) in pairs.items():
+            report.check(f"{name}: {our} over {their}", speed_ratio(result, our, their), 1.0, kind="at least")
+
+
+def fastest(result: Result, arms: Sequence[str]) -> str:
+    """Over all categories."""
+    return max(arms, key=lambda arm: speed_ratio(result, arm, result.baseline))
+
+
+def speed_ratio(result: Result, arm: str, other: str) -> float:
+    """Mean over the categories of the ratio of tokens per second, prefill included."""
+    names = [category for category in result.categories if category != ALL]
+    return statistics.fmean(result.row(arm, name).tokens_per_s / result.row(other, name).tokens_per_s for name in names)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options_parser = parser(__doc__, dataset=True)
+    options_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed them")
+    options_parser.add_argument("--only", nargs="*", default=None, metavar="NAME", help="peers whose name begins so")
+    options_parser.add_argument("--prompts", type=int, help="of each category (default 2, quick 1)")
+    options_parser.add_argument("--proposer", default="ngram", metavar="NAME[=FOLDER]", help="ours")
+    options_parser.add_argument("-k", type=int, nargs="*", default=[], help="our draft lengths, besides auto")
+    options_parser.add_argument("--max-tokens", type=int, default=128)
+    options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of our stack")
+    options = options_parser.parse_args(arguments)
+    prompts = load_prompts(options.dataset, per_category=options.prompts or (1 if options.quick else 2))
+    prompts = prompts[:2] if options.quick else prompts
+    settings = Settings(
+        lengths=tuple(options.k),
+        with_auto=True,
+        max_tokens=32 if options.quick else options.max_tokens,
+        options=GenerateOptions(temperature=0),
+        timeout_s=ANSWER_TIMEOUT_S,
+    )
+    chosen = [
+        peer for peer in installed(options.peers) if not options.only or peer.name.startswith(tuple(options.only))
+    ]
+    result = run_all(chosen, options.peers, prompts, settings, parse_proposers([options.proposer])[0], options.set)
+    report = Report("Are we faster than the peers?", dict(result.conditions), rows=msgspec.to_builtins(result.rows))
+    add_checks(report, result, {peer.name: peer.precision for peer in chosen})
+    show(result, Console())
+    report.show_checks()
+    if options.json:
+        report.write(options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""llama.cpp as a peer (see pilotfish.bench.peer_worker), through llama-cpp-python: plain or with prompt lookup."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+
+LOOKUP_TOKENS = 2
+"""What llama-cpp-python's documentation advises for processors without a GPU."""
+
+
+def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str, Any], Answer]:
+    llama = llama_cpp.Llama(
+        model,
+        n_ctx=context,
+        n_threads=threads,
+        n_threads_batch=threads,
+        draft_model=LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_TOKENS) if lookup else None,
+        verbose=False,
+    )
+    end = llama.token_eos()
+
+    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+        del mode  # decided when it was loaded
+        llama.reset()  # else it would keep what the prompt has in common with the last one
+        for count, token_id in enumerate(llama.generate(list(prompt_token_ids), temp=0.0), start=1):
+            on_tokens([token_id])
+            if token_id == end or count == max_tokens:
+                return
+
+    return {"version": llama_cpp.__version__, "threads": threads}, answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--lookup", action="store_true")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--context", type=int, required=True)
+    options = parser.parse_args()
+    serve(lambda: load(options.model, options.lookup, options.threads, options.context))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""OpenVINO GenAI as a peer (see pilotfish.bench.peer_worker): an exported folder or a GGUF, plain or with lookup."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+import openvino_genai
+
+from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+
+LOOKUP_TOKENS = 5
+LOOKUP_NGRAM = 3
+"""As in OpenVINO's own prompt lookup sample."""
+
+
+class Streamer(openvino_genai.StreamerBase):
+    """Passes tokens on as they come, one or several."""
+
+    def __init__(self, on_tokens: OnTokens) -> None:
+        super().__init__()
+        self._on_tokens = on_tokens
+
+    def write(self, token: int | Sequence[int]) -> openvino_genai.StreamingStatus:
+        self._on_tokens([token] if isinstance(token, int) else list(token))
+        return openvino_genai.StreamingStatus.RUNNING
+
+    def end(self) -> None:
+        """Nothing is held back."""
+
+
+def load(model: str, lookup: bool, threads: int) -> tuple[dict[str, Any], Answer]:
+    properties: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    if not model.endswith(".gguf"):
+        properties["INFERENCE_PRECISION_HINT"] = "bf16"
+    pipeline = openvino_genai.LLMPipeline(model, "CPU", **properties, **({"prompt_lookup": True} if lookup else {}))
+
+    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+        config = pipeline.get_generation_config()
+        config.max_new_tokens = max_tokens
+        config.do_sample = False
+        config.apply_chat_template = False
+        if mode == "lookup":
+            config.num_assistant_tokens = LOOKUP_TOKENS
+            config.max_ngram_size = LOOKUP_NGRAM
+        input_ids = np.array([list(prompt_token_ids)], dtype=np.int64)
+        inputs = openvino_genai.TokenizedInputs(openvino.Tensor(input_ids), openvino.Tensor(np.ones_like(input_ids)))
+        pipeline.generate(inputs, config, Streamer(on_tokens))
+
+    return {"version": openvino_genai.__version__, "threads": threads}, answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--lookup", action="store_true")
+    parser.add_argument("--threads", type=int, required=True)
+    options = parser.parse_args()
+    serve(lambda: load(options.model, options.lookup, options.threads))
+
+
+if __name__ == "__main__":
+    main()
