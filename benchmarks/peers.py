@@ -56,12 +56,18 @@ class Peer:
     name: str
     precision: str
     environment: str
-    """Its folder under --peers."""
+    """Its folder under --peers; empty: ours."""
     script: str
     weights: str
     """Under --peers; empty: the default target's folder."""
     options: tuple[str, ...]
     """What its script takes besides --model and --lookup: {threads} and {context} are filled in."""
+
+    def is_installed(self, peers: Path) -> bool:
+        """Whether setup.sh has finished with it."""
+        if not self.environment:
+            return True
+        return (peers / self.environment / "installed").exists() and (peers / self.weights).exists()
 
 
 TRANSFORMERS = Peer("transformers", "bf16", "", "", "", ())
@@ -154,11 +160,7 @@ def installed(peers: Path) -> list[Peer]:
     """Those that setup.sh has brought there; the others are named on stderr."""
     there = []
     for peer in PEERS:
-        if (
-            peer is TRANSFORMERS
-            or (peers / peer.environment / "installed").exists()
-            and (peers / peer.weights).exists()
-        ):
+        if peer.is_installed(peers):
             there.append(peer)
         else:
             print(f"left out: {peer.name} (run benchmarks/peers/setup.sh {peer.environment})", file=sys.stderr)
