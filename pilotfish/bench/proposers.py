@@ -39,6 +39,7 @@ PROPOSERS = {
         Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
         Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
         Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
+        Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
         Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
         Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
     )
