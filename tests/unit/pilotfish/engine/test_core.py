@@ -315,7 +315,7 @@ BAD: list[tuple[Any, SequenceErrorCode, str]] = [
     (Verify(1, 5, (1,)), SequenceErrorCode.STALE, "stands on 5"),
     (Verify(1, 6, (1,) * 9), SequenceErrorCode.INVALID, "at most 8"),
     (Verify(1, 6, (64,)), SequenceErrorCode.INVALID, "64"),
-    (Verify(1, 6, (1, 2), parents=(-1, -1)), SequenceErrorCode.INVALID, "chains"),
+    (Verify(1, 6, (1, 2), parents=(-1, 5)), SequenceErrorCode.INVALID, "must come before it"),
     (Verify(9, 6, (1,)), SequenceErrorCode.UNKNOWN_SEQUENCE, "open it"),
     (Decode(9, 6, 1), SequenceErrorCode.UNKNOWN_SEQUENCE, "open it"),
     (Decode(1, 7, 1), SequenceErrorCode.STALE, "stands on 7"),
