@@ -20,6 +20,8 @@ from pilotfish.errors import ConfigError
 
 _STRICT = ConfigDict(extra="forbid")
 
+Quantization = Literal["none", "lossless", "int8", "int4"]
+
 
 def default_cache_dir() -> str:
     """$PILOTFISH_CACHE, else the XDG cache folder."""
@@ -48,6 +50,10 @@ class EngineConfig:
 
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of weights, activations and KV cache. bfloat16 halves the bytes read for each token."""
+    quantization: Quantization = "none"
+    """Of the weights, in blocks of 32; a step is bound by reading them. `lossless` packs the tensors that were
+    quantised before (GGUF's Q8_0 and Q4_1) as they were: the same outputs bit for bit. `int8` and `int4` (with an
+    int8 output projection) round all others, too. Needs the native CPU kernels."""
     device: str = "cpu"
     """A torch device."""
     num_threads: int = 0
@@ -72,6 +78,11 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         _require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")
+        _require(
+            self.quantization == "none" or (self.compile and self.dtype == "bfloat16" and self.device == "cpu"),
+            f"quantization {self.quantization} needs dtype bfloat16, device cpu and compile true: "
+            "only the native CPU kernels compute with quantised weights",
+        )
         _require(self.max_context_tokens >= 0, "max_context_tokens must be at least 0 (0: the model's limit)")
         _require(self.kv_cache_tokens >= 32, "kv_cache_tokens must be at least 32 (two blocks)")
         _require(self.max_sequences >= 1, "max_sequences must be at least 1")
@@ -159,7 +170,7 @@ class DraftConfig:
     """Shortest n-gram that is looked up (vLLM's name)."""
     prompt_lookup_max: int = 4
     """Longest n-gram that is looked up, tried first (vLLM's name)."""
-    lookup_min_probability: float = 0.06
+    lookup_min_probability: float = 0.08
     """A lookup drafts a token while its whole path is at least this likely to be accepted, as estimated from
     the match. About what verifying a token costs, in decode steps, times the tokens that a step yields."""
     suffix_shared_tokens: int = 65536
@@ -198,7 +209,8 @@ class SpeculationConfig:
     num_speculative_tokens: int = 5
     """Draft tokens a round (vLLM's name)."""
     proposer: str = "draft"
-    """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator."""
+    """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator. `eagle3`, `medusa`, `early_exit`:
+    the drafter beside the target (`target.self_drafter`)."""
     draft_deadline_ms: float = 0
     """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token."""
     decode_run_tokens: int = 16
