@@ -56,6 +56,8 @@ class Decision:
     num_decode_tokens: int
     """To decode plainly where there is no draft."""
     reason: str
+    min_accepted_tokens: float = 0.0
+    """A draft that promises less is not worth the round trip of a verification."""
 
 
 class Controller:
@@ -125,7 +127,9 @@ class Controller:
         num_draft_tokens = self._best_k(limit, decode_s)
         if num_draft_tokens > 0:
             self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
-            return self._drafted(num_draft_tokens, num_remaining, "measured: the fastest")
+            # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
+            min_accepted = max(0.0, self._times.verify_s(1) / decode_s - 1)
+            return self._drafted(num_draft_tokens, num_remaining, "measured: the fastest", min_accepted)
         if self._num_plain_tokens >= self._probe_interval_tokens:
             self._is_probing = True
             num_draft_tokens = min(_PROBE_TOKENS, limit)
@@ -143,8 +147,11 @@ class Controller:
             decode_time=decode_s,
         )
 
-    def _drafted(self, num_draft_tokens: int, num_remaining: int, reason: str) -> Decision:
-        return Decision(num_draft_tokens, min(self._empty_run_tokens, num_remaining), reason)
+    def _drafted(
+        self, num_draft_tokens: int, num_remaining: int, reason: str, min_accepted_tokens: float = 0.0
+    ) -> Decision:
+        num_run_tokens = min(self._empty_run_tokens, num_remaining)
+        return Decision(num_draft_tokens, num_run_tokens, reason, min_accepted_tokens)
 
     def _limited(self, num_decode_tokens: int, reason: str) -> Decision:
         self.limitation = reason

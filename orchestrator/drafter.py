@@ -18,10 +18,17 @@ class DraftBlock:
     """One per token in rejection mode, else empty."""
     elapsed_s: float = 0.0
     """Time the round waited for it."""
+    expected_accepted_tokens: float | None = None
+    """As the drafter estimates; None if it does not."""
     num_self_drafted: int = 0
     """Drafts that the target may make for itself in a step of the run that follows."""
     problem: str = ""
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
+
+    def promises(self, num_accepted_tokens: float) -> bool:
+        """Whether there is a draft, and nothing says that fewer of its tokens will be accepted."""
+        expected = self.expected_accepted_tokens
+        return bool(self.token_ids) and (expected is None or expected >= num_accepted_tokens)
 
 
 class Drafter(Protocol):

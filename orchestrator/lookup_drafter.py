@@ -31,9 +31,13 @@ class LookupDrafter:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         await self._catch_up(sequence)
-        token_ids = self._index.propose(num_tokens).token_ids
-        probs = one_hot_probs(token_ids, sequence.request.sampling)
-        return DraftBlock(token_ids, probs, elapsed_s=loop.time() - started_s)
+        draft = self._index.propose(num_tokens)
+        return DraftBlock(
+            token_ids=draft.token_ids,
+            probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
+            elapsed_s=loop.time() - started_s,
+            expected_accepted_tokens=draft.expected_accepted_tokens,
+        )
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         new_token_ids = sequence.tokens_since(len(self._index))

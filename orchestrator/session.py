@@ -45,7 +45,7 @@ class Session:
                 draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
-                if draft.token_ids:
+                if draft.promises(decision.min_accepted_tokens):
                     verdicts = target.verify(sequence, draft)
                 else:
                     verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)

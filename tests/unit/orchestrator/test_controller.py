@@ -242,3 +242,10 @@ def test_where_speculation_always_wins_plain_decoding_is_measured_now_and_then()
     assert (decisions[-1].num_draft_tokens, decisions[-1].num_decode_tokens) == (0, 4)
     assert "measured again" in decisions[-1].reason
     assert subject.next_k(observed(num_decoded_tokens=4, step_s=0.04)).num_draft_tokens == 4
+
+
+def test_a_draft_must_promise_what_its_round_trip_costs() -> None:
+    measurements = measured(decode_s=0.010)
+    measurements.times.add_verify(0.014, 1)
+    assert controller("auto", measurements=measurements).next_k(observed()).min_accepted_tokens == pytest.approx(0.4)
+    assert controller("on", measurements=measurements).next_k(observed()).min_accepted_tokens == 0

@@ -36,6 +36,15 @@ async def test_what_followed_before_is_proposed(toy_tokenizer) -> None:
     assert (block.token_ids, block.probs, block.problem) == ((3, 4, 5), (), "")
 
 
+async def test_a_lookup_says_what_it_expects(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2])
+    block = await drafter_of(sequence).propose(sequence, 3)
+    assert block.expected_accepted_tokens is not None
+    assert 0 < block.expected_accepted_tokens < 3
+    assert block.promises(0.1)
+    assert not block.promises(3)
+
+
 async def test_no_idea_is_no_problem(toy_tokenizer) -> None:
     sequence = sequence_of(toy_tokenizer, [1, 2, 3])
     block = await drafter_of(sequence).propose(sequence, 3)

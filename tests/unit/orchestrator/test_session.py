@@ -511,3 +511,21 @@ async def test_lookups_cut_into_runs(world, toy_continuation, proposer) -> None:
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 300)
     assert session.sequence.statistics.num_accepted_tokens > 100
     world.assert_nothing_is_left()
+
+
+async def test_a_draft_that_promises_less_than_it_costs_is_not_verified(world, toy_continuation) -> None:
+    class Doubtful(Watcher):
+        async def propose(self, sequence, num_tokens) -> DraftBlock:
+            return DraftBlock(self.tell(sequence.tokens_since(0), num_tokens), expected_accepted_tokens=0.3)
+
+    for verify_s, is_used in ((0.012, True), (0.015, False)):
+        world.measurements = Measurements()
+        world.measurements.times.add_decode(0.01, 1)
+        world.measurements.times.add_verify(verify_s, 1)
+        world.measurements.times.add_verify = lambda elapsed_s, num_draft_tokens: None
+        world.measurements.times.add_decode = lambda elapsed_s, num_tokens: None
+        session = world.session(mode="auto")
+        session.drafter = Doubtful(lambda tokens, k: toy_continuation(tokens, k))
+        session.drafter.glance = lambda sequence, num_tokens: DraftBlock()
+        assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
+        assert (session.sequence.statistics.num_rounds > 0) == is_used
