@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ STACK_DEFAULTS = (
 )
 """Every answer pays for its own prompt and knows nothing of the others: all arms get the same prompts in turn, so
 that caches would show what the first one cost and the next ones would draft its answer."""
+
+DRAFT_LINK_TIMEOUT_S = 30.0
+DRAFT_LINK_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +124,7 @@ def run_stations(
     for index, station in enumerate(stations):
         progress.doing("starting the services" if station.config else f"connecting to {station.address}")
         with _address(station, progress) as address, InferenceClient(address) as client:
-            info = client.info()
+            info = _info(client, station)
             _check(info, station, settings)
             tokenised = [TokenisedPrompt(prompt, _tokenise(client, info, prompt)) for prompt in prompts]
             arms = _arms(client, station, settings)
@@ -160,6 +164,18 @@ def _arms(client: InferenceClient, station: Station, settings: Settings) -> list
         )
         for variant in (Variant(), *settings.variants(station.proposers))
     ]
+
+
+def _info(client: InferenceClient, station: Station) -> ServiceInfo:
+    """What serves there. In a stack that has just started, the orchestrator may still be dialling the draft service."""
+    deadline_s = time.monotonic() + DRAFT_LINK_TIMEOUT_S
+    while True:
+        info = client.info()
+        if info.num_draft_replicas or station.config is None or not station.config.draft.num_replicas:
+            return info
+        if time.monotonic() > deadline_s:
+            return info
+        time.sleep(DRAFT_LINK_PAUSE_S)
 
 
 def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:
