@@ -82,7 +82,7 @@ PEERS = (
     ),
     Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--context", "{context}")),
 )
-OURS: Mapping[str, tuple[str, ...]] = {"bf16": ()}
+OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "int4": ("target.engine.quantization=int4",)}
 """Our weights for each precision, as overrides of the configuration."""
 
 
@@ -174,6 +174,7 @@ def run_all(
     settings: Settings,
     proposer: Proposer,
     overrides: Sequence[str],
+    prompts_from: str,
 ) -> Result:
     """Start everybody, then take turns."""
     config = load_config(overrides=overrides)
@@ -190,7 +191,7 @@ def run_all(
             progress.begin(len(arms) * len(prompts))
             samples = run_arms(arms, tokenised, max_tokens=settings.max_tokens, on_answer=progress.advance)
             run = Run(samples=samples, infos=[client.info()])
-    return result_of(run, settings, prompts_from="--dataset or own", overrides=overrides, baseline=ours[0].name)
+    return result_of(run, settings, prompts_from=prompts_from, overrides=overrides, baseline=ours[0].name)
 
 
 def add_checks(report: Report, result: Result, peers: Mapping[str, str]) -> None:
@@ -239,7 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = [
         peer for peer in installed(options.peers) if not options.only or peer.name.startswith(tuple(options.only))
     ]
-    result = run_all(chosen, options.peers, prompts, settings, parse_proposers([options.proposer])[0], options.set)
+    (proposer,) = parse_proposers([options.proposer])
+    prompts_from = str(options.dataset or "our own set")
+    result = run_all(chosen, options.peers, prompts, settings, proposer, options.set, prompts_from)
     report = Report("Are we faster than the peers?", dict(result.conditions), rows=msgspec.to_builtins(result.rows))
     add_checks(report, result, {peer.name: peer.precision for peer in chosen})
     show(result, Console())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pilotfish.errors import ConfigError
 
@@ -28,22 +29,20 @@ class Proposer:
         return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))
 
 
-PROPOSERS = {
-    proposer.name: proposer
-    for proposer in (
-        Proposer("draft", "draft"),  # the draft service as the configuration has it
-        Proposer("ngram", "ngram"),  # looked up in the orchestrator
-        Proposer("suffix", "suffix"),
-        Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),  # looked up in the draft service
-        Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
-        Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
-        Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
-        Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
-        Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
-        Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
-        Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
-    )
-}
+_ALL = (
+    Proposer("draft", "draft"),  # the draft service as the configuration has it
+    Proposer("ngram", "ngram"),  # looked up in the orchestrator
+    Proposer("suffix", "suffix"),
+    Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),  # looked up in the draft service
+    Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
+    Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
+    Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
+    Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
+    Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
+    Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
+    Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
+)
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
 
 
 def parse_proposers(texts: Sequence[str]) -> list[Proposer]:
