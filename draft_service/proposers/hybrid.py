@@ -1,14 +1,18 @@
-"""The proposer `hybrid`: a lookup where it is confident, which costs nothing, else a model."""
+"""The proposer `hybrid`: a lookup where it is confident, which costs nothing, else a model.
+
+Where the draft may branch, a lookup that is not confident joins the model's candidates.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
-from draft_service.proposers.lookup import refusal
+from draft_service.proposers.lookup import proposal, refusal
 from draft_service.proposers.lookup_table import LookupSequence, LookupTable
 from draft_service.proposers.model import start_model_proposer
 from pilotfish.config import Config
@@ -16,9 +20,11 @@ from pilotfish.engine.client import EngineClient
 from pilotfish.engine.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Decode, Event, OpenSequence, Proposal, Propose, Verify
-from pilotfish.speculation.lookup import one_hot_probs
+from pilotfish.speculation.grafting import graft
+from pilotfish.speculation.lookup import LookupDraft, one_hot_probs
 from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, TreeRequest
 
 _LOOKUP = "suffix"
 """The lookup that asks first: the better one, see docs/proposers.md."""
@@ -38,6 +44,8 @@ class HybridProposer:
         self._table = LookupTable(make_index, self._answer)
         self._told_lengths: dict[int, int] = {}
         """Tokens of each sequence that the model was told, as far as they still hold."""
+        self._grafts: dict[int, Graft] = {}
+        """By sequence, what the model's answer is waited for with."""
         self._queue = EventQueue()
         self._pump = asyncio.create_task(self._pass_events())
 
@@ -68,6 +76,7 @@ class HybridProposer:
                 case CloseSequence():
                     self._table.close(command.sequence_id)
                     self._told_lengths.pop(command.sequence_id, None)
+                    self._grafts.pop(command.sequence_id, None)
                     self._model.send([command])
                 case Verify() | Decode():
                     self._queue.put([refusal(command)])
@@ -88,28 +97,70 @@ class HybridProposer:
         if error is not None:
             self._queue.put([error])
             return
+        self._grafts.pop(command.sequence_id, None)
         start = command.base_length - len(command.new_token_ids)
         self._told_lengths[command.sequence_id] = min(self._told_lengths[command.sequence_id], start)
 
     def _answer(self, sequence: LookupSequence, request: Propose) -> None:
-        room = self._model.model.max_context_tokens - request.base_length
-        draft = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
-        if draft.token_ids and draft.expected_accepted_tokens >= self._min_accepted_tokens:
-            probs = one_hot_probs(draft.token_ids, sequence.sampling)
-            self._queue.put([Proposal(request.sequence_id, request.base_length, draft.token_ids, probs)])
+        draft = sequence.look_up(request, self._model.model.max_context_tokens)
+        if draft.promises(self._min_accepted_tokens):
+            self._queue.put([proposal(sequence, request, draft)])
             return
-        told = self._told_lengths[request.sequence_id]
+        told, request_of_model = self._told_lengths[request.sequence_id], request
         self._told_lengths[request.sequence_id] = request.base_length
+        if request.tree is not None and draft.token_ids:
+            graft = Graft(request.base_length, draft, request.tree.max_nodes, sequence.sampling)
+            self._grafts[request.sequence_id] = graft
+            request_of_model = graft.with_room(request, request.tree)
         new_token_ids = tuple(sequence.index.token_ids[told : request.base_length])
         with contextlib.suppress(UnavailableError):  # the pump tells
-            self._model.send([msgspec.structs.replace(request, new_token_ids=new_token_ids)])
+            self._model.send([msgspec.structs.replace(request_of_model, new_token_ids=new_token_ids)])
 
     async def _pass_events(self) -> None:
         try:
             while True:
-                self._queue.put(await self._model.receive())
+                self._queue.put([self._grafted(event) for event in await self._model.receive()])
         except PilotfishError as error:
             self._queue.fail(error)
+
+    def _grafted(self, event: Event) -> Event:
+        graft = self._grafts.get(event.sequence_id)
+        if graft is None or not isinstance(event, Proposal) or event.base_length != graft.base_length:
+            return event
+        del self._grafts[event.sequence_id]
+        return graft.onto(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """A lookup's candidates that wait for the model's, to be verified beside them."""
+
+    base_length: int
+    draft: LookupDraft
+    max_nodes: int
+    sampling: SamplingParams
+
+    def with_room(self, request: Propose, tree: TreeRequest) -> Propose:
+        """The request with some of its nodes kept for the lookup: at most a quarter, they are the less certain."""
+        kept = min(len(self.draft.token_ids), tree.max_nodes // 4)
+        return msgspec.structs.replace(request, tree=TreeRequest(tree.max_nodes - kept, tree.branching))
+
+    def onto(self, proposal: Proposal) -> Proposal:
+        """The model's proposal with the lookup's candidates after it."""
+        token_ids, tree = graft(
+            proposal.draft_token_ids,
+            DraftTree.of_message(proposal.parents, len(proposal.draft_token_ids)),
+            self.draft.token_ids,
+            DraftTree.of_message(self.draft.parents, len(self.draft.token_ids)),
+            self.max_nodes,
+        )
+        grafted_token_ids = token_ids[len(proposal.draft_token_ids) :]
+        return msgspec.structs.replace(
+            proposal,
+            draft_token_ids=token_ids,
+            draft_probs=(*proposal.draft_probs, *one_hot_probs(grafted_token_ids, self.sampling)),
+            parents=() if tree.is_chain else tree.parents,
+        )
 
 
 async def start_hybrid_proposer(config: Config) -> EngineClient:

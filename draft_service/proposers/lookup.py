@@ -27,7 +27,7 @@ from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
 from pilotfish.models.pull import pull_model
-from pilotfish.speculation.lookup import one_hot_probs
+from pilotfish.speculation.lookup import LookupDraft, one_hot_probs
 from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
@@ -77,10 +77,14 @@ class LookupProposer:
         await self._table.stop()
 
     def _answer(self, sequence: LookupSequence, request: Propose) -> None:
-        room = self._model.max_context_tokens - request.base_length
-        draft = sequence.index.propose(max(0, min(request.num_draft_tokens, room)))
-        probs = one_hot_probs(draft.token_ids, sequence.sampling)
-        self._queue.put([Proposal(request.sequence_id, request.base_length, draft.token_ids, probs)])
+        draft = sequence.look_up(request, self._model.max_context_tokens)
+        self._queue.put([proposal(sequence, request, draft)])
+
+
+def proposal(sequence: LookupSequence, request: Propose, draft: LookupDraft) -> Proposal:
+    """The answer to a request."""
+    probs = one_hot_probs(draft.token_ids, sequence.sampling)
+    return Proposal(request.sequence_id, request.base_length, draft.token_ids, probs, parents=draft.parents)
 
 
 def refusal(command: Verify | Decode) -> SequenceError:

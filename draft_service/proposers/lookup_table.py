@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.messages import OpenSequence, Propose, SequenceError
-from pilotfish.speculation.lookup import LookupIndex
+from pilotfish.speculation.lookup import LookupDraft, LookupIndex
 from pilotfish.speculation.lookups import MakeIndex
 from pilotfish.types import SamplingParams, SequenceErrorCode
 
@@ -44,6 +44,11 @@ class LookupSequence:
         self.index.append(tokens)
         del self.backlog[:max_tokens]
         return len(tokens)
+
+    def look_up(self, request: Propose, max_context_tokens: int) -> LookupDraft:
+        """The draft for a request, once all tokens are indexed; none beyond the context."""
+        room = max_context_tokens - request.base_length
+        return self.index.propose(max(0, min(request.num_draft_tokens, room)), request.tree)
 
     def finish(self) -> None:
         """The sequence has ended."""

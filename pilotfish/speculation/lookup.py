@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 
 _ESCAPE_WEIGHT = 2.2
 """Fitted to 143,000 positions of SmolLM2-135M-Instruct's own answers, see docs/proposers.md."""
@@ -29,6 +29,10 @@ class LookupDraft:
     def expected_accepted_tokens(self) -> float:
         """Tokens that a verification will accept, as estimated."""
         return sum(self.probabilities)
+
+    def promises(self, num_accepted_tokens: float) -> bool:
+        """Whether there is a draft that is expected to have at least so many tokens accepted."""
+        return bool(self.token_ids) and self.expected_accepted_tokens >= num_accepted_tokens
 
 
 class LookupIndex(Protocol):
@@ -50,10 +54,10 @@ class LookupIndex(Protocol):
         Raises: ValueError when fewer than `length` tokens are held.
         """
 
-    def propose(self, max_depth: int, max_nodes: int = 0) -> LookupDraft:
+    def propose(self, max_depth: int, tree: TreeRequest | None = None) -> LookupDraft:
         """At most max_depth tokens, one after another, that may follow the tokens held.
 
-        A chain; with max_nodes above 0 a tree of at most so many nodes, if the index can branch.
+        A chain; with `tree` a tree within its limits, if the index can branch.
         """
 
     def finish(self, num_prompt_tokens: int) -> None:

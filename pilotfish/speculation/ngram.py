@@ -8,6 +8,7 @@ from operator import mul
 
 from pilotfish.config import DraftConfig
 from pilotfish.speculation.lookup import LookupDraft, LookupIndex, continuation_probability
+from pilotfish.types import TreeRequest
 
 _LONGEST_MATCH = 16
 """Tokens compared to tell how far a match goes back: a longer one would be believed no more."""
@@ -71,7 +72,7 @@ class NgramIndex:
                     self._successors[ngram] = replaced
         del self._token_ids[length:]
 
-    def propose(self, max_depth: int, max_nodes: int = 0) -> LookupDraft:  # noqa: ARG002
+    def propose(self, max_depth: int, tree: TreeRequest | None = None) -> LookupDraft:  # noqa: ARG002
         """The tokens after the latest earlier occurrence of the longest known n-gram at the end.
 
         A copy that reaches the end goes on with what it copied (as in LZ77), so a repetition is

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from pilotfish.config import DraftConfig
 from pilotfish.speculation.lookup import LookupDraft, LookupIndex, continuation_probability
@@ -16,6 +17,7 @@ from pilotfish.speculation.recent_outputs import SEPARATOR, MatchCursor, RecentO
 from pilotfish.speculation.suffix_automaton import ROOT, SuffixAutomaton
 from pilotfish.speculation.trees import MAX_TREE_NODES
 from pilotfish.speculation.trees import ROOT as NO_PARENT
+from pilotfish.types import TreeRequest
 
 _INDEXED_PER_PROPOSAL = 16
 """Tokens of others' outputs that a proposal indexes on the way: a tenth of a millisecond, and at one proposal
@@ -50,16 +52,15 @@ class SuffixIndex:
         for cursor in self._cursors:
             cursor.rewind(length)
 
-    def propose(self, max_depth: int, max_nodes: int = 0) -> LookupDraft:
+    def propose(self, max_depth: int, tree: TreeRequest | None = None) -> LookupDraft:
         """The draft that promises most accepted tokens; of equals the sequence's own, then the latest outputs'."""
         places = [(self._own, *self._own.recurring)]
         if self._recent is not None:
             self._recent.index_some(_INDEXED_PER_PROPOSAL)
             self._meet(self._recent)
             places += [(cursor.automaton, *cursor.follow(self._own.token_ids)) for cursor in self._cursors]
-        limits = (max_depth, min(max_nodes, MAX_TREE_NODES), self._min_probability)
         drafts = [
-            Growth(automaton, *limits).from_match(state, num_matched)
+            Growth(automaton, max_depth, tree, self._min_probability).from_match(state, num_matched)
             for automaton, state, num_matched in places
             if state != ROOT
         ]
@@ -82,12 +83,14 @@ class SuffixIndex:
 class Growth:
     """One draft in the making: the likeliest paths first, as far as the limits let it grow."""
 
-    def __init__(self, automaton: SuffixAutomaton, max_depth: int, max_nodes: int, min_probability: float) -> None:
-        """max_nodes: 0 for a chain, which follows the likeliest token alone."""
+    def __init__(
+        self, automaton: SuffixAutomaton, max_depth: int, tree: TreeRequest | None, min_probability: float
+    ) -> None:
+        """tree: None for a chain, which follows the likeliest token alone."""
         self._automaton = automaton
         self._max_depth = max_depth
-        self._branches = max_nodes > 0
-        self._max_nodes = max_nodes or max_depth
+        self._max_nodes = max_depth if tree is None else min(tree.max_nodes, MAX_TREE_NODES)
+        self._branching = 1 if tree is None else tree.branching
         self._min_probability = min_probability
         self._token_ids: list[int] = []
         self._parents: list[int] = []
@@ -109,7 +112,8 @@ class Growth:
             self._depths.append(1 if parent == NO_PARENT else self._depths[parent] + 1)
             if self._depths[node] < self._max_depth:
                 self._consider_followers(state, num_matched_tokens, node, -value)
-        parents = tuple(self._parents) if self._branches else ()
+        is_chain = self._parents == list(range(NO_PARENT, len(self._parents) - 1))
+        parents = () if is_chain else tuple(self._parents)
         return LookupDraft(tuple(self._token_ids), parents, tuple(self._probabilities))
 
     def _consider_followers(self, state: int, num_matched_tokens: int, parent: int, probability: float) -> None:
@@ -127,9 +131,7 @@ class Growth:
             chance = continuation_probability(automaton.count(follower), num_occurrences, num_matched_tokens)
             if token_id != SEPARATOR and probability * chance >= self._min_probability:
                 found.append((-probability * chance, token_id, follower))
-        if not self._branches:
-            found = [min(found, key=lambda item: item[0])] if found else []
-        for value, token_id, follower in found:
+        for value, token_id, follower in heapq.nsmallest(self._branching, found, key=itemgetter(0)):
             self._num_candidates += 1
             candidate = (value, self._num_candidates, parent, token_id, follower, num_matched_tokens + 1)
             heapq.heappush(self._candidates, candidate)

@@ -39,6 +39,11 @@ class DraftTree:
         """Each node continues the one before it."""
         return cls(tuple(range(ROOT, num_nodes - 1)))
 
+    @classmethod
+    def of_message(cls, parents: tuple[int, ...], num_nodes: int) -> DraftTree:
+        """The shape of a proposal, where no parents mean a chain."""
+        return cls(parents) if parents else cls.chain(num_nodes)
+
     def __len__(self) -> int:
         return len(self.parents)
 

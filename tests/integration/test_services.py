@@ -91,7 +91,7 @@ async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None
         ("target_service", "target.model=nonesuch", "nonesuch"),
         ("target_service", "target.colour=red", "target.colour"),
         ("draft_service", "draft.model=nonesuch", "nonesuch"),
-        ("draft_service", "draft.proposer=parrot", "known are hybrid, model, ngram, suffix"),
+        ("draft_service", "draft.proposer=parrot", "hybrid, model, ngram, suffix"),
         ("orchestrator", "orchestrator.speculation.proposer=parrot", "known are draft, ngram, suffix"),
     ],
 )

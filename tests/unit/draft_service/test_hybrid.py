@@ -30,6 +30,7 @@ from pilotfish.types import (
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
+    TreeRequest,
 )
 
 GREEDY = SamplingParams(temperature=0)
@@ -47,7 +48,7 @@ class FakeModel:
 
     def __init__(self) -> None:
         self.tokens: dict[int, list[int]] = {}
-        self.num_proposals = 0
+        self.requests: list[Propose] = []
         self.is_closed = False
         self.queue = EventQueue()
 
@@ -65,11 +66,16 @@ class FakeModel:
                     start = command.base_length - len(command.new_token_ids)
                     assert start <= len(tokens), "tokens are missing"
                     tokens[start:] = command.new_token_ids
-                    self.num_proposals += 1
+                    self.requests.append(command)
                     draft = (MODEL_TOKEN,) * command.num_draft_tokens
-                    self.queue.put([Proposal(command.sequence_id, command.base_length, draft)])
+                    probs = (SparseDistribution((MODEL_TOKEN,), (1.0,)),) * command.num_draft_tokens
+                    self.queue.put([Proposal(command.sequence_id, command.base_length, draft, probs)])
                 case _:
                     raise AssertionError(command)
+
+    @property
+    def num_proposals(self) -> int:
+        return len(self.requests)
 
     async def receive(self) -> Sequence[Event]:
         return await self.queue.receive()
@@ -141,6 +147,30 @@ async def test_in_rejection_mode_a_lookup_is_one_hot(proposer: HybridProposer) -
     sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
     proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11, 12, 13), sampling)])
     assert (await propose(proposer, 15)).draft_probs[0] == SparseDistribution((14,), (1.0,))
+
+
+async def test_a_lookup_that_is_not_confident_joins_the_models_tree(model: FakeModel) -> None:
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
+    proposer = hybrid(model, min_accepted_tokens=3.0)
+    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11), sampling)])
+    proposer.send([Propose(1, 13, (), 2, tree=TreeRequest(max_nodes=4, branching=2))])
+    proposal = await next_proposal(proposer)
+    # Room for one of four nodes is kept; the model used two of the other three.
+    assert model.requests[-1].tree == TreeRequest(max_nodes=3, branching=2)
+    assert proposal.draft_token_ids == (MODEL_TOKEN, MODEL_TOKEN, 12, 13)
+    assert proposal.parents == (-1, 0, -1, 2)
+    assert proposal.draft_probs[-1] == SparseDistribution((13,), (1.0,))
+    # The next answer has nothing to do with it.
+    proposer.send([Propose(1, 14, (50,), 2, tree=TreeRequest(max_nodes=4, branching=2))])
+    assert (await next_proposal(proposer)).parents == ()
+    await proposer.close()
+
+
+async def test_a_chain_is_asked_for_without_branches(model: FakeModel) -> None:
+    proposer = hybrid(model, min_accepted_tokens=3.0)
+    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11), GREEDY)])
+    assert (await propose(proposer, 13)).parents == ()
+    await proposer.close()
 
 
 async def test_it_is_described_as_itself(proposer: HybridProposer, model: FakeModel) -> None:

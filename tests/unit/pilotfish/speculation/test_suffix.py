@@ -8,6 +8,7 @@ from pilotfish.speculation.lookup import LookupDraft, continuation_probability
 from pilotfish.speculation.recent_outputs import RecentOutputs
 from pilotfish.speculation.suffix import SuffixIndex
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import TreeRequest
 
 TOKENS = st.lists(st.integers(0, 2), max_size=24)
 A, B, C, D, E, F = range(10, 16)
@@ -90,7 +91,9 @@ def test_what_is_unlikely_is_not_drafted() -> None:
 
 
 def test_it_branches_where_both_are_likely() -> None:
-    draft = indexed([A, B, C, E, A, B, D, F, A, B], min_probability=0.05).propose(2, max_nodes=4)
+    draft = indexed([A, B, C, E, A, B, D, F, A, B], min_probability=0.05).propose(
+        2, TreeRequest(max_nodes=4, branching=3)
+    )
     tree = DraftTree(draft.parents)
     paths = {tuple(draft.token_ids[node] for node in path) for path in tree.paths if len(path) == 2}
     assert paths == {(C, E), (D, F)}
@@ -104,16 +107,18 @@ def test_a_chain_equals_its_definition(token_ids: list[int], max_depth: int) -> 
     assert draft.probabilities == pytest.approx(expected.probabilities)
 
 
-@given(TOKENS, st.integers(1, 5), st.integers(1, 12), st.sampled_from([0.0, 0.05, 0.3]))
-def test_trees_stay_within_their_limits(token_ids: list[int], depth: int, nodes: int, least: float) -> None:
-    draft = indexed(token_ids, least).propose(depth, max_nodes=nodes)
-    tree = DraftTree(draft.parents)
+@given(TOKENS, st.integers(1, 5), st.integers(1, 12), st.integers(1, 3), st.sampled_from([0.0, 0.05, 0.3]))
+def test_trees_stay_within_their_limits(
+    token_ids: list[int], depth: int, nodes: int, branching: int, least: float
+) -> None:
+    draft = indexed(token_ids, least).propose(depth, TreeRequest(nodes, branching))
+    tree = DraftTree(draft.parents) if draft.parents else DraftTree.chain(len(draft.token_ids))
     assert len(draft.token_ids) == len(draft.probabilities) == len(tree) <= nodes
     assert tree.depth <= depth
     assert all(probability >= least for probability in draft.probabilities)
     for children in tree.children:
         siblings = [draft.token_ids[child] for child in children]
-        assert len(set(siblings)) == len(siblings)
+        assert len(set(siblings)) == len(siblings) <= branching
         values = [draft.probabilities[child] for child in children]
         assert values == sorted(values, reverse=True)
         assert sum(values) <= 1.0
@@ -130,7 +135,8 @@ def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], later: li
     index.truncate(len(kept))
     index.append(later)
     assert len(index) == len(kept + later)
-    assert index.propose(6, max_nodes=8) == indexed(kept + later).propose(6, max_nodes=8)
+    tree = TreeRequest(max_nodes=8, branching=2)
+    assert index.propose(6, tree) == indexed(kept + later).propose(6, tree)
 
 
 def test_a_rewind_is_followed_in_the_outputs_of_others() -> None:
