@@ -22,7 +22,7 @@ def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
         end = first_position + rows.num_rows
         token_ids.extend(sequence.tokens[first_position:end])
         drafts = sequence.drafts if rows.is_complete else NO_DRAFTS
-        token_ids.extend(drafts.token_ids)
+        token_ids.extend(drafts.token_ids[max(0, first_position - len(sequence.tokens)) :])
         slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, drafts.tree))
         positions.extend(slices[-1].positions())
         last = first_row + rows.num_rows

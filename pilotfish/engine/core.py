@@ -19,7 +19,8 @@ from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.feature_store import FeatureStore
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.results import add_draft, commit_outcome, draft_row, verification_round
+from pilotfish.engine.proposing import Drafted, add_drafted, draft_next
+from pilotfish.engine.results import commit_outcome, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.self_drafting import SelfDrafter, SelfDrafting
 from pilotfish.engine.sequence import EngineSequence, ProposeTask
@@ -37,7 +38,6 @@ from pilotfish.messages import (
 )
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
-from pilotfish.speculation.drafting import Draft, draft
 from pilotfish.speculation.rounds import Outcome, verify
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
@@ -170,13 +170,13 @@ class EngineCore:
         sequence.is_opened = True
         return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
 
-    def _compute(self, scheduled: Sequence[ScheduledRows]) -> tuple[list[Outcome], list[Draft]]:
+    def _compute(self, scheduled: Sequence[ScheduledRows]) -> tuple[list[Outcome], list[Drafted]]:
         """Run the rows and decide; changes no sequence."""
         logits = self._decoder.forward(build_step(scheduled))
         verdicts, proposals = _complete(scheduled)
         num_verdict_rows = sum(rows.num_logit_rows for rows in verdicts)
         outcomes = verify(logits[:num_verdict_rows], [verification_round(rows.sequence) for rows in verdicts])
-        drafts = draft(logits[num_verdict_rows:], [draft_row(rows.sequence) for rows in proposals], self._top_m)
+        drafts = draft_next(logits[num_verdict_rows:], [rows.sequence for rows in proposals], self._top_m)
         return outcomes, drafts
 
     def _fail_step(self, scheduled: Sequence[ScheduledRows], error: Exception) -> list[Event]:
@@ -191,13 +191,13 @@ class EngineCore:
         return [SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
 
     def _finish(
-        self, decisions: tuple[list[Outcome], list[Draft]], scheduled: Sequence[ScheduledRows], start_ns: int
+        self, decisions: tuple[list[Outcome], list[Drafted]], scheduled: Sequence[ScheduledRows], start_ns: int
     ) -> list[Event]:
         """Commit what was computed; returns the results."""
         outcomes, drafts = decisions
         verdicts, proposals = _complete(scheduled)
         for rows in scheduled:
-            rows.sequence.num_computed_tokens += rows.num_rows
+            rows.sequence.mark_computed(rows.first_position + rows.num_rows)
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         elapsed_ns = self._clock_ns() - start_ns
         for rows in scheduled:
@@ -213,7 +213,7 @@ class EngineCore:
         if moves:
             self._decoder.move_kv(moves)
         for rows, drafted in zip(proposals, drafts, strict=True):
-            proposal = add_draft(rows.sequence, drafted)
+            proposal = add_drafted(rows.sequence, drafted)
             if proposal is not None:
                 events.append(proposal)
         by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}

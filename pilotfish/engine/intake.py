@@ -13,6 +13,7 @@ import msgspec
 
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.speculation.trees import DraftTree
@@ -159,6 +160,13 @@ class Intake:
                 command,
                 f"{command.num_draft_tokens} draft tokens wanted; 1 to {self._limits.max_draft_tokens} are possible",
             )
+        if command.tree is not None and not (
+            1 <= command.tree.max_nodes <= self._limits.max_draft_tokens and command.tree.branching >= 1
+        ):
+            return _invalid(
+                command,
+                f"a tree needs a branching of at least 1 and 1 to {self._limits.max_draft_tokens} nodes",
+            )
         if command.base_length >= self._max_context_tokens:
             return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
         common = start
@@ -172,8 +180,9 @@ class Intake:
         sequence.num_committed_tokens = len(sequence.tokens)
         # The last token's logits are wanted even if drafting already computed it.
         self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
-        room = self._max_context_tokens - command.base_length
-        sequence.task = ProposeTask(command.base_length, min(command.num_draft_tokens, room), now_ns)
+        num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
+        growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
+        sequence.task = ProposeTask(command.base_length, num_drafts, now_ns, growth=growth)
         return None
 
     def close(self, command: CloseSequence) -> None:

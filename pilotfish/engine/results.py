@@ -1,10 +1,9 @@
-"""From a step's decisions to committed tokens and events."""
+"""From a step's decisions to committed tokens and verdicts."""
 
 from __future__ import annotations
 
-from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, ProposeTask, VerifyTask
-from pilotfish.messages import Proposal, Verdict
-from pilotfish.speculation.drafting import Draft, DraftRow
+from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, VerifyTask
+from pilotfish.messages import Verdict
 from pilotfish.speculation.rounds import Outcome, Round
 from pilotfish.speculation.stopping import cut
 from pilotfish.types import Timings
@@ -20,11 +19,6 @@ def verification_round(sequence: EngineSequence) -> Round:
         history=sequence.history,
         tree=sequence.drafts.tree,
     )
-
-
-def draft_row(sequence: EngineSequence) -> DraftRow:
-    """What the drafter samples next for this sequence."""
-    return DraftRow(sampling=sequence.sampling, position=len(sequence.tokens), history=sequence.history)
 
 
 def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
@@ -62,24 +56,4 @@ def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_token
         timings=timings,
         draft_depth=drafts.tree.depth if drafts.tree else 0,
         ended_in_leaf=drafts.tree is not None and not drafts.tree.children[outcome.path[-1] + 1 if outcome.path else 0],
-    )
-
-
-def add_draft(sequence: EngineSequence, drafted: Draft) -> Proposal | None:
-    """Append a draft token; the proposal once enough are drafted."""
-    task = sequence.task
-    assert isinstance(task, ProposeTask)
-    sequence.append((drafted.token_id,), committed=False)
-    task.draft_token_ids.append(drafted.token_id)
-    if drafted.probs is not None:
-        task.draft_probs.append(drafted.probs)
-    if len(task.draft_token_ids) < task.num_draft_tokens:
-        return None
-    sequence.task = None
-    return Proposal(
-        sequence_id=sequence.sequence_id,
-        base_length=task.base_length,
-        draft_token_ids=tuple(task.draft_token_ids),
-        draft_probs=tuple(task.draft_probs),
-        timings=Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns),
     )

@@ -25,6 +25,7 @@ class ScheduledRows:
 
     sequence: EngineSequence
     first_position: int
+    """Place of the first row in the sequence's blocks."""
     num_rows: int
     num_logit_rows: int
     """The last of the rows, whose logits are wanted: those of the last token and of the drafts, if the rows reach
@@ -81,11 +82,10 @@ class Scheduler:
             self._kv_cache.attach_prefix(sequence)
         if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
             sequence.task.drafts = NO_DRAFTS  # nobody asked for them: better one token than none
-        start, pending = sequence.num_computed_tokens, sequence.num_pending_rows
+        start, pending = sequence.next_place, sequence.num_pending_rows
         if pending <= limit:
-            num_logit_rows = 0 if sequence.task is None else 1 + len(sequence.drafts)
-            return ScheduledRows(sequence, start, pending, num_logit_rows) if pending else None
-        if isinstance(sequence.task, VerifyTask):
+            return ScheduledRows(sequence, start, pending, sequence.num_logit_rows) if pending else None
+        if isinstance(sequence.task, VerifyTask) or sequence.drafts:
             pending -= len(sequence.drafts) + 1
         num_rows = min(pending, limit)
         return ScheduledRows(sequence, start, num_rows, 0) if num_rows > 0 else None
@@ -93,7 +93,7 @@ class Scheduler:
     def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
         """Blocks for the rows, preempting later sequences that are not in this step if need be."""
         sequence = rows.sequence
-        needed = sequence.num_computed_tokens + rows.num_rows
+        needed = rows.first_position + rows.num_rows
         if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
             self.oversized.append(sequence)
             return False

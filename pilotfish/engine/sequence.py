@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
+from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import OpenSequence
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.trees import DraftTree
@@ -74,6 +75,8 @@ class ProposeTask:
     num_draft_tokens: int
     arrival_ns: int
     start_ns: int = 0
+    growth: TreeProposal | None = None
+    """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
     draft_token_ids: list[int] = field(default_factory=list)
     draft_probs: list[SparseDistribution] = field(default_factory=list)
 
@@ -145,18 +148,47 @@ class EngineSequence:
 
     @property
     def drafts(self) -> Drafts:
-        """What the next step that reaches the end of the tokens verifies."""
-        return self.task.drafts if isinstance(self.task, VerifyTask | DecodeTask) else NO_DRAFTS
+        """What lies behind the tokens: drafts that the next step verifies, or nodes of a tree that is drafted."""
+        if isinstance(self.task, VerifyTask | DecodeTask):
+            return self.task.drafts
+        growth = self._growth
+        return NO_DRAFTS if growth is None else Drafts(growth.token_ids, (), growth.tree)
+
+    @property
+    def _growth(self) -> TreeProposal | None:
+        return self.task.growth if isinstance(self.task, ProposeTask) else None
+
+    @property
+    def next_place(self) -> int:
+        """Where the next row's keys and values go: behind the computed tokens, and the computed nodes of a tree."""
+        growth = self._growth
+        if growth is None or self.num_computed_tokens < len(self.tokens):
+            return self.num_computed_tokens
+        return self.num_computed_tokens + growth.num_computed
+
+    @property
+    def num_logit_rows(self) -> int:
+        """Rows whose logits the task's next result takes: the last ones."""
+        if self.task is None:
+            return 0
+        growth = self._growth
+        return 1 + len(self.drafts) if growth is None else growth.num_logit_rows
 
     @property
     def num_pending_rows(self) -> int:
         """Rows to compute until the task's next result; without a task, to be ready for one."""
-        behind = len(self.tokens) - self.num_computed_tokens
         if self.task is None:
             # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
             # idle ones would take the blocks back and forth.
-            return 0 if self.is_preempted else max(0, behind - 1)
-        return behind + len(self.drafts)
+            return 0 if self.is_preempted else max(0, len(self.tokens) - self.num_computed_tokens - 1)
+        return len(self.tokens) + len(self.drafts) - self.next_place
+
+    def mark_computed(self, end_place: int) -> None:
+        """Rows up to end_place are in the KV cache now; verified drafts count once they are accepted."""
+        self.num_computed_tokens = min(end_place, len(self.tokens))
+        growth = self._growth
+        if growth is not None:
+            growth.num_computed = end_place - self.num_computed_tokens
 
     def forget_self_drafts(self) -> None:
         """Drop what the drafter beside the target has left here; drafts that were sent stay."""

@@ -7,6 +7,7 @@ worth more than its parent, these make a tree. Torch-free and deterministic: equ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,7 @@ class GrowingTree:
         """width: nodes expanded in each level, at least 1."""
         if width < 1:
             raise ValueError(f"width is {width}; it must be at least 1")
-        self._width = width
+        self.width = width
         self._token_ids: list[int] = []
         self._parents: list[int] = []
         self._values: list[float] = []
@@ -84,12 +85,22 @@ class GrowingTree:
                 self._token_ids.append(child.token_id)
                 self._parents.append(node)
                 self._values.append(value + min(child.log_prob, 0.0))
-        self._frontier = self._best(range(first, len(self._parents)), self._width)
+        self._frontier = self._best(range(first, len(self._parents)), self.width)
         self.num_levels += 1
 
-    def finish(self, max_nodes: int) -> GrownTree:
-        """The best max_nodes nodes (at most MAX_TREE_NODES), level by level, each node's likeliest child first."""
-        kept = self._best(range(len(self._parents)), min(max_nodes, MAX_TREE_NODES))
+    @property
+    def frontier_confidence(self) -> float:
+        """Probability that the target comes to a frontier node, as the drafter sees it."""
+        return sum(1.0 if node == ROOT else math.exp(self._values[node]) for node in self._frontier)
+
+    def finish(self, max_nodes: int, min_confidence: float = 0.0) -> GrownTree:
+        """The best max_nodes nodes (at most MAX_TREE_NODES), level by level, each node's likeliest child first.
+
+        Of them only the best one, and those that the target comes to with a probability of min_confidence.
+        """
+        best = self._best(range(len(self._parents)), min(max_nodes, MAX_TREE_NODES))
+        least = math.log(min_confidence) if min_confidence > 0 else -math.inf
+        kept = tuple(node for node in best if self._values[node] >= least) or self._best(range(len(self._parents)), 1)
         index_of = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
         tree = DraftTree(tuple(index_of[self._parents[node]] for node in kept))
         return GrownTree(tuple(self._token_ids[node] for node in kept), tree, kept)

@@ -25,7 +25,8 @@ from pilotfish.messages import (
 )
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import StepInput
-from pilotfish.types import ModelInfo, SamplingParams, SequenceErrorCode
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
 VOCAB = 8
 CONTEXT = 96
@@ -191,7 +192,11 @@ class Peer:
         if new and self.random.random() < 0.5:
             new[-1] = self.random.randrange(VOCAB)
         tokens[first:] = new
-        return Propose(sequence_id, len(tokens), tuple(new), self.random.randrange(MAX_DRAFTS + 2))
+        depth = self.random.randrange(MAX_DRAFTS + 2)
+        tree = None
+        if self.random.random() < 0.5:
+            tree = TreeRequest(self.random.randint(0, MAX_DRAFTS + 1), self.random.randint(0, 4))
+        return Propose(sequence_id, len(tokens), tuple(new), depth, tree=tree)
 
     def _check(self, event: Event) -> None:
         tokens = self.texts.get(event.sequence_id)
@@ -204,7 +209,11 @@ class Peer:
             self.num_results += 1
         elif isinstance(event, Proposal) and tokens is not None and event.base_length == len(tokens):
             self.num_results += 1
-            assert list(event.draft_token_ids) == continuation(tokens, len(event.draft_token_ids))
+            tree = DraftTree(event.parents or DraftTree.chain(len(event.draft_token_ids)).parents)
+            said = [[event.draft_token_ids[node] for node in path] for path in tree.paths]
+            # Each level expands what the text says next, which is by far the likeliest.
+            assert continuation(tokens, tree.depth) in said
+            assert len(set(map(tuple, said))) == len(said)
         elif not isinstance(event, Verdict | Proposal):
             assert getattr(event, "code", None) is not SequenceErrorCode.INTERNAL, event
 

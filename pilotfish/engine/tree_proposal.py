@@ -1,0 +1,64 @@
+"""A draft tree as the engine of a drafter grows it: a level for each step.
+
+The nodes that were expanded lie behind the sequence's tokens in the KV cache, in the order they came;
+their candidates need no place there until they are expanded themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.speculation.tree_growth import Candidate, GrowingTree, GrownTree
+from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.types import TreeRequest
+
+
+class TreeProposal:
+    """The growth of one proposal's tree and which of its nodes the KV cache holds."""
+
+    def __init__(
+        self, request: TreeRequest, depth: int, *, min_confidence: float = 0.0, min_node_confidence: float = 0.0
+    ) -> None:
+        """depth: levels wanted, at least 1.
+
+        min_confidence: no level follows when the target comes to the last one with less of a probability.
+        min_node_confidence: nodes that it comes to with less are left out, all but the best one.
+        """
+        self._min_confidence, self._min_node_confidence = min_confidence, min_node_confidence
+        self._max_nodes = request.max_nodes
+        self._depth = min(depth, request.max_nodes)
+        self._growing = GrowingTree(request.branching)
+        self._expanded: list[int] = []
+        self.token_ids: tuple[int, ...] = ()
+        """Of the expanded nodes, the root aside."""
+        self.tree = DraftTree(())
+        """Their shape."""
+        self.num_computed = 0
+        """Of them, the first so many are in the KV cache if all tokens of the sequence are."""
+
+    @property
+    def num_logit_rows(self) -> int:
+        """Nodes whose candidates are wanted: the last ones, or the root."""
+        return len(self._growing.frontier)
+
+    @property
+    def branching(self) -> int:
+        return self._growing.width
+
+    def paths(self) -> list[list[int]]:
+        """The tokens from the root to each node whose candidates are wanted."""
+        return [self._growing.path(node) for node in self._growing.frontier]
+
+    def extend(self, candidates: Sequence[Sequence[Candidate]]) -> GrownTree | None:
+        """Take the candidates of each node in question. The tree once it is deep enough, or can grow no more."""
+        self._growing.extend(candidates)
+        frontier = self._growing.frontier
+        is_full = len(self._expanded) + len(frontier) > MAX_TREE_NODES
+        is_doubtful = self._growing.frontier_confidence < self._min_confidence
+        if self._growing.num_levels == self._depth or not frontier or is_full or is_doubtful:
+            return self._growing.finish(self._max_nodes, self._min_node_confidence)
+        self._expanded.extend(frontier)
+        place_of = {ROOT: ROOT} | {node: place for place, node in enumerate(self._expanded)}
+        self.token_ids = tuple(self._growing.token_id(node) for node in self._expanded)
+        self.tree = DraftTree(tuple(place_of[self._growing.parent(node)] for node in self._expanded))
+        return None
