@@ -17,7 +17,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.chain_growth import DraftWish
+from pilotfish.engine.draft_growth import DraftWish
 from pilotfish.engine.head_growth import HeadGrowth, HeadRows
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
@@ -60,19 +60,23 @@ class Eagle3Drafter:
     @torch.inference_mode()
     def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
         drafts = [NO_DRAFTS] * len(kept)
-        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or rows.num_draft_tokens]
+        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or rows.wish is not None]
         if not due:
             return drafts
         head_rows = [self._take_in(kept[index]) for index in due]
         ends = accumulate(len(rows.token_ids) for rows in head_rows)
-        drafting = [(index, end - 1) for index, end in zip(due, ends, strict=True) if kept[index].num_draft_tokens]
-        last_rows = [last_row for _, last_row in drafting]
+        wishes: list[DraftWish] = []
+        drafting: list[int] = []
+        last_rows: list[int] = []
+        for index, end in zip(due, ends, strict=True):
+            if (wish := kept[index].wish) is not None:
+                wishes.append(wish)
+                drafting.append(index)
+                last_rows.append(end - 1)
         output = self._growth.forward(head_rows, last_rows)
-        if drafting:
-            wishes = [DraftWish(kept[index].sequence, kept[index].num_draft_tokens) for index, _ in drafting]
-            chains = self._growth.grow(wishes, output, last_rows)
-            for (index, _), chain in zip(drafting, chains, strict=True):
-                drafts[index] = chain
+        if wishes:
+            for index, grown in zip(drafting, self._growth.grow(wishes, output, last_rows), strict=True):
+                drafts[index] = grown
         return drafts
 
     def _keep_features(self, rows: KeptRows) -> bool:
@@ -101,5 +105,5 @@ class Eagle3Drafter:
         self._last_features[[sequence.block_ids[block] for block in blocks]] = features[last_rows]
         sequence.drafter_state = _Pending(end, [])
         first = max(first, FIRST_KEY)
-        token_ids = sequence.tokens[first : end + 1 if rows.num_draft_tokens else end]
+        token_ids = sequence.tokens[first : end if rows.wish is None else end + 1]
         return HeadRows(first, token_ids, states[: len(token_ids)], sequence.block_ids)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pilotfish.engine.chain_growth import DraftWish, grow_chains
+from pilotfish.engine.draft_growth import Expansion, grow_drafts, last_token
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
 from pilotfish.models.attention import SequenceSlice
@@ -37,23 +37,24 @@ class EarlyExitDrafter:
     @torch.inference_mode()
     def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
         drafts = [NO_DRAFTS] * len(kept)
-        drafting = [index for index, rows in enumerate(kept) if rows.num_draft_tokens]
+        drafting = {index: rows.wish for index, rows in enumerate(kept) if rows.wish is not None}
         if not drafting:
             return drafts
-        wishes = [DraftWish(kept[index].sequence, kept[index].num_draft_tokens) for index in drafting]
+        wishes = list(drafting.values())
 
-        def next_logits(active: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
-            slices = [
-                SequenceSlice(row, 1, position, wishes[index].sequence.block_ids)
-                for row, (index, position) in enumerate(zip(active, positions, strict=True))
-            ]
-            step = StepInput(token_ids, positions, slices, range(len(active)), self._exit_layer)
+        def expand(expansions: Sequence[Expansion]) -> Tensor:
+            token_ids: list[int] = []
+            positions: list[int] = []
+            slices: list[SequenceSlice] = []
+            for expansion in expansions:
+                slices.append(expansion.slice(len(token_ids), wishes[expansion.wish].sequence.block_ids))
+                token_ids.extend(expansion.token_ids)
+                positions.extend(slices[-1].positions())
+            step = StepInput(token_ids, positions, slices, range(len(token_ids)), self._exit_layer)
             return self._decoder.forward(step).float()
 
-        last_token_ids = [wish.sequence.tokens[-1] for wish in wishes]
-        positions = [len(wish.sequence.tokens) - 1 for wish in wishes]
-        logits = next_logits(range(len(wishes)), last_token_ids, positions)
-        chains = grow_chains(wishes, logits, next_logits, self._vocabulary, top_m=self._top_m)
-        for index, chain in zip(drafting, chains, strict=True):
-            drafts[index] = chain
+        logits = expand([last_token(wish, index) for index, wish in enumerate(wishes)])
+        grown = grow_drafts(wishes, logits, expand, self._vocabulary, top_m=self._top_m)
+        for index, drafted in zip(drafting, grown, strict=True):
+            drafts[index] = drafted
         return drafts

@@ -18,8 +18,8 @@ import torch
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.block_pool import BlockPool
-from pilotfish.engine.chain_growth import DraftWish
 from pilotfish.engine.core import MAX_FAILED_STEPS
+from pilotfish.engine.draft_growth import DraftWish
 from pilotfish.engine.head_growth import HeadGrowth
 from pilotfish.engine.head_sequence import (
     add_features,

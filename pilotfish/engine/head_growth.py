@@ -1,4 +1,4 @@
-"""Forwards of a feature head over rows of several sequences, and chains that it drafts token by token.
+"""Forwards of a feature head over rows of several sequences, and the drafts that it grows.
 
 Legend: T rows, H hidden size.
 """
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.engine.chain_growth import DraftWish, grow_chains
+from pilotfish.engine.draft_growth import DraftWish, Expansion, grow_drafts
 from pilotfish.engine.sequence import Drafts
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+from pilotfish.speculation.trees import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,13 @@ class HeadRows:
     """Consecutive rows of one sequence."""
 
     first_place: int
-    """Of the first row in the sequence's blocks; its rotary position, too."""
+    """Of the first row in the sequence's blocks."""
     token_ids: Sequence[int]
     states: Tensor
     """[T, 3H] features or [T, H] hidden states, of the tokens before."""
     block_ids: Sequence[int]
+    tree: DraftTree | None = None
+    """As in SequenceSlice."""
 
 
 class HeadGrowth:
@@ -45,28 +48,30 @@ class HeadGrowth:
         slices: list[SequenceSlice] = []
         for rows in head_rows:
             num_rows = len(rows.token_ids)
-            slices.append(SequenceSlice(len(token_ids), num_rows, rows.first_place, rows.block_ids))
+            slices.append(SequenceSlice(len(token_ids), num_rows, rows.first_place, rows.block_ids, rows.tree))
             token_ids.extend(rows.token_ids)
-            positions.extend(range(rows.first_place, rows.first_place + num_rows))
+            positions.extend(slices[-1].positions())
         states = torch.cat([rows.states for rows in head_rows])
         return self._head.forward(HeadStep(token_ids, positions, slices, logit_rows, states))
 
     def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
         """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
-        states = output.hidden[list(last_rows)]
+        hidden = output.hidden[list(last_rows)]
 
-        def next_logits(active: Sequence[int], token_ids: Sequence[int], positions: Sequence[int]) -> Tensor:
+        def expand(expansions: Sequence[Expansion]) -> Tensor:
+            nonlocal hidden
             head_rows = [
                 HeadRows(
-                    position - wishes[index].first_position,
-                    [token_id],
-                    states[index : index + 1],
-                    wishes[index].sequence.block_ids,
+                    expansion.first_place - wishes[expansion.wish].first_position,
+                    expansion.token_ids,
+                    hidden[list(expansion.logit_rows)],
+                    wishes[expansion.wish].sequence.block_ids,
+                    expansion.tree,
                 )
-                for index, token_id, position in zip(active, token_ids, positions, strict=True)
+                for expansion in expansions
             ]
-            output = self.forward(head_rows, range(len(active)))
-            states[list(active)] = output.hidden
+            output = self.forward(head_rows, range(sum(len(rows.token_ids) for rows in head_rows)))
+            hidden = output.hidden
             return output.logits
 
-        return grow_chains(wishes, output.logits, next_logits, self._vocabulary, top_m=self._top_m)
+        return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)

@@ -17,7 +17,7 @@ from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
 from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution
+from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
@@ -140,11 +140,14 @@ class Intake:
         sequence.feature_request = command.features
         goal = command.base_length + command.num_tokens
         num_draft_tokens = min(command.num_draft_tokens, self._limits.max_draft_tokens)
+        tree = command.tree
+        if tree is not None:
+            tree = TreeRequest(max(1, min(tree.max_nodes, self._limits.max_draft_tokens)), max(1, tree.branching))
         if isinstance(sequence.task, DecodeTask):
             sequence.task.goal_length = max(sequence.task.goal_length, goal)
-            sequence.task.num_draft_tokens = num_draft_tokens
+            sequence.task.num_draft_tokens, sequence.task.tree = num_draft_tokens, tree
         elif goal > len(sequence.tokens):
-            sequence.task = DecodeTask(goal, now_ns, num_draft_tokens)
+            sequence.task = DecodeTask(goal, now_ns, num_draft_tokens, tree)
         return None
 
     def propose(self, command: Propose, now_ns: int) -> SequenceError | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.engine.draft_growth import DraftWish, num_tree_places
 from pilotfish.engine.kept_rows import kept_step_rows
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.scheduler import ScheduledRows
@@ -33,8 +34,8 @@ class KeptRows:
     """The row in the step of each position from first_position on; at least one."""
     last_logit_row: int | None
     """Place of the last kept row among the step's logit rows; None when its logits were not wanted."""
-    num_draft_tokens: int
-    """Drafts wanted now, at most; the sequence's blocks have room for them. 0: none."""
+    wish: DraftWish | None
+    """The draft that is wanted now."""
 
 
 class SelfDrafter(Protocol):
@@ -79,7 +80,7 @@ class SelfDrafting:
                     first_position=rows.first_position,
                     step_rows=step_rows,
                     last_logit_row=last_logit_row if rows.is_complete else None,
-                    num_draft_tokens=self._num_draft_tokens(rows.sequence),
+                    wish=self._wish(rows.sequence),
                 )
             )
         try:
@@ -94,20 +95,26 @@ class SelfDrafting:
             if isinstance(entry.sequence.task, DecodeTask):
                 entry.sequence.task.drafts = drafted
 
-    def _num_draft_tokens(self, sequence: EngineSequence) -> int:
-        """As many as the run asks for, as long as they could be output and the cache has room for them."""
+    def _wish(self, sequence: EngineSequence) -> DraftWish | None:
+        """What the run asks for, as far as it could be output and the cache has room for it."""
         task = sequence.task
         if not isinstance(task, DecodeTask) or task.num_draft_tokens == 0:
-            return 0
+            return None
         length = len(sequence.tokens)
         if sequence.num_computed_tokens + 1 < length:
-            return 0  # still catching up with its tokens
+            return None  # still catching up with its tokens
         num_remaining = min(
             task.goal_length - length,
             sequence.sampling.max_tokens - sequence.num_output_tokens,
             self._max_context_tokens - length,
         )
         num_drafts = min(task.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
-        if num_drafts > 0 and not self._kv_cache.reserve(sequence, length + num_drafts):
-            num_drafts = min(num_drafts, len(sequence.block_ids) * BLOCK_SIZE - length)
-        return max(0, num_drafts)
+        if num_drafts < 1:
+            return None
+        if task.tree is not None:
+            if self._kv_cache.reserve(sequence, length + num_tree_places(task.tree, num_drafts)):
+                return DraftWish(sequence, num_drafts, tree=task.tree)
+        elif self._kv_cache.reserve(sequence, length + num_drafts):
+            return DraftWish(sequence, num_drafts)
+        num_drafts = min(num_drafts, len(sequence.block_ids) * BLOCK_SIZE - length)
+        return DraftWish(sequence, num_drafts) if num_drafts > 0 else None

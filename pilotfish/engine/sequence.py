@@ -10,7 +10,7 @@ from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import OpenSequence
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution
+from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution, TreeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class DecodeTask:
     goal_length: int
     arrival_ns: int
     num_draft_tokens: int = 0
-    """Drafts of the drafter beside the target that a step may verify, at most."""
+    """Drafts of the drafter beside the target that a step may verify, at most; of a tree its depth."""
+    tree: TreeRequest | None = None
+    """Those drafts may branch."""
     drafts: Drafts = NO_DRAFTS
     """What the next step verifies."""
     start_ns: int = 0

@@ -13,7 +13,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine import chain_growth
+from pilotfish.engine import draft_growth
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
@@ -24,7 +24,10 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams
+from pilotfish.speculation.branching import branch
+from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.tree_growth import GrowingTree
+from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
 
 VOCAB, CONTEXT, HIDDEN = 64, 128, 32
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -63,7 +66,7 @@ def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
     """A core with a drafter beside its decoder; None: without."""
 
     def make(make_drafter: MakeDrafter | None, **changes: int | bool) -> EngineCore:
-        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 8}
+        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 12}
         decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
         info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
         drafter = None if make_drafter is None else make_drafter(decoder)
@@ -104,7 +107,8 @@ class Oracle:
             sequence = rows.sequence
             assert rows.first_position + len(rows.step_rows) == sequence.num_computed_tokens
             assert len(set(rows.step_rows)) == len(rows.step_rows) > 0
-            token_ids = self._continue(sequence.tokens, rows.num_draft_tokens)
+            num_tokens = rows.wish.num_draft_tokens if rows.wish else 0
+            token_ids = self._continue(sequence.tokens, num_tokens)
             if token_ids and self._random.random() < 0.5:
                 token_ids[self._random.randrange(len(token_ids))] = self._random.randrange(VOCAB)
             drafts.append(Drafts(tuple(token_ids)))
@@ -112,19 +116,25 @@ class Oracle:
 
 
 def run(
-    core: EngineCore, prompts: Sequence[Sequence[int]], sampling: SamplingParams, num_tokens: int, num_draft_tokens: int
+    core: EngineCore,
+    prompts: Sequence[Sequence[int]],
+    sampling: SamplingParams,
+    num_tokens: int,
+    num_draft_tokens: int,
+    tree: TreeRequest | None = None,
 ) -> tuple[list[list[int]], list[Verdict]]:
     """The outputs of all prompts, decoded side by side, and every verdict."""
     for sequence_id, prompt in enumerate(prompts):
         core.submit(OpenSequence(sequence_id, tuple(prompt), sampling))
-        core.submit(Decode(sequence_id, len(prompt), num_tokens, num_draft_tokens))
+        core.submit(Decode(sequence_id, len(prompt), num_tokens, num_draft_tokens, tree=tree))
     outputs: list[list[int]] = [[] for _ in prompts]
     verdicts = []
     for event in settle_all(core):
         assert not isinstance(event, SequenceError), event
         if isinstance(event, Verdict):
             assert event.base_length == len(prompts[event.sequence_id]) + len(outputs[event.sequence_id])
-            assert event.num_accepted_tokens <= event.num_draft_tokens <= num_draft_tokens
+            assert event.num_accepted_tokens <= event.depth <= num_draft_tokens
+            assert event.num_draft_tokens <= (num_draft_tokens if tree is None else tree.max_nodes)
             outputs[event.sequence_id].extend(event.token_ids)
             verdicts.append(event)
     for sequence_id in range(len(prompts)):
@@ -153,17 +163,23 @@ def prompts(seed: int, count: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
 @pytest.mark.parametrize("kv_cache_tokens", [1024, 160], ids=["roomy", "tight"])
+@pytest.mark.parametrize("tree", [None, TreeRequest(max_nodes=12, branching=3)], ids=["chain", "tree"])
 def test_the_text_is_that_of_plain_decoding(
-    make_drafted: Callable[..., EngineCore], make_drafter: MakeDrafter, sampling: SamplingParams, kv_cache_tokens: int
+    make_drafted: Callable[..., EngineCore],
+    make_drafter: MakeDrafter,
+    sampling: SamplingParams,
+    kv_cache_tokens: int,
+    tree: TreeRequest | None,
 ) -> None:
     texts = prompts(1, 4)
     plain, _ = run(make_drafted(None), texts, sampling, 24, 0)
     core = make_drafted(make_drafter, kv_cache_tokens=kv_cache_tokens)
-    drafted, verdicts = run(core, texts, sampling, 24, 5)
+    drafted, verdicts = run(core, texts, sampling, 24, 5, tree)
     assert drafted == plain
     assert sum(verdict.num_draft_tokens for verdict in verdicts) > 20
+    assert any(verdict.draft_depth for verdict in verdicts) == (tree is not None)
     assert (core.num_preemptions > 0) == (kv_cache_tokens == 160)
-    again, _ = run(core, texts, sampling, 24, 5)  # on prefixes from the cache
+    again, _ = run(core, texts, sampling, 24, 5, tree)  # on prefixes from the cache
     assert again == plain
     assert core.kv_cache.pool.num_used == 0
 
@@ -211,7 +227,7 @@ def test_what_the_drafter_is_shown_adds_up(
     core = make_drafted(
         lambda _: Oracle(greedy_text, seed),
         kv_cache_tokens=chance.choice((160, 1024)),
-        max_batch_tokens=chance.choice((9, 20, 48)),
+        max_batch_tokens=chance.choice((13, 20, 48)),
     )
     texts = prompts(seed, 4)
     outputs, verdicts = run(core, texts, GREEDY, 20, 4)
@@ -257,49 +273,75 @@ class Reference:
         self._target, self._module = target, module
 
     def draft(self, tokens: Sequence[int], num_tokens: int) -> list[int]:
+        """The greedy chain."""
+        drafts: list[int] = []
+        for _ in range(num_tokens):
+            drafts.append(int(self.logits(tokens, drafts).argmax()))
+        return drafts
+
+    def grow(self, tokens: Sequence[int], depth: int, request: TreeRequest) -> Drafts:
+        """The greedy tree."""
+        growing = GrowingTree(request.branching)
+        for _ in range(depth):
+            logits = torch.stack([self.logits(tokens, growing.path(node)) for node in growing.frontier])
+            growing.extend(branch(logits, [Row(GREEDY, 0, None)] * len(logits), request.branching))
+        grown = growing.finish(request.max_nodes)
+        return Drafts(grown.token_ids, (), None if grown.tree.is_chain else grown.tree)
+
+    def logits(self, tokens: Sequence[int], drafts: Sequence[int]) -> torch.Tensor:
+        """[V] after the tokens and drafts, which the head has read with its own states."""
         module = self._module
         states = self._target(torch.tensor([list(tokens)]), output_hidden_states=True, use_cache=False).hidden_states
         features = torch.cat([states[layer][0] for layer in module.config.feature_layers], dim=-1)
         hidden = module.fuse(features[:-1])
-        text, drafts = list(tokens), []
-        for _ in range(num_tokens):
+        for length in range(len(tokens), len(tokens) + len(drafts) + 1):
+            text = [*tokens, *drafts][:length]
             embeddings = self._target.get_input_embeddings()(torch.tensor(text[1:]))
-            output, logits = module(embeddings, hidden, torch.arange(1, len(text)))
-            drafts.append(int(module.target_token_ids[logits[-1].argmax()]))
+            output, logits = module(embeddings, hidden, torch.arange(1, length))
             hidden = torch.cat((hidden, output[-1:]))
-            text.append(drafts[-1])
-        return drafts
+        spread = torch.full((VOCAB,), -torch.inf)
+        spread[module.target_token_ids] = logits[-1]
+        return spread
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("tree", [None, TreeRequest(max_nodes=10, branching=3)], ids=["chain", "tree"])
+@pytest.mark.parametrize("seed", range(4))
 def test_the_head_sees_what_it_would_see_in_one_piece(
     make_drafted: Callable[..., EngineCore],
     tiny_llama: LlamaForCausalLM,
     eagle3_module: Eagle3Head,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
+    tree: TreeRequest | None,
 ) -> None:
     """Chunked prefills, rejected drafts, plain stretches, prefixes from the cache."""
-    monkeypatch.setattr(chain_growth, "MIN_CONFIDENCE", 0.0)
+    monkeypatch.setattr(draft_growth, "MIN_CONFIDENCE", 0.0)
+    monkeypatch.setattr(draft_growth, "MIN_NODE_CONFIDENCE", 0.0)
     chance = random.Random(seed)
 
     def make(decoder: TransformersDecoder) -> SelfDrafter:
         decoder.capture(eagle3_module.config.feature_layers)
         return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
 
-    core = make_drafted(make, kv_cache_tokens=chance.choice((160, 1024)), max_batch_tokens=chance.choice((9, 20, 48)))
+    core = make_drafted(make, kv_cache_tokens=chance.choice((160, 1024)), max_batch_tokens=chance.choice((13, 20, 48)))
     reference = Reference(tiny_llama, eagle3_module)
     num_checked = 0
     for turn, text in itertools.product(range(2), prompts(seed, 4)):
         core.submit(OpenSequence(turn, tuple(text), GREEDY))
         for _ in range(3):  # stretches with and without drafts
             sequence = core._sequences[turn]
-            core.submit(Decode(turn, len(sequence.tokens), chance.randint(2, 9), chance.choice((0, 3))))
+            goal = len(sequence.tokens) + chance.randint(2, 9)
+            core.submit(
+                Decode(turn, len(sequence.tokens), goal - len(sequence.tokens), chance.choice((0, 3)), tree=tree)
+            )
             while core.has_work:
                 core.step()
-                drafts = sequence.drafts.token_ids
-                if drafts:
-                    assert list(drafts) == reference.draft(sequence.tokens, len(drafts))
-                    num_checked += 1
+                drafts = sequence.drafts
+                if drafts and tree is None:
+                    assert list(drafts.token_ids) == reference.draft(sequence.tokens, len(drafts))
+                elif drafts and tree is not None:
+                    depth = min(3, goal - len(sequence.tokens) - 1)
+                    assert drafts == reference.grow(sequence.tokens, depth, tree)
+                num_checked += bool(drafts)
         core.submit(CloseSequence(turn))
     assert num_checked > 10
