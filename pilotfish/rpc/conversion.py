@@ -175,9 +175,10 @@ def features_to_proto(features: Features | None) -> pb.Features | None:
 
 def features_from_proto(proto: pb.Features) -> Features | None:
     """None for what cannot be features: whoever wants them can do without, whoever sends them is needed."""
-    if proto.num_tokens == 0 or not proto.data or len(proto.data) % proto.num_tokens:
+    is_whole = proto.num_tokens > 0 and len(proto.data) > 0 and len(proto.data) % proto.num_tokens == 0
+    if not is_whole or int(proto.format) not in FeatureFormat.__members__.values():
         return None
-    return Features(proto.first_position, proto.num_tokens, enum_from_proto(FeatureFormat, proto.format), proto.data)
+    return Features(proto.first_position, proto.num_tokens, FeatureFormat(proto.format), proto.data)
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:

@@ -24,6 +24,9 @@ from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
 from pilotfish.types import (
     AcceptanceMode,
+    FeatureFormat,
+    FeatureRequest,
+    Features,
     FinishReason,
     Limits,
     LoadReport,
@@ -78,14 +81,23 @@ opens = st.builds(
 closes = st.builds(CloseSequence, uint64)
 tree_requests = st.none() | st.builds(TreeRequest, uint32, uint32)
 parents = tuples(st.integers(-1, 2**31 - 1))
+feature_formats = st.sampled_from(FeatureFormat)
+feature_requests = st.none() | st.builds(FeatureRequest, uint32, feature_formats)
+features = st.none() | st.builds(
+    lambda first, num_tokens, kind, row: Features(first, num_tokens, kind, num_tokens * row),
+    uint32,
+    st.integers(1, 3),
+    feature_formats,
+    st.binary(min_size=1, max_size=4),
+)
 target_commands = st.one_of(
     opens,
     closes,
-    st.builds(Verify, uint64, uint32, tuples(uint32), distributions, parents),
-    st.builds(Decode, uint64, uint32, uint32, uint32, tree=tree_requests),
+    st.builds(Verify, uint64, uint32, tuples(uint32), distributions, parents, feature_requests),
+    st.builds(Decode, uint64, uint32, uint32, uint32, feature_requests, tree_requests),
 )
 draft_commands = st.one_of(
-    opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32, tree=tree_requests)
+    opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32, features, tree_requests)
 )
 target_events = st.one_of(
     errors,
@@ -102,6 +114,7 @@ target_events = st.one_of(
         timings,
         uint32,
         st.booleans(),
+        features,
     ),
 )
 draft_events = errors | st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings, parents)
@@ -116,6 +129,8 @@ models = st.builds(
     proposer=st.text(),
     emulated=st.booleans(),
     tokenizer_path=st.text(),
+    feature_layers=tuples(uint32),
+    feature_format=st.none() | feature_formats,
 )
 welcomes = st.builds(
     Welcome,
@@ -233,3 +248,17 @@ def test_sampling_out_of_range_is_refused() -> None:
 def test_numbers_that_do_not_fit_are_the_senders_fault() -> None:
     with pytest.raises(ValueError):
         TargetFrames().request(Verify(1, 2, (-1,)))
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        types_pb2.Features(num_tokens=2, format=1, data=b"abc"),
+        types_pb2.Features(num_tokens=0, format=1, data=b"abc"),
+        types_pb2.Features(num_tokens=2, format=1),
+        types_pb2.Features(num_tokens=1, format=9, data=b"ab"),
+    ],
+)
+def test_nonsense_in_place_of_features_costs_no_verdict(proto: types_pb2.Features) -> None:
+    verdict = target_pb2.Verdict(sequence_id=1, base_length=2, token_ids=[3], features=proto)
+    assert TargetFrames().event(target_pb2.TargetResponse(verdict=verdict)) == Verdict(1, 2, 0, 0, (3,))
