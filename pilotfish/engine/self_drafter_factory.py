@@ -8,12 +8,17 @@ from typing import assert_never
 from pilotfish.config import SelfDrafterConfig
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.medusa_drafter import MedusaDrafter
 from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.errors import ConfigError, ModelNotFoundError
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3
+from pilotfish.models.eagle3.checkpoint import load_eagle3
+from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.medusa.checkpoint import load_medusa
+from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.tensor_folder import check_target
 
 DEFAULT_EXIT = 0.75
 """Share of the layers that draft where none is named: earlier ones guess too badly without training."""
@@ -42,22 +47,31 @@ def build_self_drafter(
                 )
             return EarlyExitDrafter(decoder, exit_layer, top_m=top_m)
         case "medusa":
-            raise ConfigError("target.self_drafter.proposer medusa is not supported yet")
+            return _medusa(_folder(config), loaded, decoder, top_m)
         case _:
             assert_never(config.proposer)
 
 
 def _eagle3(folder: Path, loaded: LoadedModel, decoder: Decoder, num_layers: int, top_m: int) -> Eagle3Drafter:
     module = load_eagle3(folder, num_target_layers=num_layers, dtype=decoder.dtype)
-    check_fits(
-        module.config,
-        hidden_size=loaded.model.config.get_text_config().hidden_size,
-        vocab_size=loaded.vocab_size,
-        fingerprint=loaded.fingerprint,
-        source=str(folder),
-    )
+    _check_target(module.config, loaded, folder)
     decoder.capture(module.config.feature_layers)
     return Eagle3Drafter(decoder, build_eagle3_head(decoder, module), top_m=top_m)
+
+
+def _medusa(folder: Path, loaded: LoadedModel, decoder: Decoder, top_m: int) -> MedusaDrafter:
+    heads = load_medusa(folder, dtype=decoder.dtype)
+    _check_target(heads.config, loaded, folder)
+    decoder.capture(())
+    return MedusaDrafter(decoder, heads, top_m=top_m)
+
+
+def _check_target(config: Eagle3Config | MedusaConfig, loaded: LoadedModel, folder: Path) -> None:
+    check_target(
+        str(folder),
+        head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
+        target=(loaded.model.config.get_text_config().hidden_size, loaded.vocab_size, loaded.fingerprint),
+    )
 
 
 def _folder(config: SelfDrafterConfig) -> Path:

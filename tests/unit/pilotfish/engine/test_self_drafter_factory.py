@@ -18,6 +18,9 @@ from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.medusa.checkpoint import save_medusa
+from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.medusa.module import MedusaHeads
 
 CONFIG = Eagle3Config(
     hidden_size=32,
@@ -55,6 +58,16 @@ def test_eagle3(loaded: LoadedModel, tmp_path: Path) -> None:
     assert drafter is not None
     assert drafter.name == "eagle3"
     assert drafter.allocate(4) > 0
+
+
+def test_medusa(loaded: LoadedModel, tmp_path: Path) -> None:
+    save_medusa(MedusaHeads(MedusaConfig(hidden_size=32, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
+    drafter = build(loaded, SelfDrafterConfig(proposer="medusa", model=str(tmp_path)))
+    assert drafter is not None
+    assert drafter.name == "medusa"
+    save_medusa(MedusaHeads(MedusaConfig(hidden_size=48, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
+    with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
+        build(loaded, SelfDrafterConfig(proposer="medusa", model=str(tmp_path)))
 
 
 @pytest.mark.parametrize("exit_layer", [0, 1])

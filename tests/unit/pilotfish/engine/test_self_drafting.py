@@ -17,6 +17,7 @@ from pilotfish.engine import draft_growth
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.medusa_drafter import MedusaDrafter
 from pilotfish.engine.self_drafting import KeptRows, SelfDrafter
 from pilotfish.engine.sequence import Drafts
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
@@ -24,6 +25,8 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.medusa.module import MedusaHeads
 from pilotfish.speculation.branching import branch
 from pilotfish.speculation.penalties import Row
 from pilotfish.speculation.tree_growth import GrowingTree
@@ -75,8 +78,24 @@ def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
     return make
 
 
-@pytest.fixture(params=["eagle3", "early_exit", "whole_exit"])
+def medusa_heads() -> MedusaHeads:
+    torch.manual_seed(5)
+    heads = MedusaHeads(MedusaConfig(hidden_size=HIDDEN, vocab_size=VOCAB, num_heads=3, draft_vocab_size=40))
+    heads.token_map.copy_(torch.arange(12, 52))
+    for parameter in heads.parameters():
+        parameter.data.normal_(std=0.5)
+    return heads.eval().requires_grad_(False)
+
+
+@pytest.fixture(params=["eagle3", "medusa", "early_exit", "whole_exit"])
 def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head) -> MakeDrafter:
+    if request.param == "medusa":
+
+        def make_medusa(decoder: TransformersDecoder) -> SelfDrafter:
+            decoder.capture(())
+            return MedusaDrafter(decoder, medusa_heads(), top_m=8)
+
+        return make_medusa
     if request.param == "eagle3":
 
         def make(decoder: TransformersDecoder) -> SelfDrafter:
@@ -344,4 +363,30 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
                     assert drafts == reference.grow(sequence.tokens, depth, tree)
                 num_checked += bool(drafts)
         core.submit(CloseSequence(turn))
+    assert num_checked > 10
+
+
+def test_medusa_heads_guess_from_the_last_kept_row(
+    make_drafted: Callable[..., EngineCore], tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_growth, "MIN_CONFIDENCE", 0.0)
+    heads = medusa_heads()
+
+    def make(decoder: TransformersDecoder) -> SelfDrafter:
+        decoder.capture(())
+        return MedusaDrafter(decoder, medusa_heads(), top_m=8)
+
+    core = make_drafted(make)
+    num_checked = 0
+    for sequence_id, text in enumerate(prompts(8, 3)):
+        core.submit(OpenSequence(sequence_id, tuple(text), GREEDY))
+        core.submit(Decode(sequence_id, len(text), 12, 8))
+    while core.has_work:
+        core.step()
+        for sequence in core._sequences.values():
+            if drafts := sequence.drafts.token_ids:
+                states = tiny_llama.model(torch.tensor([sequence.tokens[:-1]])).last_hidden_state[0, -1:]
+                expected = [int(heads.token_map[logits[0].argmax()]) for logits in heads(states)]
+                assert list(drafts) == expected[: len(drafts)]
+                num_checked += 1
     assert num_checked > 10
