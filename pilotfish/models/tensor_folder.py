@@ -95,6 +95,7 @@ def write_head(folder: Path, state: Mapping[str, Tensor], config: Mapping[str, A
     try:
         save_file(tensors, weights, metadata={"format": "pt"})
         text.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        weights.chmod(text.stat().st_mode)  # the library lets only the owner read
         weights.replace(folder / "model.safetensors")
         text.replace(folder / "config.json")
     except SafetensorError as error:  # how the library tells an OSError of writing

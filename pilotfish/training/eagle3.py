@@ -68,14 +68,15 @@ class Eagle3Objective:
         self._teacher = Teacher(_weight(target.get_output_embeddings()).detach()[self._token_ids].contiguous())
 
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
-        """Mean over rows, summed over depths; the first ROOT_SHARE of a run has depth 0 only."""
+        """Mean over rows and, weighted, over depths; the first ROOT_SHARE of a run has depth 0 only."""
         num_depths = 1 if progress < ROOT_SHARE else self.num_depths
         batch = _collate(samples, num_depths)
+        total = sum(DEPTH_DECAY**depth for depth in range(num_depths))
         loss = torch.zeros(())
         probs = self._teacher.probs(batch.last_hidden, batch.log_mass)
         for depth, hidden in enumerate(self._depths(batch, num_depths)):
             rows = batch.counts[depth].nonzero().squeeze(1)
-            weights = torch.full((len(rows),), DEPTH_DECAY**depth / max(1, len(rows)))
+            weights = torch.full((len(rows),), DEPTH_DECAY**depth / total / max(1, len(rows)))
             loss = loss + soft_cross_entropy(self.module.logits(hidden[rows]), probs[rows], weights)
         return loss
 

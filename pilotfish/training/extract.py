@@ -158,7 +158,9 @@ class FeatureStore:
                 end += 1
             with torch.inference_mode():
                 samples = list(extractor.extract(conversations[self.num_conversations : end]))
-            self._write(samples, end)
+            if samples:
+                self._write(samples, end)
+            self.num_conversations = end
         on_progress(self.num_conversations)
 
     def read(self) -> Iterator[Sample]:
@@ -186,7 +188,6 @@ class FeatureStore:
         finally:
             temporary.unlink(missing_ok=True)
         self._paths.append(path)
-        self.num_conversations = end
 
 
 def _metadata(path: Path) -> dict[str, str]:

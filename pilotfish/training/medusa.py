@@ -31,10 +31,11 @@ class MedusaObjective:
         self._teacher = Teacher(output_rows(target, heads.token_map))
 
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
-        """Mean over rows, summed over heads with HEAD_DECAY."""
+        """Mean over rows and, weighted, over heads."""
         del progress  # all heads train from the start
         rows = list(_rows(samples, self.num_depths))
         last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows])
+        total = sum(HEAD_DECAY**index for index in range(self.num_depths))
         loss = torch.zeros(())
         for index, logits in enumerate(self.module(last_hidden.to(_dtype(self.module)))):
             ahead = [(sample, own + index + 1) for sample, own in rows]
@@ -42,7 +43,7 @@ class MedusaObjective:
                 torch.cat([sample.last_hidden[at] for sample, at in ahead]),
                 torch.cat([sample.log_mass[at] for sample, at in ahead]),
             )
-            weights = torch.full((len(logits),), HEAD_DECAY**index / max(1, len(logits)))
+            weights = torch.full((len(logits),), HEAD_DECAY**index / total / max(1, len(logits)))
             loss = loss + soft_cross_entropy(logits, probs, weights)
         return loss
 

@@ -21,6 +21,9 @@ from pilotfish.training.conversations import Conversation, ConversationWriter, r
 from pilotfish.training.task_prompts import wrap_in_task
 from pilotfish.types import ChatMessage, FinishReason, SamplingParams
 
+_MAX_USELESS_TURNS = 1000
+"""So many in a row without a conversation: this target does not write usable turns."""
+
 _POOL_SIZE = 512
 """Earlier questions and answers that tasks are made of."""
 
@@ -67,6 +70,7 @@ class Synthesiser:
         self._user_prefix = user_turn_prefix(tokenizer)
         self._turns: dict[int, _Turn] = {}
         self._next_id = 1
+        self._num_useless = 0
         self._draw = Random(config.seed)
         self._questions: deque[str] = deque(maxlen=_POOL_SIZE)
         self._answers: deque[str] = deque(maxlen=_POOL_SIZE)
@@ -76,7 +80,8 @@ class Synthesiser:
         """Append to path until it holds num_answer_tokens; returns how many it holds.
 
         Goes on where a killed run stopped. on_progress gets the answer tokens so far.
-        Raises InvalidRequestError for a file of another model, OSError when the disk is full.
+        Raises InvalidRequestError for a file of another model, UnsupportedModelError when the target writes nothing
+        that can be used, OSError when the disk is full.
         """
         with ConversationWriter(path) as writer:
             num_tokens = self._resume(path)
@@ -87,6 +92,7 @@ class Synthesiser:
                 for event in self._core.step():
                     conversation = self._receive(event) if isinstance(event, Verdict | SequenceError) else None
                     if conversation is not None:
+                        self._num_useless = 0
                         writer.append(conversation)
                         num_tokens += conversation.num_answer_tokens
                         on_progress(num_tokens)
@@ -141,6 +147,12 @@ class Synthesiser:
         if event.finish_reason is None:
             return None
         del self._turns[event.sequence_id]
+        self._num_useless += 1
+        if self._num_useless > _MAX_USELESS_TURNS:
+            raise UnsupportedModelError(
+                f"the target wrote {_MAX_USELESS_TURNS} turns in a row that are no questions or no answers: "
+                "give --data instead"
+            )
         if turn.question is None:
             question = clean_question(self._tokenizer.decode(turn.output))
             if question is not None and event.finish_reason is FinishReason.STOP:

@@ -85,7 +85,7 @@ def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     model = LlamaForCausalLM(config).requires_grad_(False)
     vocab = _write_tokenizer(folder)
-    _only_say(model, [vocab[char] for char in "abcdefghijkl"] + [vocab["Ġ"]] * 2 + [END])
+    _only_say(model, {**{vocab[char]: 0.0 for char in "abcdefghijkl"}, vocab["Ġ"]: 0.3, END: -0.3})
     model.to(torch.bfloat16).save_pretrained(folder)
     return folder
 
@@ -103,13 +103,15 @@ def _write_tokenizer(folder: Path) -> dict[str, int]:
     return vocab
 
 
-def _only_say(model: LlamaForCausalLM, token_ids: list[int]) -> None:
-    """Dimension 0 is constant and large in every hidden state; the output row of every other token is against it."""
+def _only_say(model: LlamaForCausalLM, weights: dict[int, float]) -> None:
+    """Dimension 0 is constant and large in every hidden state: an output row's weight on it says how often it comes."""
     model.model.embed_tokens.weight[:, 0] = 3.0
     for layer in model.model.layers:
         layer.self_attn.o_proj.weight[0] = 0
         layer.mlp.down_proj.weight[0] = 0
         layer.self_attn.o_proj.weight.mul_(0.3)
         layer.mlp.down_proj.weight.mul_(0.3)
+    model.lm_head.weight.mul_(0.3)
     model.lm_head.weight[:, 0] = -40.0
-    model.lm_head.weight[token_ids, 0] = 0.0
+    for token_id, weight in weights.items():
+        model.lm_head.weight[token_id, 0] = weight

