@@ -34,6 +34,8 @@ class Observation:
     num_draft_tokens: int = 0
     """Draft tokens verified."""
     num_accepted_tokens: int = 0
+    draft_depth: int = 0
+    """Of a tree: those on its longest path. 0: they were a chain."""
     num_decoded_tokens: int = 0
     """Tokens of the last round that were decoded plainly."""
     num_committed_tokens: int = 0
@@ -52,7 +54,7 @@ class Decision:
     """What the next round does, and why."""
 
     num_draft_tokens: int
-    """To ask of the drafter; 0 asks for none."""
+    """To ask of the drafter, one after another: the depth where it answers with a tree; 0 asks for none."""
     num_decode_tokens: int
     """To decode plainly where there is no draft."""
     reason: str
@@ -142,7 +144,7 @@ class Controller:
         return best_num_draft_tokens(
             self._acceptance.probabilities(limit),
             limit,
-            verify_time=self._times.verify_s,
+            verify_time=lambda depth: self._times.verify_s(self._proposer.num_draft_tokens(depth)),
             draft_time=self._proposer.propose_s,
             decode_time=decode_s,
         )
@@ -174,8 +176,10 @@ class Controller:
 
     def _learn_from_proposal(self, observation: Observation) -> None:
         if observation.num_draft_tokens:
-            self._acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
-            self._proposer.acceptance.add(observation.num_draft_tokens, observation.num_accepted_tokens)
+            depth = observation.draft_depth or observation.num_draft_tokens
+            self._acceptance.add(depth, observation.num_accepted_tokens)
+            self._proposer.acceptance.add(depth, observation.num_accepted_tokens)
+            self._proposer.add_shape(depth, observation.num_draft_tokens)
         else:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._decode_run_tokens)
         if observation.num_accepted_tokens:

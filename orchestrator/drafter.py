@@ -18,6 +18,8 @@ class DraftBlock:
     """One per token in rejection mode, else empty."""
     elapsed_s: float = 0.0
     """Time the round waited for it."""
+    parents: tuple[int, ...] = ()
+    """Of a tree, as in Verify; empty for a chain."""
     expected_accepted_tokens: float | None = None
     """As the drafter estimates; None if it does not."""
     num_self_drafted: int = 0
@@ -45,7 +47,8 @@ class Drafter(Protocol):
         """Begin to read the prompt, while the target does. Optional; never raises."""
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        """At most num_tokens tokens that continue the committed ones. Raises nothing but cancellation."""
+        """At most num_tokens tokens that continue the committed ones, or a tree of that depth. Raises nothing but
+        cancellation."""
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """What `propose` would answer, where that is known at once and costs next to nothing; else nothing.

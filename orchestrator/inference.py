@@ -28,7 +28,7 @@ from pilotfish.config import Config
 from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, ModelInfo
+from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
 
 _MIN_DRAFT_DEADLINE_S = 0.01
 """Below this the deadline would measure the event loop, not the drafter."""
@@ -111,7 +111,7 @@ class InferenceService:
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link))
-        return Answer(self._session(request, link.model), link, arrival_ns)
+        return Answer(self._session(request, link), link, arrival_ns)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
@@ -126,30 +126,40 @@ class InferenceService:
             eos_token_ids=self.tokenizer.eos_token_ids,
         )
 
-    def _session(self, request: GenerationRequest, model: ModelInfo) -> Session:
-        config = self._config
+    def _tree(self, link: ReplicaLink) -> TreeRequest | None:
+        """How drafts may branch; None: they are chains."""
+        speculation = self._config.speculation
+        if speculation.tree_nodes == 0:
+            return None
+        return TreeRequest(min(speculation.tree_nodes, link.limits.max_draft_tokens), speculation.tree_branching)
+
+    def _session(self, request: GenerationRequest, link: ReplicaLink) -> Session:
+        config, model, tree = self._config, link.model, self._tree(link)
         drafts_beside = request.speculation.proposer in SELF_DRAFTERS
         controller = RunController if drafts_beside else Controller
         features = FeatureFeed(model.feature_layers)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
             controller=controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
-            drafter=self._drafter(request, model, features),
+            drafter=self._drafter(request, model, features, tree),
             target=RemoteTarget(
                 self.targets,
                 acquire_timeout_s=config.connect_timeout_s,
                 max_run_tokens=config.slow_reader_tokens,
                 features=features,
+                tree=tree,
             ),
         )
 
-    def _drafter(self, request: GenerationRequest, model: ModelInfo, features: FeatureFeed) -> Drafter:
+    def _drafter(
+        self, request: GenerationRequest, model: ModelInfo, features: FeatureFeed, tree: TreeRequest | None
+    ) -> Drafter:
         if request.speculation.proposer in SELF_DRAFTERS:
             return BesideDrafter(request.speculation.proposer, model.proposer)
         make_index = self._lookups.get(request.speculation.proposer)
         if make_index is not None:
-            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids))
-        return RemoteDrafter(self.drafts, self._draft_deadline_s, features)
+            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
+        return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         """As long as plain decoding would take for as many tokens: waiting longer cannot pay."""

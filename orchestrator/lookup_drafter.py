@@ -7,6 +7,7 @@ import asyncio
 from orchestrator.drafter import DraftBlock
 from orchestrator.sequence import Sequence
 from pilotfish.speculation.lookup import LookupIndex, one_hot_probs
+from pilotfish.types import TreeRequest
 
 _TOKENS_PER_SLICE = 128
 """Tokens indexed before other coroutines get their turn: under a millisecond."""
@@ -18,8 +19,9 @@ class LookupDrafter:
     num_missed_deadlines = 0
     unavailable_reason = ""
 
-    def __init__(self, index: LookupIndex, *, num_prompt_tokens: int) -> None:
-        """Owns `index`, which is empty."""
+    def __init__(self, index: LookupIndex, *, num_prompt_tokens: int, tree: TreeRequest | None = None) -> None:
+        """Owns `index`, which is empty. tree: how drafts may branch; None: chains."""
+        self._tree = tree
         self._index = index
         self._num_prompt_tokens = num_prompt_tokens
         self._is_closed = False
@@ -31,12 +33,13 @@ class LookupDrafter:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         await self._catch_up(sequence)
-        draft = self._index.propose(num_tokens)
+        draft = self._index.propose(num_tokens, self._tree)
         return DraftBlock(
             token_ids=draft.token_ids,
             probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
             elapsed_s=loop.time() - started_s,
             expected_accepted_tokens=draft.expected_accepted_tokens,
+            parents=draft.parents,
         )
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:

@@ -82,10 +82,19 @@ class ProposerRecord:
     def __init__(self) -> None:
         self.acceptance = new_acceptance()
         self._per_token = MovingAverage()
+        self._nodes_per_level = MovingAverage()
         self._run_token = MovingAverage()
 
     def add_propose(self, elapsed_s: float, num_draft_tokens: int) -> None:
         self._per_token.add(elapsed_s / num_draft_tokens)
+
+    def add_shape(self, depth: int, num_draft_tokens: int) -> None:
+        """A draft whose longest path has depth tokens had num_draft_tokens in all."""
+        self._nodes_per_level.add(num_draft_tokens / depth)
+
+    def num_draft_tokens(self, depth: int) -> int:
+        """Tokens of a draft of this depth, as drafts were until now: more than the depth where they are trees."""
+        return round(depth * (self._nodes_per_level.value or 1.0))
 
     @property
     def run_token_s(self) -> float | None:

@@ -15,7 +15,8 @@ from orchestrator.sequence import Sequence
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup import needs_draft_probs
-from pilotfish.types import SequenceErrorCode
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -44,16 +45,21 @@ class RemoteDrafter:
     """See the module. One per request."""
 
     def __init__(
-        self, pool: DraftPool, deadline_s: Callable[[int], float], features: FeatureFeed | None = None
+        self,
+        pool: DraftPool,
+        deadline_s: Callable[[int], float],
+        features: FeatureFeed | None = None,
+        tree: TreeRequest | None = None,
     ) -> None:
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens.
 
-        features: of the target, for proposers that build on them.
+        features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
         """
         self._pool = pool
         self._features = features or FeatureFeed()
         self._features_end = 0
         """Where what the replica has got of them ends."""
+        self._tree = tree
         self._deadline_s = deadline_s
         self._remote: RemoteSequence | None = None
         self._has_answered = False
@@ -90,7 +96,7 @@ class RemoteDrafter:
             return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))
         self._has_answered = True
         probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
-        return DraftBlock(proposal.draft_token_ids, probs, loop.time() - started_s)
+        return DraftBlock(proposal.draft_token_ids, probs, loop.time() - started_s, proposal.parents)
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         """Nothing: an answer takes a round trip."""
@@ -108,7 +114,9 @@ class RemoteDrafter:
             if remote.link.model.feature_layers and self._features.is_empty:
                 # They come with the next verdict.
                 return Proposal(remote.sequence_id, sequence.length, ())
-            num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
+            limit = remote.link.limits.max_draft_tokens
+            num_tokens = min(num_tokens, limit)
+            tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
             remote.send(
                 Propose(
                     sequence_id=remote.sequence_id,
@@ -116,6 +124,7 @@ class RemoteDrafter:
                     new_token_ids=sequence.tokens_since(remote.known_length),
                     num_draft_tokens=num_tokens,
                     features=self._features.since(self._features_end),
+                    tree=tree,
                 )
             )
             self._features_end = self._features.end_position
@@ -124,7 +133,8 @@ class RemoteDrafter:
             if proposal is None:
                 self.close()
                 continue
-            _check(proposal, sequence, num_tokens, remote.link.model.vocab_size)
+            _check_shape(proposal, num_tokens, tree)
+            _check(proposal, sequence, remote.link.model.vocab_size)
             remote.link.report_success()
             return proposal
         raise UnavailableError("the draft replica forgets the sequence again and again")
@@ -178,11 +188,25 @@ class RemoteDrafter:
             self.close()
 
 
-def _check(proposal: Proposal, sequence: Sequence, num_tokens: int, vocab_size: int) -> None:
+def _check_shape(proposal: Proposal, num_tokens: int, tree: TreeRequest | None) -> None:
+    """Raises GarbageError for more than was asked for, and for what is no tree."""
+    num_drafts, parents = len(proposal.draft_token_ids), proposal.parents
+    if parents and len(parents) != num_drafts:
+        raise GarbageError(f"{num_drafts} draft tokens came with {len(parents)} parents")
+    try:
+        depth = DraftTree(parents).depth if parents else num_drafts
+    except ValueError as error:
+        raise GarbageError(str(error)) from None
+    max_drafts = num_tokens if tree is None else max(num_tokens, tree.max_nodes)
+    if depth > num_tokens or num_drafts > max_drafts:
+        raise GarbageError(
+            f"{num_drafts} draft tokens of depth {depth} came where {max_drafts} of depth {num_tokens} were asked for"
+        )
+
+
+def _check(proposal: Proposal, sequence: Sequence, vocab_size: int) -> None:
     """Raises GarbageError for what the target must never see."""
     token_ids, probs = proposal.draft_token_ids, proposal.draft_probs
-    if len(token_ids) > num_tokens:
-        raise GarbageError(f"{len(token_ids)} draft tokens came where {num_tokens} were asked for")
     if any(not 0 <= token_id < vocab_size for token_id in token_ids):
         raise GarbageError("a draft token is not in the vocabulary")
     if not needs_draft_probs(sequence.request.sampling):

@@ -14,7 +14,7 @@ from orchestrator.remote_sequence import RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
-from pilotfish.types import FeatureRequest
+from pilotfish.types import FeatureRequest, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -65,15 +65,24 @@ class RemoteRound:
     """See Round. Asks again, elsewhere, when a replica fails under it."""
 
     def __init__(
-        self, target: RoundTarget, sequence: Sequence, draft: DraftBlock, *, num_tokens: int, num_self_drafted: int = 0
+        self,
+        target: RoundTarget,
+        sequence: Sequence,
+        draft: DraftBlock,
+        *,
+        num_tokens: int,
+        num_self_drafted: int = 0,
+        tree: TreeRequest | None = None,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
-        num_self_drafted: drafts that the target may make for itself in a step of a decode run.
+        num_self_drafted: drafts that the target may make for itself in a step of a decode run; they may branch
+        within `tree`.
         """
         self.elapsed_s = 0.0
         self.base_length = sequence.length
         self._num_self_drafted = num_self_drafted
+        self._tree = tree if num_self_drafted else None
         self.num_decoded_tokens = 0
         self._target = target
         self._sequence = sequence
@@ -160,6 +169,7 @@ class RemoteRound:
             num_tokens=self._goal_length - length,
             num_draft_tokens=self._num_self_drafted,
             features=features,
+            tree=self._tree,
         )
 
 
@@ -183,5 +193,6 @@ def _verify(sequence_id: int, length: int, draft: DraftBlock, features: FeatureR
         base_length=length,
         draft_token_ids=draft.token_ids,
         draft_probs=draft.probs,
+        parents=draft.parents,
         features=features,
     )

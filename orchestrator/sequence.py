@@ -60,7 +60,7 @@ class Sequence:
         chunk = self._output.push(verdict)
         self._token_ids.extend(chunk.token_ids)
         if verdict.num_draft_tokens:
-            self.statistics.add(verdict.num_draft_tokens, chunk.num_accepted_tokens)
+            self.statistics.add(verdict.num_draft_tokens, chunk.num_accepted_tokens, verdict.depth)
         else:
             self.num_plain_tokens += len(chunk.token_ids)
         self.finish_reason = chunk.finish_reason

@@ -66,6 +66,7 @@ class Session:
             num_requested_tokens=decision.num_draft_tokens,
             num_draft_tokens=last_verdict.num_draft_tokens,
             num_accepted_tokens=last_verdict.num_accepted_tokens,
+            draft_depth=last_verdict.draft_depth,
             num_decoded_tokens=verdicts.num_decoded_tokens,
             num_committed_tokens=self.sequence.length - verdicts.base_length,
             propose_s=draft.elapsed_s,

@@ -20,7 +20,7 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
-from pilotfish.types import FeatureRequest, SequenceErrorCode
+from pilotfish.types import FeatureRequest, SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -62,8 +62,13 @@ class RemoteTarget:
         acquire_timeout_s: float,
         max_run_tokens: int,
         features: FeatureFeed | None = None,
+        tree: TreeRequest | None = None,
     ) -> None:
-        """`max_run_tokens` bounds what a client that reads slowly leaves waiting in memory."""
+        """`max_run_tokens` bounds what a client that reads slowly leaves waiting in memory.
+
+        tree: how the drafts may branch that the target makes for itself.
+        """
+        self._tree = tree
         self._pool = pool
         self._features = features or FeatureFeed()
         self._acquire_timeout_s = acquire_timeout_s
@@ -92,6 +97,7 @@ class RemoteTarget:
             DraftBlock(),
             num_tokens=min(num_tokens, self._max_run_tokens),
             num_self_drafted=num_self_drafted,
+            tree=self._tree,
         )
 
     def close(self) -> None:

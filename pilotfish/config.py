@@ -73,8 +73,8 @@ class EngineConfig:
     """Tokens computed in one step at most: bounds the time decodes wait behind a prefill."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
-    max_draft_tokens: int = 16
-    """Draft tokens in one round at most."""
+    max_draft_tokens: int = 32
+    """Draft tokens in one round at most, over all branches of a tree."""
 
     def __post_init__(self) -> None:
         _require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")
@@ -211,6 +211,11 @@ class SpeculationConfig:
     proposer: str = "draft"
     """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator. `eagle3`, `medusa`, `early_exit`:
     the drafter beside the target (`target.self_drafter`)."""
+    tree_nodes: int = 0
+    """Draft tokens of a round at most where the proposer can branch: a tree, num_speculative_tokens deep, of the
+    likeliest continuations (SGLang's speculative_num_draft_tokens). 0: chains."""
+    tree_branching: int = 4
+    """Candidates of a node, and nodes that each level of a tree expands (SGLang's speculative_eagle_topk)."""
     draft_deadline_ms: float = 0
     """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token."""
     decode_run_tokens: int = 16
@@ -218,6 +223,8 @@ class SpeculationConfig:
 
     def __post_init__(self) -> None:
         _require(self.num_speculative_tokens >= 1, "speculation.num_speculative_tokens must be at least 1")
+        _require(0 <= self.tree_nodes <= 63, "speculation.tree_nodes must be between 0 (chains) and 63")
+        _require(self.tree_branching >= 1, "speculation.tree_branching must be at least 1")
         _require(self.draft_deadline_ms >= 0, "speculation.draft_deadline_ms must be at least 0 (0: measured)")
         _require(self.decode_run_tokens >= 1, "speculation.decode_run_tokens must be at least 1")
 

@@ -15,17 +15,21 @@ class AcceptanceStatistics:
         self._drafted_at: list[int] = []
         self._accepted_at: list[int] = []
 
-    def add(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
-        """Count one round; a round without drafts is ignored."""
+    def add(self, num_draft_tokens: int, num_accepted_tokens: int, draft_depth: int | None = None) -> None:
+        """Count one round; a round without drafts is ignored.
+
+        draft_depth: positions drafted, which of a tree are fewer than its tokens; None: all of a chain.
+        """
         if num_draft_tokens == 0:
             return
+        num_positions = num_draft_tokens if draft_depth is None else draft_depth
         self.num_rounds += 1
         self.num_draft_tokens += num_draft_tokens
         self.num_accepted_tokens += num_accepted_tokens
-        missing = num_draft_tokens - len(self._drafted_at)
+        missing = num_positions - len(self._drafted_at)
         self._drafted_at.extend([0] * missing)
         self._accepted_at.extend([0] * missing)
-        for position in range(num_draft_tokens):
+        for position in range(num_positions):
             self._drafted_at[position] += 1
             self._accepted_at[position] += position < num_accepted_tokens
 

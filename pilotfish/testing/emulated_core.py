@@ -21,6 +21,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import (
     AcceptanceMode,
@@ -119,8 +120,8 @@ class EmulatedCore:
         events, self._answers = self._answers, []
         for sequence in tuple(self._busy.values()):
             match sequence.task:
-                case Verify(draft_token_ids=draft_token_ids):
-                    events.append(self._commit(sequence, draft_token_ids))
+                case Verify(draft_token_ids=draft_token_ids, parents=parents):
+                    events.append(self._commit(sequence, draft_token_ids, parents))
                     self._assign(sequence, None)
                 case Decode(base_length=base_length, num_tokens=num_tokens):
                     events.append(self._commit(sequence, ()))
@@ -152,7 +153,7 @@ class EmulatedCore:
             self._assign(sequence, command)
         elif not decoded or not isinstance(sequence.task, Decode):
             self._refuse(command, SequenceErrorCode.STALE)
-        elif command.draft_token_ids[: len(decoded)] == decoded != command.draft_token_ids:
+        elif command.draft_token_ids[: len(decoded)] == decoded != command.draft_token_ids and not command.parents:
             self._assign(
                 sequence,
                 msgspec.structs.replace(
@@ -183,27 +184,33 @@ class EmulatedCore:
         sequence.token_ids[start:] = command.new_token_ids
         self._assign(sequence, command)
 
-    def _commit(self, sequence: EmulatedSequence, draft_token_ids: Sequence[int]) -> Verdict:
-        base_length = len(sequence.token_ids)
-        num_accepted, finish_reason = 0, None
-        tokens = sequence.token_ids
-        for draft_token_id in (*draft_token_ids, None):
+    def _commit(
+        self, sequence: EmulatedSequence, draft_token_ids: Sequence[int], parents: tuple[int, ...] = ()
+    ) -> Verdict:
+        tree = DraftTree(parents) if parents else DraftTree.chain(len(draft_token_ids))
+        tokens, base_length = sequence.token_ids, len(sequence.token_ids)
+        path: list[int] = []
+        children, finish_reason = tree.children[0], None
+        while finish_reason is None:
             token_id = self._language_model.next_token(tokens, sequence.sampling)
             tokens.append(token_id)
             finish_reason = self._finish_reason(sequence)
-            if draft_token_id == token_id:
-                num_accepted += 1
-            if draft_token_id != token_id or finish_reason is not None:
+            node = next((child for child in children if draft_token_ids[child] == token_id), None)
+            if node is None:
                 break
+            path.append(node)
+            children = tree.children[node + 1]
         if finish_reason is not None:
             self._forget(sequence.sequence_id)
         return Verdict(
             sequence_id=sequence.sequence_id,
             base_length=base_length,
             num_draft_tokens=len(draft_token_ids),
-            num_accepted_tokens=num_accepted,
+            num_accepted_tokens=len(path),
             token_ids=tuple(tokens[base_length:]),
             finish_reason=finish_reason,
+            draft_depth=tree.depth if parents else 0,
+            ended_in_leaf=bool(parents) and not children,
         )
 
     def _finish_reason(self, sequence: EmulatedSequence) -> FinishReason | None:

@@ -23,6 +23,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
+from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 VOCAB_SIZE = 50
@@ -144,6 +145,8 @@ class MemoryLink:
         if isinstance(command, Propose):
             del tokens[command.base_length - len(command.new_token_ids) :]
             tokens.extend(command.new_token_ids)
+            if command.tree is not None:
+                return [self._tree_proposal(command, tokens)]
             drafted = continuation(tokens, command.num_draft_tokens)
             return [Proposal(command.sequence_id, command.base_length, drafted)]
         if isinstance(command, Verify) and command.sequence_id in self.goal_lengths:
@@ -169,24 +172,46 @@ class MemoryLink:
                     break
             return verdicts
         assert isinstance(command, Verify)
-        return [self._verdict(command.sequence_id, command.draft_token_ids)]
+        return [self._verdict(command.sequence_id, command.draft_token_ids, command.parents)]
 
-    def _verdict(self, sequence_id: int, draft_token_ids: Sequence[int]) -> Verdict:
+    @staticmethod
+    def _tree_proposal(command: Propose, tokens: Sequence[int]) -> Proposal:
+        """A wrong token before each right one, as far as the nodes last."""
+        drafted: list[int] = []
+        parents: list[int] = []
+        parent = -1
+        for token_id in continuation(tokens, command.num_draft_tokens):
+            if len(drafted) + 2 > command.tree.max_nodes:
+                break
+            drafted += [(token_id + 1) % VOCAB_SIZE, token_id]
+            parents += [parent, parent]
+            parent = len(drafted) - 1
+        return Proposal(command.sequence_id, command.base_length, tuple(drafted), parents=tuple(parents))
+
+    def _verdict(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> Verdict:
+        tree = DraftTree(tuple(parents)) if parents else DraftTree.chain(len(draft_token_ids))
         tokens = self.tokens[sequence_id]
-        base_length, output, num_accepted, finish_reason = len(tokens), [], 0, None
-        for draft_token_id in (*draft_token_ids, None):
+        base_length, output, num_accepted, finish_reason, node = len(tokens), [], 0, None, -1
+        while finish_reason is None and node is not None:
             token_id = next_token(tokens)
             tokens.append(token_id)
             output.append(token_id)
-            num_accepted += token_id == draft_token_id
+            last = node
+            node = next((child for child in tree.children[node + 1] if draft_token_ids[child] == token_id), None)
+            num_accepted += node is not None
             if token_id in self.stop_token_ids[sequence_id]:
                 finish_reason = FinishReason.STOP
             elif len(tokens) >= self.max_lengths[sequence_id]:
                 finish_reason = FinishReason.LENGTH
-            if finish_reason is not None or token_id != draft_token_id:
-                break
         return Verdict(
-            sequence_id, base_length, len(draft_token_ids), num_accepted, tuple(output), finish_reason=finish_reason
+            sequence_id,
+            base_length,
+            len(draft_token_ids),
+            num_accepted,
+            tuple(output),
+            finish_reason=finish_reason,
+            draft_depth=tree.depth if parents else 0,
+            ended_in_leaf=bool(parents) and not tree.children[last + 1],
         )
 
 

@@ -249,3 +249,19 @@ def test_a_draft_must_promise_what_its_round_trip_costs() -> None:
     measurements.times.add_verify(0.014, 1)
     assert controller("auto", measurements=measurements).next_k(observed()).min_accepted_tokens == pytest.approx(0.4)
     assert controller("on", measurements=measurements).next_k(observed()).min_accepted_tokens == 0
+
+
+def test_trees_cost_by_their_tokens_and_are_accepted_by_depth() -> None:
+    """Verifying 8 tokens takes twice as long as 4: a depth of 2 in 8 tokens does not pay what it does in 2."""
+
+    def chosen(num_draft_tokens: int) -> int:
+        measurements = measured(decode_s=0.01, verify_s=0.011)
+        measurements.times.add_verify(0.04, 8)
+        subject = controller(k=2, measurements=measurements)
+        tree = {"num_draft_tokens": num_draft_tokens, "draft_depth": 2, "num_accepted_tokens": 2}
+        for _ in range(30):
+            decision = subject.next_k(observed(num_requested_tokens=2, **tree))
+        return decision.num_draft_tokens
+
+    assert chosen(2) == 2
+    assert chosen(8) < 2

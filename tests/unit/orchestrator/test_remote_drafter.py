@@ -9,7 +9,7 @@ from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 PROMPT = (1, 2, 3)
 
@@ -34,8 +34,8 @@ def sequence_of(tokenizer, sampling) -> Sequence:
     return Sequence(request, OutputText(tokenizer, request))
 
 
-def drafter_on(pool_type, *links, deadline_s=5.0) -> RemoteDrafter:
-    return RemoteDrafter(pool_type(*links), lambda num_tokens: deadline_s)
+def drafter_on(pool_type, *links, deadline_s=5.0, tree=None) -> RemoteDrafter:
+    return RemoteDrafter(pool_type(*links), lambda num_tokens: deadline_s, tree=tree)
 
 
 def commit(sequence: Sequence, *token_ids: int) -> None:
@@ -73,6 +73,31 @@ async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory
 async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
     await drafter_on(memory_pool, link).propose(sequence, 100)
     assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens
+
+
+async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link, sequence) -> None:
+    draft = await drafter_on(memory_pool, link, tree=TreeRequest(30, 3)).propose(sequence, 2)
+    assert link.commands[-1].tree == TreeRequest(link.limits.max_draft_tokens, 3)
+    assert draft.parents == (-1, -1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "parents", "message"),
+    [
+        ((1, 2), (-1,), "2 draft tokens came with 1 parents"),
+        ((1, 2), (-1, 1), "must come before it"),
+        ((1, 2, 3), (-1, 0, 1), "3 draft tokens of depth 3 came where 4 of depth 2"),
+        ((1, 2, 3, 4, 5), (-1,) * 5, "5 draft tokens of depth 1 came where 4 of depth 2"),
+    ],
+)
+async def test_what_is_no_tree_is_held_against_the_replica(
+    memory_pool, link, sequence, token_ids, parents, message
+) -> None:
+    link.on_event = lambda event: (Proposal(1, 3, token_ids, parents=parents),)
+    draft = await drafter_on(memory_pool, link, tree=TreeRequest(4, 2)).propose(sequence, 2)
+    assert draft.token_ids == ()
+    assert message in draft.problem
+    assert len(link.failures) == 1
 
 
 async def test_a_forgotten_sequence_is_opened_again_with_everything(memory_pool, link, sequence) -> None:

@@ -23,7 +23,7 @@ from pilotfish.config import DraftConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin
+from pilotfish.types import SELF_DRAFTERS, FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin, TreeRequest
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
@@ -41,7 +41,9 @@ class World:
         self.measurements = Measurements()
         self.deadline_s = 5.0
 
-    def session(self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024) -> Session:
+    def session(
+        self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024, tree=None
+    ) -> Session:
         request = GenerationRequest(
             prompt_token_ids=PROMPT,
             sampling=SamplingParams(temperature=0, max_tokens=max_tokens, stop_token_ids=stop_token_ids),
@@ -50,17 +52,17 @@ class World:
             stop=stop,
         )
         if proposer in LOOKUPS:
-            drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT))
+            drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT), tree=tree)
         elif proposer in SELF_DRAFTERS:
             drafter = BesideDrafter(proposer, self.target_a.model.proposer)
         else:
-            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s)
+            drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, tree=tree)
         controller = RunController if proposer in SELF_DRAFTERS else Controller
         return Session(
             Sequence(request, OutputText(self.tokenizer, request)),
             controller(request, self.measurements, decode_run_tokens=8),
             drafter,
-            RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run),
+            RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run, tree=tree),
         )
 
     def assert_nothing_is_left(self) -> None:
@@ -104,6 +106,35 @@ async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None
     assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
     assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
     assert session.controller.limitation == ""
+
+
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
+@pytest.mark.parametrize("mode", ["on", "auto"])
+async def test_trees_yield_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
+    chunks = await collect(world.session(mode=mode, proposer=proposer, tree=TreeRequest(8, 2)))
+    assert tokens_of(chunks) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+async def test_statistics_of_trees_are_by_depth(world) -> None:
+    """The drafter names a wrong token beside every right one: half of the tokens, all of the depths."""
+    session = world.session(k=3, max_tokens=41, tree=TreeRequest(6, 2))
+    chunks = await collect(session)
+    statistics = session.sequence.statistics
+    assert [command.parents for command in world.target_a.commands if isinstance(command, Verify)] == [
+        (-1, -1, 1, 1, 3, 3)
+    ] * statistics.num_rounds
+    assert statistics.num_draft_tokens == 2 * statistics.num_accepted_tokens == 6 * statistics.num_rounds
+    assert statistics.acceptance_per_position == (1.0, 1.0, 1.0)
+    assert statistics.mean_acceptance_length == 4
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.BONUS) == statistics.num_rounds
+
+
+async def test_a_target_that_drafts_for_itself_may_branch(world) -> None:
+    world.target_a.model = msgspec.structs.replace(world.target_a.model, proposer="eagle3")
+    await collect(world.session(proposer="eagle3", tree=TreeRequest(8, 2)))
+    assert {command.tree for command in world.target_a.commands if isinstance(command, Decode)} == {TreeRequest(8, 2)}
 
 
 async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:

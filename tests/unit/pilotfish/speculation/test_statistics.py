@@ -27,6 +27,14 @@ def test_counts():
     assert statistics.acceptance_per_position == (2 / 3, 1 / 2, 0)
 
 
+def test_positions_of_trees_are_depths():
+    statistics = AcceptanceStatistics()
+    statistics.add(8, 2, draft_depth=3)
+    statistics.add(2, 1)
+    assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (10, 3)
+    assert statistics.acceptance_per_position == (1.0, 1 / 2, 0.0)
+
+
 @given(ROUNDS)
 def test_positions_add_up(rounds):
     statistics = AcceptanceStatistics()
