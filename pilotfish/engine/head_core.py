@@ -19,7 +19,7 @@ import torch
 from pilotfish.config import EngineConfig
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.core import MAX_FAILED_STEPS
-from pilotfish.engine.draft_growth import DraftWish
+from pilotfish.engine.draft_growth import DraftWish, num_tree_places
 from pilotfish.engine.head_growth import HeadGrowth
 from pilotfish.engine.head_sequence import (
     add_features,
@@ -197,7 +197,10 @@ class HeadCore:
         """Blocks for its rows and drafts; the longest unserved sequences that nobody waits for are forgotten for it."""
         task = sequence.task
         assert isinstance(task, ProposeTask)
-        num_places = len(sequence.tokens) - origin_of(sequence) + task.num_draft_tokens
+        num_drafts = task.num_draft_tokens
+        if task.tree is not None:
+            num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
+        num_places = len(sequence.tokens) - origin_of(sequence) + num_drafts
         while not self._kv_cache.reserve(sequence, num_places):
             idle = [other for other in self._sequences.values() if other.block_ids and other.task is None]
             victim = min(idle, key=lambda other: other.last_step, default=None)
@@ -217,7 +220,7 @@ class HeadCore:
         last_rows = [end - 1 for end in accumulate(len(part.token_ids) for part in rows)]
         output = self._growth.forward(rows, last_rows)
         wishes = [
-            DraftWish(sequence, sequence.task.num_draft_tokens, origin_of(sequence))
+            DraftWish(sequence, sequence.task.num_draft_tokens, origin_of(sequence), sequence.task.tree)
             for sequence in batch
             if isinstance(sequence.task, ProposeTask)
         ]
@@ -252,4 +255,5 @@ def _proposal(sequence: EngineSequence, drafted: Drafts, start_ns: int, compute_
         draft_token_ids=drafted.token_ids,
         draft_probs=drafted.probs,
         timings=Timings(max(0, start_ns - task.arrival_ns), compute_time_ns),
+        parents=drafted.tree.parents if drafted.tree is not None else (),
     )

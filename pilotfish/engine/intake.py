@@ -185,7 +185,7 @@ class Intake:
         self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
         growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
-        sequence.task = ProposeTask(command.base_length, num_drafts, now_ns, growth=growth)
+        sequence.task = ProposeTask(command.base_length, num_drafts, now_ns, tree=command.tree, growth=growth)
         return None
 
     def close(self, command: CloseSequence) -> None:

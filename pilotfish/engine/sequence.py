@@ -77,6 +77,7 @@ class ProposeTask:
     num_draft_tokens: int
     arrival_ns: int
     start_ns: int = 0
+    tree: TreeRequest | None = None
     growth: TreeProposal | None = None
     """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
     draft_token_ids: list[int] = field(default_factory=list)
