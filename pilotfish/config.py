@@ -51,9 +51,10 @@ class EngineConfig:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Of weights, activations and KV cache. bfloat16 halves the bytes read for each token."""
     quantization: Quantization = "none"
-    """Of the weights, in blocks of 32; a step is bound by reading them. `lossless` packs the tensors that were
-    quantised before (GGUF's Q8_0 and Q4_1) as they were: the same outputs bit for bit. `int8` and `int4` (with an
-    int8 output projection) round all others, too. Needs the native CPU kernels."""
+    """Of the weights, in blocks of 32; a step is bound by reading them. `lossless`: tensors that were quantised
+    before (GGUF's Q8_0 and Q4_1) are packed as they were, with the same outputs bit for bit; where there are none,
+    or no native CPU kernels, it changes nothing. `int8` and `int4` (with an int8 output projection) round all
+    linears and need the native CPU kernels."""
     device: str = "cpu"
     """A torch device."""
     num_threads: int = 0
@@ -79,7 +80,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         _require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")
         _require(
-            self.quantization == "none" or (self.compile and self.dtype == "bfloat16" and self.device == "cpu"),
+            self.quantization not in ("int8", "int4")
+            or (self.compile and self.dtype == "bfloat16" and self.device == "cpu"),
             f"quantization {self.quantization} needs dtype bfloat16, device cpu and compile true: "
             "only the native CPU kernels compute with quantised weights",
         )

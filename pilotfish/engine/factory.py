@@ -36,6 +36,7 @@ def build_engine(config: Config, role: Role) -> EngineCore:
             num_threads=num_threads(engine),
             max_context_tokens=engine.max_context_tokens,
             cache_dir=Path(config.cache_dir),
+            quantization=engine.quantization,
         ),
     )
     self_drafter: SelfDrafter | None = None
@@ -48,7 +49,7 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         tokenizer_fingerprint=loaded.fingerprint,
         vocab_size=built.decoder.vocab_size,
         max_context_tokens=built.decoder.max_context_tokens,
-        dtype=engine.dtype,
+        dtype=_dtype(engine),
         deterministic=built.deterministic,
         proposer=_proposer(role, self_drafter),
         tokenizer_path=str(loaded.folder),
@@ -65,6 +66,12 @@ def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:
     if role == "draft":
         return "model"
     return "" if self_drafter is None else self_drafter.name
+
+
+def _dtype(engine: EngineConfig) -> str:
+    """What targets must agree on to give the same answers: lossless weights give those of the plain ones."""
+    changes_answers = engine.quantization in ("int8", "int4")
+    return f"{engine.dtype}, {engine.quantization} weights" if changes_answers else engine.dtype
 
 
 def num_threads(engine: EngineConfig) -> int:

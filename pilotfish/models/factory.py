@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from pilotfish.config import Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
@@ -30,6 +31,7 @@ class DecoderOptions:
     max_context_tokens: int
     """0 takes the model's own limit."""
     cache_dir: Path
+    quantization: Quantization = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +71,7 @@ def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
 
 
 def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: int) -> Decoder | None:
-    if not options.compile:
-        return None
-    reason = unsupported_reason(loaded.model)
+    reason = unsupported_reason(loaded.model, options.quantization) if options.compile else "compile is false"
     if reason is None:
         try:
             return NativeDecoder(
@@ -79,8 +79,16 @@ def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: in
                 max_context_tokens=max_context_tokens,
                 num_threads=options.num_threads,
                 cache_dir=options.cache_dir,
+                quantization=options.quantization,
             )
         except NativeKernelsUnavailableError as error:
             reason = str(error)
+    if options.quantization in ("int8", "int4"):
+        raise ConfigError(
+            f"engine.quantization is {options.quantization}, and only the native CPU kernels compute with quantised "
+            f"weights; they cannot run {loaded.model_id}: {reason}. Set engine.quantization to none or lossless"
+        )
+    if not options.compile:
+        return None
     logger.warning("native kernels are not used: %s", reason)
     return None

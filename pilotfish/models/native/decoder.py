@@ -62,6 +62,16 @@ class NativeDecoder:
         self._logits = LogitsBuffer(self.vocab_size)
         self._captured_layers: array[int] | None = None
 
+    @property
+    def weight_bytes(self) -> int:
+        """Memory that the weights take."""
+        return self._weights.num_bytes
+
+    @property
+    def weight_formats(self) -> set[str]:
+        """BFLOAT16, INT8, INT4: those in use."""
+        return self._weights.formats
+
     def allocate(self, num_blocks: int) -> NativePool:
         struct = self._weights.model_struct
         pool = self._pool = NativePool(num_blocks, struct.num_layers, struct.kv_heads, struct.head_dim)

@@ -114,7 +114,7 @@ def unsupported_reason(model: PreTrainedModel, quantization: Quantization = "non
         "intermediate_size": (config.intermediate_size, LANES),
         "vocab_size": (config.vocab_size, GROUP),
     }
-    if quantization != "none":
+    if quantization in ("int8", "int4"):
         sizes["intermediate_size"] = (config.intermediate_size, BLOCK_INPUTS)
         sizes["the width of all query heads"] = (attention.o_proj.in_features, BLOCK_INPUTS)
     for name, (size, multiple) in sizes.items():
@@ -129,6 +129,10 @@ class Packer:
     def __init__(self, kernels: ctypes.CDLL) -> None:
         self._kernels = kernels
         self._tensors: list[Tensor] = []
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
 
     def keep(self, tensor: Tensor) -> int:
         kept = tensor.detach().clone().contiguous()
@@ -200,6 +204,19 @@ class PackedWeights:
             sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all weights and tables."""
+        return self._packer.num_bytes
+
+    @property
+    def formats(self) -> set[str]:
+        """Names of the formats in which the linears are kept."""
+        linears = [self.model_struct.head]
+        for layer in self.layer_structs:
+            linears += (layer.qkv, layer.output, layer.gate_up, layer.down)
+        return {Format(weights.format).name for weights in linears}
 
     def _layer(self, layer: Any) -> LayerStruct:
         packer, attention, mlp, quantization = self._packer, layer.self_attn, layer.mlp, self._quantization

@@ -11,6 +11,7 @@ typedef int32_t v16i __attribute__((vector_size(64)));
 typedef uint32_t v16u __attribute__((vector_size(64)));
 typedef v16 v16_unaligned __attribute__((aligned(4)));
 typedef uint16_t bf16;
+typedef uint16_t float16;  // IEEE binary16
 
 constexpr int LANES = 16;
 constexpr int BLOCK = 16;
@@ -51,6 +52,58 @@ static inline void store_bf16(bf16* p, v16 v) {  // round to nearest even; finit
     typedef v16h v16h_unaligned __attribute__((aligned(2)));
     v16u u = (v16u)v;
     *(v16h_unaligned*)p = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, v16h);
+}
+
+// 32 numbers at p; as store_bf16 twice, except that numbers below 2^-126 become zeros.
+static inline void store_bf16(bf16* p, v16 low, v16 high) {
+#if defined(__AVX512BF16__)
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+#else
+    store_bf16(p, low);
+    store_bf16(p + LANES, high);
+#endif
+}
+
+// Exact, subnormal numbers included; no infinities.
+static inline float from_float16(float16 x) {
+    const uint32_t magnitude = (uint32_t)(x & 0x7fff) << 13, sign = (uint32_t)(x & 0x8000) << 16;
+    float f;
+    memcpy(&f, &magnitude, 4);
+    f *= 0x1p112f;
+    return sign ? -f : f;
+}
+
+// The 8 numbers at p, each twice.
+static inline v16 load_float16_twice(const float16* p) {
+#if defined(__AVX512BF16__)
+    const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+    return (v16)_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(values));
+#else
+    v16 values;
+    for (int i = 0; i < LANES; i++) values[i] = from_float16(p[i / 2]);
+    return values;
+#endif
+}
+
+static inline v16 load_int8(const int8_t* p) {
+    typedef int8_t v16b __attribute__((vector_size(16), aligned(1)));
+    return __builtin_convertvector(__builtin_convertvector(*(const v16b*)p, v16i), v16);
+}
+
+static inline v16u load_words(const uint32_t* p) {
+    typedef v16u v16u_unaligned __attribute__((aligned(4)));
+    return *(const v16u_unaligned*)p;
+}
+
+// Four bits of each word, from bit `shift`.
+static inline v16 nibbles(v16u words, int shift) {
+#if defined(__AVX512BF16__)
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (v16)_mm512_permutexvar_ps((__m512i)(words >> shift), numbers);  // looks at the low four bits only
+#else
+    return __builtin_convertvector((v16i)((words >> shift) & 15), v16);
+#endif
 }
 
 // acc[i] += w[i][0] * x[0] + w[i][1] * x[1] for the 16 pairs at w.

@@ -58,3 +58,28 @@ def test_without_a_compiler_torch_computes(tmp_path: Path, monkeypatch: pytest.M
         torch.set_num_threads(num_threads)
     assert built.decoder.name == "transformers"
     assert built.decoder.max_context_tokens == CONTEXT
+
+
+@pytest.mark.parametrize("compile_kernels", [True, False])
+def test_quantised_weights_without_the_kernels_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_kernels: bool
+) -> None:
+    """A replica that quietly ran on bfloat16 would be slower, and answer otherwise, than its neighbours."""
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(ConfigError, match=r"engine\.quantization is int4.*cannot run tiny.*Set engine\.quantization"):
+        build_decoder(loaded(), options(tmp_path, quantization="int4", compile=compile_kernels))
+
+
+def test_blocks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="intermediate_size is 48, not a multiple of 32"):
+        build_decoder(loaded(), options(tmp_path, quantization="int8"))
+
+
+def test_lossless_weights_are_no_reason_to_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    num_threads = torch.get_num_threads()
+    try:
+        built = build_decoder(loaded(), options(tmp_path, quantization="lossless"))
+    finally:
+        torch.set_num_threads(num_threads)
+    assert built.decoder.name == "transformers"

@@ -1,0 +1,140 @@
+"""The kernels on quantised weights give bit for bit what they give on the bfloat16 weights those stand for."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from pilotfish.config import Quantization
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.determinism import blocks_needed, is_batch_invariant
+from pilotfish.models.native import build
+from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
+from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.models.native.layout import unsupported_reason
+from pilotfish.models.native.quantise import dequantise, quantise_as
+
+VOCAB = 96
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+}
+TOKENS = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(1)).tolist()
+CUTS = [[60], [1, 2, 40, 11, 5, 1], [12, 13, 24, 11]]
+"""Fewer rows than a tile, one tile, several."""
+
+
+def tiny(kind: str) -> PreTrainedModel:
+    torch.manual_seed(7)
+    match kind:
+        case "llama":
+            model: PreTrainedModel = LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True))
+        case "qwen2":  # biases, and an output projection of its own
+            model = Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=False))
+        case _:
+            model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model.to(torch.bfloat16).eval().requires_grad_(False)
+
+
+def restored(model: PreTrainedModel, quantization: Quantization) -> PreTrainedModel:
+    """A copy of the model with the bfloat16 weights that its quantised ones stand for."""
+    model = copy.deepcopy(model)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2 and ("proj" in name or parameter is model.get_output_embeddings().weight):
+            of_head = parameter is model.get_output_embeddings().weight
+            found = quantise_as(parameter, "int8" if of_head else quantization)
+            assert found is not None
+            parameter.copy_(dequantise(found[0]))
+    return model
+
+
+def native(model: PreTrainedModel, cache: Path, quantization: Quantization = "none") -> NativeDecoder:
+    assert unsupported_reason(model, quantization) is None
+    decoder = NativeDecoder(
+        copy.deepcopy(model), max_context_tokens=128, num_threads=2, cache_dir=cache, quantization=quantization
+    )
+    decoder.allocate(blocks_needed())
+    return decoder
+
+
+def logits(decoder: NativeDecoder, cuts: list[int]) -> Tensor:
+    parts, start = [], 0
+    for size in cuts:
+        rows = range(start, start + size)
+        step = StepInput(TOKENS[start : start + size], rows, [SequenceSlice(0, size, start, [7, 3, 5, 9])], range(size))
+        parts.append(decoder.forward(step).clone())
+        start += size
+    return torch.cat(parts)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kernels")
+    try:
+        build_kernels(folder)
+    except NativeKernelsUnavailableError as error:
+        pytest.skip(f"native kernels: {error}")
+    return folder
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
+def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Quantization, cache: Path) -> None:
+    model = tiny(kind)
+    ours, plain = native(model, cache, quantization), native(restored(model, quantization), cache)
+    expected = logits(plain, CUTS[0])
+    assert not torch.equal(expected, logits(native(model, cache), CUTS[0])), "quantising must have changed something"
+    for cuts in CUTS:
+        assert torch.equal(logits(ours, cuts), expected), cuts
+    assert is_batch_invariant(ours)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_without_vector_instructions_of_its_own_as_well(
+    quantization: Quantization, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-march=native"))
+    model = tiny("llama")
+    expected = logits(native(restored(model, quantization), cache), CUTS[0])
+    for cuts in CUTS:
+        assert torch.equal(logits(native(model, cache, quantization), cuts), expected), cuts
+
+
+def test_lossless_changes_nothing_and_packs_what_it_can(cache: Path) -> None:
+    noise = tiny("llama")
+    known = restored(noise, "int4")
+    formats = []
+    for model in (noise, known):
+        ours, plain = native(model, cache, "lossless"), native(model, cache)
+        assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
+        formats.append(ours.weight_formats)
+    assert formats == [{"BFLOAT16"}, {"INT4", "INT8"}]
+
+
+def test_blocks_that_do_not_fit_are_refused() -> None:
+    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "intermediate_size": 80})).to(torch.bfloat16)
+    assert unsupported_reason(model) is None
+    assert unsupported_reason(model, "lossless") is None
+    assert "intermediate_size is 80, not a multiple of 32" in (unsupported_reason(model, "int8") or "")

@@ -1,0 +1,29 @@
+"""What a configuration refuses before a process starts with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pilotfish.config import EngineConfig, load_config
+from pilotfish.errors import ConfigError
+
+
+@pytest.mark.parametrize("section", ["target", "draft"])
+@pytest.mark.parametrize("quantization", ["none", "lossless", "int8", "int4"])
+def test_both_engines_take_a_quantization(section: str, quantization: str) -> None:
+    config = load_config(None, [f"{section}.engine.quantization={quantization}"])
+    assert getattr(config, section).engine.quantization == quantization
+
+
+def test_an_unknown_quantization_names_its_key_and_the_choices() -> None:
+    with pytest.raises(ConfigError, match=r"draft\.engine\.quantization.*'lossless', 'int8' or 'int4'"):
+        load_config(None, ["draft.engine.quantization=int3"])
+
+
+@pytest.mark.parametrize("changes", [{"compile": False}, {"dtype": "float32"}, {"device": "cuda"}])
+def test_quantised_weights_need_the_native_kernels(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="quantization int4 needs dtype bfloat16, device cpu and compile true"):
+        EngineConfig(quantization="int4", **changes)
+    EngineConfig(quantization="lossless", **changes)
