@@ -89,7 +89,7 @@ class Growth:
         """tree: None for a chain, which follows the likeliest token alone."""
         self._automaton = automaton
         self._max_depth = max_depth
-        self._max_nodes = max_depth if tree is None else min(tree.max_nodes, MAX_TREE_NODES)
+        self._max_nodes = max_depth if tree is None or max_depth == 0 else min(tree.max_nodes, MAX_TREE_NODES)
         self._branching = 1 if tree is None else tree.branching
         self._min_probability = min_probability
         self._token_ids: list[int] = []

@@ -1,0 +1,109 @@
+"""docs/proposers.md: its example works as it stands, and every lookup fulfils the same contract."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draft_service.proposers import lookup, registry
+from draft_service.server import DraftServer
+from orchestrator.request import PROPOSERS
+from pilotfish.config import Config, DraftConfig
+from pilotfish.messages import OpenSequence, Proposal, Propose
+from pilotfish.speculation.lookups import LOOKUPS, Lookup
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.testing.peer import RecordingPeer
+from pilotfish.types import SELF_DRAFTERS, SamplingParams, TreeRequest
+
+PAGE = Path(__file__).parents[2] / "docs" / "proposers.md"
+CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+TOKENS = st.lists(st.integers(0, 3), max_size=20)
+
+
+@pytest.fixture(scope="module")
+def echo_lookup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookup]:
+    """The page's file, imported."""
+    path = tmp_path_factory.mktemp("page") / "echo.py"
+    path.write_text(CODE_BLOCKS[0], encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("page_echo", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["page_echo"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module.echo_lookup
+    del sys.modules["page_echo"]
+
+
+@pytest.fixture(params=[*sorted(LOOKUPS), "echo"], scope="module")
+def any_lookup(request: pytest.FixtureRequest, echo_lookup: Lookup) -> Lookup:
+    return {**LOOKUPS, "echo": echo_lookup}[request.param]
+
+
+@given(kept=TOKENS, dropped=TOKENS, later=TOKENS, depth=st.integers(0, 5))
+def test_every_lookup_fulfils_the_contract(
+    any_lookup: Lookup, kept: list[int], dropped: list[int], later: list[int], depth: int
+) -> None:
+    make_index = any_lookup(DraftConfig(suffix_shared_tokens=0))
+    index, fresh = make_index(), make_index()
+    index.append(kept)
+    index.append(dropped)
+    index.propose(depth)
+    index.truncate(len(kept))
+    index.append(later)
+    fresh.append(kept + later)
+    assert list(index.token_ids) == kept + later
+    assert len(index) == len(kept + later)
+    for tree in (None, TreeRequest(max_nodes=6, branching=2)):
+        draft = index.propose(depth, tree)
+        assert draft == fresh.propose(depth, tree)
+        assert len(draft.token_ids) == len(draft.probabilities)
+        shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
+        assert shape.depth <= depth
+        assert not draft.parents or tree is not None
+        assert set(draft.token_ids) <= set(kept + later)
+        assert all(0 < probability <= 1 for probability in draft.probabilities)
+    with pytest.raises(ValueError, match="cannot cut"):
+        index.truncate(len(index) + 1)
+    index.finish(0)
+
+
+def test_the_examples_line_fits_the_registry() -> None:
+    assert CODE_BLOCKS[1].strip() == '"echo": echo_lookup,'
+    source = Path(lookup.__file__).parents[2] / "pilotfish" / "speculation" / "lookups.py"
+    assert '        "suffix": suffix_lookup,\n' in source.read_text(encoding="utf-8")
+
+
+async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vocabulary = {f"t{index}": index for index in range(50)}
+    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").touch()
+    monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
+    proposers = {**registry.PROPOSERS, "echo": lookup.lookup_proposer("echo")}
+    monkeypatch.setattr(registry, "PROPOSERS", proposers)
+    server = await DraftServer.start(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
+    try:
+        async with RecordingPeer(server.address, "draft") as peer:
+            assert peer.stream.model.proposer == "echo"
+            opened = OpenSequence(1, (7, 8, 9, 7), SamplingParams(temperature=0))
+            answer = await peer.ask(opened, Propose(1, 4, (), 2))
+            assert isinstance(answer, Proposal)
+            assert answer.draft_token_ids == (8, 9)
+    finally:
+        await server.drain_and_stop(0)
+
+
+def test_the_page_names_every_proposer() -> None:
+    named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
+    assert {*registry.PROPOSERS, *LOOKUPS, *SELF_DRAFTERS} <= named
+    assert set(PROPOSERS) - {"draft"} <= named
