@@ -9,6 +9,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
+OPENINGS = (
+    "The",
+    "In",
+    "A",
+    "By",
+    "When",
+    "After",
+    "According to",
+    "(CNN) --",
+    "LONDON (Reuters) -",
+    "Breaking:",
+    "Police said",
+    "Scientists have",
+    "The history of",
+    "In 1987,",
+    "Wikipedia:",
+    "Abstract:",
+    "Introduction\n\n",
+    "Chapter 1\n\n",
+    "# ",
+    "How to",
+    "Q:",
+    "Dear",
+    "Once upon a time",
+    "He said",
+    "My",
+    "Company",
+    "def ",
+    "import",
+    "Question: A store sells",
+    "Problem:",
+)
+"""First words of documents: news, reference, stories, letters, code, problems."""
+
 _LANGUAGES = ("English", "German", "French", "Spanish", "simple English")
 _STYLES = ("more formal", "more friendly", "shorter", "clearer", "as a list of bullet points", "for a child")
 _ABOUT_ONE = (

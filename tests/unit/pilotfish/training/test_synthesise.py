@@ -20,7 +20,13 @@ from pilotfish.training.task_prompts import wrap_in_task
 
 END = 1
 CONFIG = SynthesisConfig(
-    num_answer_tokens=400, num_sequences=6, max_question_tokens=40, max_answer_tokens=20, max_prompt_tokens=400
+    num_answer_tokens=600,
+    num_sequences=6,
+    max_question_tokens=40,
+    max_answer_tokens=40,
+    max_prompt_tokens=400,
+    max_document_tokens=100,
+    follow_up_share=0.7,
 )
 
 
@@ -43,7 +49,7 @@ def synthesise(target_folder: Path, tokenizer: Tokenizer, path: Path, config: Sy
 
 def test_conversations_are_prompts_with_answers(target_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     lines = synthesise(target_folder, tokenizer, tmp_path / "data.jsonl", CONFIG)
-    assert sum(line.num_answer_tokens for line in lines) >= 400
+    assert sum(line.num_answer_tokens for line in lines) >= 600
     prompts = []
     for line in lines:
         prompt = tokenizer.decode(line.token_ids[: line.prompt_len], skip_special=False)
@@ -55,6 +61,7 @@ def test_conversations_are_prompts_with_answers(target_folder: Path, tokenizer: 
         assert END not in answer[:-1]
         assert answer[-1] == END or len(answer) == CONFIG.max_answer_tokens
     assert len(set(prompts)) == len(prompts)
+    assert any(prompt.count("<|im_start|>user") == 2 for prompt in prompts)  # a follow-up
     tasks = [prompt for prompt in prompts if any(letter.isupper() for letter in prompt)]
     assert 0 < len(tasks) < len(prompts)  # the target itself says no capital letter
 
@@ -86,7 +93,7 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     path.write_bytes(path.read_bytes() + b'{"prompt_len": 3, "tok')
     lines = synthesise(target_folder, tokenizer, path, CONFIG)
     assert lines[: len(before)] == before
-    assert sum(line.num_answer_tokens for line in lines) >= 400
+    assert sum(line.num_answer_tokens for line in lines) >= 600
     assert len({tuple(line.token_ids) for line in lines}) == len(lines)
     # Enough is there: nothing is added.
     assert synthesise(target_folder, tokenizer, path, CONFIG) == lines
@@ -106,7 +113,7 @@ def test_a_template_that_begins_with_the_user_has_no_turn_to_begin(target_folder
         (tmp_path / name).write_bytes((target_folder / name).read_bytes())
     (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "{{ messages[0].content }}"}')
     with pytest.raises(UnsupportedModelError, match="give --data"):
-        user_turn_prefix(Tokenizer.load(tmp_path))
+        user_turn_prefix(Tokenizer.load(tmp_path), ())
 
 
 @pytest.mark.parametrize(
