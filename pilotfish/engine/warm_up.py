@@ -5,7 +5,7 @@ from __future__ import annotations
 from pilotfish.engine.core import EngineCore
 from pilotfish.errors import InternalError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 PROMPT = tuple(range(1, 40))
 SAMPLINGS = (
@@ -25,12 +25,15 @@ def warm_up(core: EngineCore) -> None:
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Decode(0, len(token_ids), 1))
         _settle(core)
-        one_hot = SparseDistribution((token_ids[0],), (1.0,))
-        core.submit(Verify(0, len(token_ids) + 1, token_ids[:1], (one_hot,)))
+        drafts = token_ids[:2]
+        one_hots = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafts)
+        core.submit(Verify(0, len(token_ids) + 1, drafts, one_hots, parents=(-1, -1)))
         _settle(core)
         core.submit(CloseSequence(0))
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Propose(0, len(token_ids), (), 2))
+        _settle(core)
+        core.submit(Propose(0, len(token_ids), (), 2, tree=TreeRequest(4, 2)))
         _settle(core)
         core.submit(CloseSequence(0))
         core.submit(OpenSequence(0, token_ids, sampling))

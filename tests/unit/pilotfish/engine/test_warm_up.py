@@ -34,6 +34,6 @@ def test_an_engine_that_cannot_compute_does_not_start(
     def failing(*_: Any) -> Any:
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr("pilotfish.engine.core.draft", failing)
+    monkeypatch.setattr("pilotfish.engine.core.draft_next", failing)
     with pytest.raises(InternalError, match="first steps"):
         warm_up(make_core())

@@ -28,7 +28,6 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import is_batch_invariant
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
-from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.speculation.trees import MAX_TREE_NODES, DraftTree
 
@@ -130,16 +129,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cache = tmp_path_factory.mktemp("kernels")
-    try:
-        build_kernels(cache)
-    except NativeKernelsUnavailableError as error:
-        pytest.skip(f"native kernels: {error}")
-    return cache
 
 
 @pytest.fixture(scope="module", params=KINDS)
