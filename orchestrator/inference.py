@@ -135,7 +135,7 @@ class InferenceService:
 
     def _session(self, request: GenerationRequest, link: ReplicaLink) -> Session:
         config, model, tree = self._config, link.model, self._tree(link)
-        drafts_beside = request.speculation.proposer in SELF_DRAFTERS
+        drafts_beside = _drafts_beside(request, model)
         controller = RunController if drafts_beside else Controller
         features = FeatureFeed(model.feature_layers)
         return Session(
@@ -154,7 +154,7 @@ class InferenceService:
     def _drafter(
         self, request: GenerationRequest, model: ModelInfo, features: FeatureFeed, tree: TreeRequest | None
     ) -> Drafter:
-        if request.speculation.proposer in SELF_DRAFTERS:
+        if _drafts_beside(request, model):
             return BesideDrafter(request.speculation.proposer, model.proposer)
         make_index = self._lookups.get(request.speculation.proposer)
         if make_index is not None:
@@ -168,6 +168,11 @@ class InferenceService:
             return configured_ms / 1000
         decode_s = self._measurements.times.decode_s or _UNMEASURED_DECODE_S
         return max(num_tokens * decode_s, _MIN_DRAFT_DEADLINE_S)
+
+
+def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:
+    """A lookup is beside the target where that has it, else in the orchestrator."""
+    return request.speculation.proposer in (*SELF_DRAFTERS, model.proposer)
 
 
 async def load_tokenizer(folder: str) -> Tokenizer:

@@ -97,12 +97,15 @@ class EngineConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SelfDrafterConfig:
-    """A drafter beside the target, in its engine, because it looks at the target's hidden states."""
+    """A drafter beside the target, in its engine: it looks at the target's hidden states, and takes no round trip."""
 
     __pydantic_config__ = _STRICT
 
     proposer: Literal["none", "eagle3", "medusa", "early_exit"] = "none"
     """`eagle3` and `medusa`: heads trained for this target. `early_exit`: the target's own first layers."""
+    lookup: Literal["none", "ngram", "suffix"] = "none"
+    """Looked up first (as `draft.*` says): the proposer drafts only where the lookup is not confident
+    (`draft.hybrid_min_accepted_tokens`). With proposer `none` the lookup alone drafts."""
     model: str = ""
     """Folder of the heads."""
     exit_layer: int = 0

@@ -10,7 +10,7 @@ import torch
 from pilotfish.config import Config, EngineConfig
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.feature_store import FeatureStore, build_feature_store
-from pilotfish.engine.self_drafter_factory import build_self_drafter
+from pilotfish.engine.self_drafter_factory import build_self_drafter, with_lookup
 from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.engine.warm_up import warm_up
 from pilotfish.engine.wire import Role
@@ -42,7 +42,9 @@ def build_engine(config: Config, role: Role) -> EngineCore:
     self_drafter: SelfDrafter | None = None
     features: FeatureStore | None = None
     if role == "target":
-        self_drafter = build_self_drafter(config.target.self_drafter, loaded, built.decoder, top_m=config.draft.top_m)
+        wanted = config.target.self_drafter
+        self_drafter = build_self_drafter(wanted, loaded, built.decoder, top_m=config.draft.top_m)
+        self_drafter = with_lookup(wanted, config.draft, self_drafter)
         features = build_feature_store(config, loaded, built.decoder)
     info = ModelInfo(
         model_id=loaded.model_id,

@@ -195,6 +195,8 @@ class Intake:
 
     def forget(self, sequence: EngineSequence) -> None:
         """Release the sequence's blocks and its slot."""
+        if sequence.lookup_index is not None:
+            sequence.lookup_index.finish(sequence.num_prompt_tokens)
         self._kv_cache.release(sequence)
         del self._sequences[sequence.sequence_id]
 

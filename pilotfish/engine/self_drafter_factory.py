@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_never
 
-from pilotfish.config import SelfDrafterConfig
+from pilotfish.config import DraftConfig, SelfDrafterConfig
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.lookup_drafter import LookupSelfDrafter
 from pilotfish.engine.medusa_drafter import MedusaDrafter
 from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.errors import ConfigError, ModelNotFoundError
@@ -19,6 +20,7 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import load_medusa
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.tensor_folder import check_target
+from pilotfish.speculation.lookups import LOOKUPS
 
 DEFAULT_EXIT = 0.75
 """Share of the layers that draft where none is named: earlier ones guess too badly without training."""
@@ -50,6 +52,18 @@ def build_self_drafter(
             return _medusa(_folder(config), loaded, decoder, top_m)
         case _:
             assert_never(config.proposer)
+
+
+def with_lookup(config: SelfDrafterConfig, draft: DraftConfig, other: SelfDrafter | None) -> SelfDrafter | None:
+    """The drafter with the configured lookup before it, or the lookup alone; draft: how lookups are configured."""
+    if config.lookup == "none":
+        return other
+    return LookupSelfDrafter(
+        config.lookup if other is None else other.name,
+        LOOKUPS[config.lookup](draft),
+        other=other,
+        min_accepted_tokens=draft.hybrid_min_accepted_tokens,
+    )
 
 
 def _eagle3(folder: Path, loaded: LoadedModel, decoder: Decoder, num_layers: int, top_m: int) -> Eagle3Drafter:

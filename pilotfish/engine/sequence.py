@@ -9,6 +9,7 @@ from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
 from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import OpenSequence
 from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.lookup import LookupIndex
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution, TreeRequest
 
@@ -103,6 +104,7 @@ class EngineSequence:
         "is_preempted",
         "last_hash",
         "last_step",
+        "lookup_index",
         "num_cached_tokens",
         "num_committed_tokens",
         "num_computed_tokens",
@@ -135,6 +137,8 @@ class EngineSequence:
         self.task: Task | None = None
         self.drafter_state: object = None
         """What the drafter beside the target keeps about the computed tokens; lost with the blocks."""
+        self.lookup_index: LookupIndex | None = None
+        """What a lookup beside the target keeps of the tokens."""
         self.feature_request: FeatureRequest | None = None
         """What the next verdict that ends a task brings along."""
         self.is_opened = False
