@@ -23,10 +23,13 @@ def choose(blocks: BlockedLogits, rows: Sequence[Row]) -> list[int]:
 def match(tree: DraftTree, draft_token_ids: Sequence[int], choices: Sequence[int]) -> tuple[int, ...]:
     """The nodes from the root down that say what the target chose: choices[0] after the root, [i + 1] after node i."""
     path: list[int] = []
-    row = 0
-    while True:
-        node = next((child for child in tree.children[row] if draft_token_ids[child] == choices[row]), None)
-        if node is None:
-            return tuple(path)
+    node = child(tree, draft_token_ids, 0, choices[0])
+    while node is not None:
         path.append(node)
-        row = node + 1
+        node = child(tree, draft_token_ids, node + 1, choices[node + 1])
+    return tuple(path)
+
+
+def child(tree: DraftTree, draft_token_ids: Sequence[int], row: int, token_id: int) -> int | None:
+    """The first child of a row's node (row 0: the root) that says token_id."""
+    return next((node for node in tree.children[row] if draft_token_ids[node] == token_id), None)

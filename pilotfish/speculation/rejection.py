@@ -13,7 +13,7 @@ Shapes: R rows, V vocabulary, W walks, C candidate tokens of a walk, N residuals
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -91,27 +91,32 @@ class _Walk:
         return chosen
 
 
+DistributionOf = Callable[[list[int]], Distribution]
+"""The target's distributions of the rows named."""
+
+
 def decide(
-    distribution: Distribution, rows: Sequence[Row], blocks: Sequence[DraftBlock]
+    distribution_of: DistributionOf, rows: Sequence[Row], blocks: Sequence[DraftBlock]
 ) -> list[tuple[tuple[int, ...], int]]:
     """Per block: the accepted drafts, a path down its tree, and the recovered, bonus or plain token after them.
 
-    Raises ValueError when a block has not one distribution per draft.
+    Asks for the distributions of those rows alone that a walk comes to. Raises ValueError when a block has not one
+    distribution per draft.
     """
     for block in blocks:
         if not len(block.draft_token_ids) == len(block.draft_probs) == len(block.tree):
             raise ValueError(f"{len(block.draft_token_ids)} drafts with {len(block.draft_probs)} distributions")
     walks = [_Walk(block) for block in blocks]
     while active := [walk for walk in walks if walk.candidates]:
-        _descend(active, distribution, rows)
-    token_ids = _sample_unrejected(distribution, rows, [walk.row for walk in walks if walk.left is None])
-    token_ids |= _sample_recovered(distribution, rows, [walk for walk in walks if walk.left is not None])
+        _descend(active, distribution_of, rows)
+    token_ids = _sample_unrejected(distribution_of, rows, [walk.row for walk in walks if walk.left is None])
+    token_ids |= _sample_recovered(distribution_of, rows, [walk for walk in walks if walk.left is not None])
     return [(tuple(walk.path), token_ids[walk.row]) for walk in walks]
 
 
-def _descend(walks: Sequence[_Walk], distribution: Distribution, rows: Sequence[Row]) -> None:
+def _descend(walks: Sequence[_Walk], distribution_of: DistributionOf, rows: Sequence[Row]) -> None:
     """Try the candidates of every walk."""
-    tested = distribution.select([walk.row for walk in walks])
+    tested = distribution_of([walk.row for walk in walks])
     log_norm = tested.log_norm()  # [W, 1]
     at_stake = [walk.token_ids_at_stake() for walk in walks]
     width = max(map(len, at_stake))
@@ -124,21 +129,20 @@ def _descend(walks: Sequence[_Walk], distribution: Distribution, rows: Sequence[
         walk.descend(left, noise[index], float(log_norm[index]))
 
 
-def _sample_unrejected(distribution: Distribution, rows: Sequence[Row], row_ids: list[int]) -> dict[int, int]:
+def _sample_unrejected(distribution_of: DistributionOf, rows: Sequence[Row], row_ids: list[int]) -> dict[int, int]:
     """Tokens by row, straight from the target."""
     if not row_ids:
         return {}
-    chosen = distribution.select(row_ids)
-    token_ids = pick_rows(chosen, [rows[row] for row in row_ids], Stream.RECOVER).tolist()
+    token_ids = pick_rows(distribution_of(row_ids), [rows[row] for row in row_ids], Stream.RECOVER).tolist()
     return dict(zip(row_ids, token_ids, strict=True))
 
 
-def _sample_recovered(distribution: Distribution, rows: Sequence[Row], walks: Sequence[_Walk]) -> dict[int, int]:
+def _sample_recovered(distribution_of: DistributionOf, rows: Sequence[Row], walks: Sequence[_Walk]) -> dict[int, int]:
     """Tokens by row, from the residual of each walk."""
     if not walks:
         return {}
     row_ids = [walk.row for walk in walks]
-    residual = _residual(distribution.select(row_ids), [(walk.left or {}, walk.log_norm) for walk in walks])
+    residual = _residual(distribution_of(row_ids), [(walk.left or {}, walk.log_norm) for walk in walks])
     token_ids = pick_rows(residual, [rows[row] for row in row_ids], Stream.RECOVER).tolist()
     return dict(zip(row_ids, token_ids, strict=True))
 

@@ -9,7 +9,7 @@ Shapes: R rows of the step, V vocabulary, K drafts of a round.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -20,7 +20,7 @@ from pilotfish.speculation import greedy, rejection
 from pilotfish.speculation.blocks import BlockedLogits
 from pilotfish.speculation.coupling import pick_rows
 from pilotfish.speculation.history import TokenHistory
-from pilotfish.speculation.logits import process
+from pilotfish.speculation.logits import Distribution, process
 from pilotfish.speculation.logprobs import token_logprobs
 from pilotfish.speculation.noise import Stream
 from pilotfish.speculation.penalties import Row
@@ -91,30 +91,82 @@ def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
     blocks = BlockedLogits.of(logits)
     decisions: list[_Decision] = [((), ())] * len(rounds)
     for key, members in group(round_.sampling for round_ in rounds).items():
-        row_ids = [row for index in members for row in range(first_rows[index], ends[index])]
-        chosen = [rounds[index] for index in members]
-        for index, decision in zip(members, _decide(blocks.select(row_ids), chosen, *key), strict=True):
-            decisions[index] = decision
+        chains = [index for index in members if rounds[index].tree is None]
+        trees = [index for index in members if rounds[index].tree is not None]
+        for decide, indices in ((_decide, chains), (_decide_trees, trees)):
+            if not indices:
+                continue
+            row_ids = [row for index in indices for row in range(first_rows[index], ends[index])]
+            chosen = [rounds[index] for index in indices]
+            for index, decision in zip(indices, decide(blocks.select(row_ids), chosen, *key), strict=True):
+                decisions[index] = decision
     logprobs = _logprobs(blocks, rounds, first_rows, decisions)
     return [Outcome(*decision, logprobs.get(index, ())) for index, decision in enumerate(decisions)]
 
 
 def _decide(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
+    """All rows at once: cheaper for the few of a chain than one after the other."""
     if rule is Rule.GREEDY:
         return _match(rounds, greedy.choose(blocks, _rows(rounds) if is_adjusted else ()))
     rows = _rows(rounds)
     distribution = process(blocks, rows)
     if rule is Rule.COUPLED:
         return _match(rounds, pick_rows(distribution, rows, Stream.COUPLED).tolist())
-    draft_blocks = []
-    first_row = 0
-    for round_ in rounds:
-        draft_blocks.append(rejection.DraftBlock(first_row, round_.draft_token_ids, round_.draft_probs, round_.shape))
-        first_row += len(round_.draft_token_ids) + 1
+    return _reject(rounds, rows, distribution.select)
+
+
+def _decide_trees(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
+    """Only the rows on the way down are processed: of a wide tree few."""
+    if rule is Rule.GREEDY and not is_adjusted:
+        return _match(rounds, greedy.choose(blocks, ()))
+    rows = _rows(rounds)
+    if rule is Rule.REJECTION:
+        return _reject(rounds, rows, lambda row_ids: process(blocks.select(row_ids), [rows[row] for row in row_ids]))
+
+    def choose(row_ids: list[int]) -> list[int]:
+        selected, chosen = blocks.select(row_ids), [rows[row] for row in row_ids]
+        if rule is Rule.GREEDY:
+            return greedy.choose(selected, chosen)
+        return pick_rows(process(selected, chosen), chosen, Stream.COUPLED).tolist()
+
+    return _walk(rounds, choose)
+
+
+def _reject(
+    rounds: Sequence[Round], rows: Sequence[Row], distribution_of: Callable[[list[int]], Distribution]
+) -> list[_Decision]:
+    draft_blocks = [
+        rejection.DraftBlock(first_row, round_.draft_token_ids, round_.draft_probs, round_.shape)
+        for first_row, round_ in zip(_first_rows(rounds), rounds, strict=True)
+    ]
     return [
         (path, (*(round_.draft_token_ids[node] for node in path), token_id))
-        for round_, (path, token_id) in zip(rounds, rejection.decide(distribution, rows, draft_blocks), strict=True)
+        for round_, (path, token_id) in zip(rounds, rejection.decide(distribution_of, rows, draft_blocks), strict=True)
     ]
+
+
+def _walk(rounds: Sequence[Round], choose: Callable[[list[int]], list[int]]) -> list[_Decision]:
+    """As _match, where a choice is made only for the rows that a walk comes to; `choose`: by row."""
+    first_rows = _first_rows(rounds)
+    paths: list[list[int]] = [[] for _ in rounds]
+    outputs: list[list[int]] = [[] for _ in rounds]
+    active = list(range(len(rounds)))
+    while active:
+        choices = choose([first_rows[index] + _rows_on(paths[index])[-1] for index in active])
+        walking = []
+        for index, token_id in zip(active, choices, strict=True):
+            round_ = rounds[index]
+            outputs[index].append(token_id)
+            node = greedy.child(round_.shape, round_.draft_token_ids, _rows_on(paths[index])[-1], token_id)
+            if node is not None:
+                paths[index].append(node)
+                walking.append(index)
+        active = walking
+    return [(tuple(path), tuple(output)) for path, output in zip(paths, outputs, strict=True)]
+
+
+def _first_rows(rounds: Sequence[Round]) -> list[int]:
+    return [0, *accumulate(len(round_.draft_token_ids) + 1 for round_ in rounds)][:-1]
 
 
 def _rows(rounds: Sequence[Round]) -> list[Row]:
@@ -134,13 +186,10 @@ def _rows(rounds: Sequence[Round]) -> list[Row]:
 def _match(rounds: Sequence[Round], target_token_ids: list[int]) -> list[_Decision]:
     """The target's own choices up to and including the first that no draft foresaw."""
     decisions: list[_Decision] = []
-    first_row = 0
-    for round_ in rounds:
-        end = first_row + len(round_.draft_token_ids) + 1
-        choices = target_token_ids[first_row:end]
+    for first_row, round_ in zip(_first_rows(rounds), rounds, strict=True):
+        choices = target_token_ids[first_row : first_row + len(round_.draft_token_ids) + 1]
         path = greedy.match(round_.shape, round_.draft_token_ids, choices)
         decisions.append((path, tuple(choices[row] for row in _rows_on(path))))
-        first_row = end
     return decisions
 
 

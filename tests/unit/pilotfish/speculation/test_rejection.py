@@ -15,7 +15,7 @@ def decide_one(logits: torch.Tensor, drafts, probs, seed: int = 0, **fields) -> 
     sampling = SamplingParams(seed=seed, acceptance=AcceptanceMode.REJECTION, **fields)
     rows = [Row(sampling, 5 + offset, None) for offset in range(len(drafts) + 1)]
     block = DraftBlock(0, drafts, probs, DraftTree.chain(len(drafts)))
-    path, token_id = decide(process(BlockedLogits.of(logits), rows), rows, [block])[0]
+    path, token_id = decide(process(BlockedLogits.of(logits), rows).select, rows, [block])[0]
     assert path == tuple(range(len(path)))
     return len(path), token_id
 
@@ -24,7 +24,7 @@ def decide_tree(logits: torch.Tensor, drafts, probs, parents, seed: int = 0) -> 
     sampling = SamplingParams(seed=seed, acceptance=AcceptanceMode.REJECTION)
     tree = DraftTree(parents)
     rows = [Row(sampling, 5 + len(path), None) for path in tree.paths]
-    return decide(process(BlockedLogits.of(logits), rows), rows, [DraftBlock(0, drafts, probs, tree)])[0]
+    return decide(process(BlockedLogits.of(logits), rows).select, rows, [DraftBlock(0, drafts, probs, tree)])[0]
 
 
 def log_probs(*probs: float) -> torch.Tensor:
@@ -90,10 +90,12 @@ def test_blocks_are_independent_of_each_other():
     rows = [Row(sampling[index // 3], index % 3, None) for index in range(9)]
     probs = SparseDistribution(tuple(range(10)), (0.1,) * 10)
     blocks = [DraftBlock(first, [first, 2], [probs, probs], DraftTree.chain(2)) for first in (0, 3, 6)]
-    together = decide(process(BlockedLogits.of(logits), rows), rows, blocks)
+    together = decide(process(BlockedLogits.of(logits), rows).select, rows, blocks)
     for index, block in enumerate(blocks):
         own = slice(3 * index, 3 * index + 3)
-        alone = decide(process(BlockedLogits.of(logits[own]), rows[own]), rows[own], [DraftBlock(0, *fields_of(block))])
+        alone = decide(
+            process(BlockedLogits.of(logits[own]), rows[own]).select, rows[own], [DraftBlock(0, *fields_of(block))]
+        )
         assert alone == [together[index]]
 
 
