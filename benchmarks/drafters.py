@@ -38,10 +38,15 @@ HEADS = Path("models/smollm2-135m-instruct")
 DRAFTERS = (
     "ngram",
     "suffix",
-    "suffix-remote",
+    "ngram-beside",
+    "suffix-remote-tree",
     f"model={HEADS}-draft",
     f"hybrid={HEADS}-draft",
+    f"eagle3-remote={HEADS}-eagle3",
     f"eagle3={HEADS}-eagle3",
+    f"eagle3-tree={HEADS}-eagle3",
+    f"eagle3-suffix={HEADS}-eagle3",
+    f"eagle3-suffix-tree={HEADS}-eagle3",
     f"medusa={HEADS}-medusa",
     "early_exit",
 )
@@ -99,7 +104,7 @@ def add_checks(report: Report, result: Result, variants: dict[str, Variant], *, 
 def add_draft_costs(report: Report, proposers: Sequence[Proposer], overrides: Sequence[str], samples: int) -> None:
     """What a draft token costs, of each proposer that computes."""
     for proposer in proposers:
-        config = load_config(overrides=[*STACK_DEFAULTS, *overrides, *proposer.overrides])
+        config = load_config(overrides=[*STACK_DEFAULTS, *proposer.overrides, *overrides])
         if proposer.name == "model":
             cost = model_draft_cost(config, COST_DRAFT_TOKENS, samples)
         elif config.target.self_drafter.proposer != "none":
@@ -134,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
     def configure(extra: Sequence[str]) -> Config:
-        return load_config(overrides=[*STACK_DEFAULTS, *options.set, *extra])
+        return load_config(overrides=[*STACK_DEFAULTS, *extra, *options.set])
 
     with (
         transformers(configure(()), not options.without_transformers) as peers,

@@ -29,20 +29,37 @@ class Proposer:
         return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))
 
 
-_ALL = (
+_TREE = ("orchestrator.speculation.tree_nodes=16",)
+_CHAINS = (
     Proposer("draft", "draft"),  # the draft service as the configuration has it
-    Proposer("ngram", "ngram"),  # looked up in the orchestrator
+    # Looked up in the orchestrator, in the draft service, beside the target.
+    Proposer("ngram", "ngram"),
     Proposer("suffix", "suffix"),
-    Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),  # looked up in the draft service
+    Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
     Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
+    Proposer("ngram-beside", "ngram", ("target.self_drafter.lookup=ngram",)),
+    Proposer("suffix-beside", "suffix", ("target.self_drafter.lookup=suffix",)),
+    # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
     Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
-    Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
     Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
+    # Beside the target, alone and after a lookup.
+    Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
+    Proposer(
+        *("eagle3-suffix", "eagle3"),
+        ("target.self_drafter.proposer=eagle3", "target.self_drafter.lookup=suffix"),
+        "target.self_drafter.model",
+    ),
     Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
     Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
 )
-PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in _ALL})
+_BRANCHING = ("suffix-remote", "model", "hybrid", "eagle3-remote", "eagle3", "eagle3-suffix", "medusa", "early_exit")
+_TREES = tuple(
+    replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
+    for proposer in _CHAINS
+    if proposer.name in _BRANCHING
+)
+PROPOSERS: Mapping[str, Proposer] = MappingProxyType({proposer.name: proposer for proposer in (*_CHAINS, *_TREES)})
 
 
 def parse_proposers(texts: Sequence[str]) -> list[Proposer]:

@@ -18,7 +18,7 @@ from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.types import ChatMessage
+from pilotfish.types import SELF_DRAFTERS, ChatMessage
 
 STACK_DEFAULTS = (
     "target.engine.prefix_caching=false",
@@ -178,15 +178,21 @@ def _info(client: InferenceClient, station: Station) -> ServiceInfo:
         time.sleep(DRAFT_LINK_PAUSE_S)
 
 
+def has_proposer(info: ServiceInfo, name: str) -> bool:
+    """Whether a request that asks for it would get drafts."""
+    if name == "draft":
+        return info.num_draft_replicas > 0
+    return name == info.self_drafter if name in SELF_DRAFTERS else name in info.proposers
+
+
 def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:
     """Raise for what the services there cannot do."""
     for proposer in station.proposers:
-        if proposer.request_name not in info.proposers:
-            raise ConfigError(
-                f"what serves there has no proposer {proposer.request_name}; it has {', '.join(info.proposers)}"
-            )
         if proposer.request_name == "draft" and not info.num_draft_replicas:
             raise UnavailableError("no draft replica is connected: start one, or choose a proposer that needs none")
+        if not has_proposer(info, proposer.request_name):
+            there = ", ".join(name for name in info.proposers if has_proposer(info, name))
+            raise ConfigError(f"what serves there has no proposer {proposer.request_name}; it has {there}")
     longest = max(settings.lengths, default=0)
     if longest > info.max_draft_tokens:
         raise ConfigError(

@@ -16,7 +16,7 @@ from pilotfish.bench.peer import PeerArm
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json
-from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, run_stations, stations_of
+from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, has_proposer, run_stations, stations_of
 from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.console import error_console, output_console
@@ -54,7 +54,7 @@ def bench(
         typer.Option(
             "--proposers",
             metavar="NAME[=MODEL],...",
-            help=f"Of {', '.join(PROPOSERS)}, with other weights if need be. Default: the configuration's.",
+            help=f"Of {', '.join(PROPOSERS)}; MODEL: its weights. Default: the configuration's.",
         ),
     ] = None,
     lengths: Annotated[
@@ -128,7 +128,7 @@ def _stations(
         return [Station(proposers=_running_proposers(names, address), address=address)]
 
     def configure(extra: Sequence[str]) -> Config:
-        config = load_config(config_file, [*STACK_DEFAULTS, *overrides, *extra])
+        config = load_config(config_file, [*STACK_DEFAULTS, *extra, *overrides])
         pull_models(config)
         return config
 
@@ -142,7 +142,7 @@ def _running_proposers(names: Sequence[str] | None, address: str) -> list[Propos
         return [Proposer(name.strip(), name.strip()) for name in ",".join(names).split(",")]
     with InferenceClient(address) as client:
         info = client.info()
-    return [Proposer(name, name) for name in info.proposers if name != "draft" or info.num_draft_replicas]
+    return [Proposer(name, name) for name in info.proposers if has_proposer(info, name)]
 
 
 @contextlib.contextmanager

@@ -99,5 +99,8 @@ class ServiceInfo:
     num_draft_replicas: int
     max_draft_tokens: int
     proposers: tuple[str, ...]
+    """Names that a request may give."""
+    self_drafter: str
+    """The proposer beside the target; empty: none."""
     version: str
     emulated: bool

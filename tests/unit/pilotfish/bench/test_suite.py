@@ -47,6 +47,14 @@ def test_every_proposer_makes_a_configuration_once_it_has_its_weights() -> None:
         configure(chosen.overrides)
 
 
+def test_trees_differ_from_chains_by_their_nodes_alone() -> None:
+    chain, tree = (
+        configure(each.with_model("/heads").overrides) for each in parse_proposers(["eagle3", "eagle3-tree"])
+    )
+    assert tree.target == chain.target
+    assert tree.orchestrator.speculation.tree_nodes > chain.orchestrator.speculation.tree_nodes == 0
+
+
 def test_weights_go_where_the_proposer_has_them() -> None:
     (eagle3,) = parse_proposers(["eagle3=/heads"])
     drafter = configure(eagle3.overrides).target.self_drafter
