@@ -21,7 +21,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees import ROOT, DraftTree
 from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import (
     AcceptanceMode,
@@ -227,9 +227,24 @@ class EmulatedCore:
             tokens.append(self._language_model.draft_token(tokens, sequence.sampling, self._acceptance))
         drafted = tuple(tokens[command.base_length :])
         del tokens[command.base_length :]
+        parents: tuple[int, ...] = ()
+        if command.tree is not None:
+            drafted, parents = self._with_siblings(drafted, command.tree.max_nodes)
         samples = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
         probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafted) if samples else ()
-        return Proposal(sequence.sequence_id, command.base_length, drafted, probs)
+        return Proposal(sequence.sequence_id, command.base_length, drafted, probs, parents=parents)
+
+    def _with_siblings(self, chain: Sequence[int], max_nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Token ids and parents of a tree: another token before each of the chain's, as far as the nodes last."""
+        first, size = self._language_model.first_token_id, self._language_model.vocab_size
+        drafted: list[int] = []
+        parents: list[int] = []
+        parent = ROOT
+        for token_id in chain[: max_nodes // 2]:
+            drafted += [token_id + 1 if token_id + 1 < size else first, token_id]
+            parents += [parent, parent]
+            parent = len(drafted) - 1
+        return tuple(drafted), tuple(parents)
 
     def _assign(self, sequence: EmulatedSequence, task: Verify | Decode | Propose | None) -> None:
         sequence.task = task

@@ -240,6 +240,30 @@ async def test_speculation_changes_nothing_but_the_rounds(full_stack: Stack, pro
     await full_stack.nothing_is_left()
 
 
+@pytest.mark.parametrize("acceptance", [0, types_pb2.ACCEPTANCE_MODE_REJECTION])
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
+async def test_trees_change_nothing_but_the_rounds(stack: Stack, proposer, acceptance) -> None:
+    await stack.add("target")
+    await stack.add("draft")
+    await stack.serve(speculation=SpeculationConfig(draft_deadline_ms=5000, tree_nodes=9, tree_branching=3))
+    plain = await stack.generate(mode=OFF, acceptance=acceptance, temperature=0.8, seed=7)
+    for mode in (pb.SPECULATION_MODE_ON, pb.SPECULATION_MODE_AUTO):
+        answer = await stack.generate(mode=mode, proposer=proposer, acceptance=acceptance, temperature=0.8, seed=7)
+        assert answer.token_ids == plain.token_ids
+    await stack.nothing_is_left()
+
+
+async def test_a_tree_costs_tokens_not_depth(stack: Stack) -> None:
+    """The emulated drafter names another token before each of its own."""
+    await stack.add("target", stack.engine(acceptance=1.0))
+    await stack.add("draft", stack.engine("draft", acceptance=1.0))
+    await stack.serve(speculation=SpeculationConfig(draft_deadline_ms=5000, tree_nodes=8))
+    speculation = (await stack.generate(k=4, max_tokens=51)).summary.speculation
+    assert speculation.num_draft_tokens == 2 * speculation.num_accepted_tokens
+    assert list(speculation.acceptance_per_position) == [1.0] * 4
+    assert speculation.mean_acceptance_length == 5
+
+
 async def test_the_summary_accounts_for_every_token(full_stack: Stack) -> None:
     answer = await full_stack.generate(max_tokens=64)
     summary, speculation = answer.summary, answer.summary.speculation
