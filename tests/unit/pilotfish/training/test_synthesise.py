@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,21 +13,21 @@ from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.messages import Command, OpenSequence
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.training import synthesise as synthesis
 from pilotfish.training.conversations import Conversation, read_conversations
 from pilotfish.training.synthesise import SynthesisConfig, Synthesiser, clean_question, user_turn_prefix
-from pilotfish.training.task_prompts import wrap_in_task
+from pilotfish.training.task_prompts import OPENINGS, wrap_in_task
 
 END = 1
 CONFIG = SynthesisConfig(
-    num_answer_tokens=600,
+    num_answer_tokens=400,
     num_sequences=6,
-    max_question_tokens=40,
-    max_answer_tokens=40,
+    max_question_tokens=60,
+    max_answer_tokens=20,
     max_prompt_tokens=400,
     max_document_tokens=100,
-    follow_up_share=0.7,
 )
 
 
@@ -49,7 +50,7 @@ def synthesise(target_folder: Path, tokenizer: Tokenizer, path: Path, config: Sy
 
 def test_conversations_are_prompts_with_answers(target_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     lines = synthesise(target_folder, tokenizer, tmp_path / "data.jsonl", CONFIG)
-    assert sum(line.num_answer_tokens for line in lines) >= 600
+    assert sum(line.num_answer_tokens for line in lines) >= 400
     prompts = []
     for line in lines:
         prompt = tokenizer.decode(line.token_ids[: line.prompt_len], skip_special=False)
@@ -61,9 +62,29 @@ def test_conversations_are_prompts_with_answers(target_folder: Path, tokenizer: 
         assert END not in answer[:-1]
         assert answer[-1] == END or len(answer) == CONFIG.max_answer_tokens
     assert len(set(prompts)) == len(prompts)
-    assert any(prompt.count("<|im_start|>user") == 2 for prompt in prompts)  # a follow-up
     tasks = [prompt for prompt in prompts if any(letter.isupper() for letter in prompt)]
     assert 0 < len(tasks) < len(prompts)  # the target itself says no capital letter
+
+
+def test_users_ask_on(
+    target_folder: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = engine(target_folder, tmp_path)
+    prompts: list[str] = []
+
+    def submit(command: Command) -> None:
+        if isinstance(command, OpenSequence):
+            prompts.append(tokenizer.decode(command.prompt_token_ids, skip_special=False))
+        EngineCore.submit(core, command)
+
+    monkeypatch.setattr(core, "submit", submit)
+    config = replace(CONFIG, num_answer_tokens=800, max_answer_tokens=60, follow_up_share=1.0)
+    Synthesiser(core, tokenizer, config).run(tmp_path / "data.jsonl")
+    next_turn = re.compile(
+        r"<\|im_start\|>user\n.+<\|im_end\|>\n<\|im_start\|>assistant\n.+<\|im_end\|>\n<\|im_start\|>user\n", re.DOTALL
+    )
+    assert any(next_turn.fullmatch(prompt) for prompt in prompts)
+    assert any(prompt in OPENINGS for prompt in prompts)
 
 
 def test_the_seed_decides(target_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -93,7 +114,7 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     path.write_bytes(path.read_bytes() + b'{"prompt_len": 3, "tok')
     lines = synthesise(target_folder, tokenizer, path, CONFIG)
     assert lines[: len(before)] == before
-    assert sum(line.num_answer_tokens for line in lines) >= 600
+    assert sum(line.num_answer_tokens for line in lines) >= 400
     assert len({tuple(line.token_ids) for line in lines}) == len(lines)
     # Enough is there: nothing is added.
     assert synthesise(target_folder, tokenizer, path, CONFIG) == lines
