@@ -11,6 +11,7 @@ from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
 from orchestrator.feature_feed import FeatureFeed
+from orchestrator.hybrid_drafter import HybridDrafter
 from orchestrator.link import ReplicaLink
 from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
@@ -89,6 +90,7 @@ class InferenceService:
         self.num_active_requests = 0
         self._config = config.orchestrator
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+        self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
         self._measurements = Measurements()
 
     @contextlib.contextmanager
@@ -141,7 +143,7 @@ class InferenceService:
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
             controller=controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
-            drafter=self._drafter(request, model, features, tree),
+            drafter=self._drafter(request, link, features, tree),
             target=RemoteTarget(
                 self.targets,
                 acquire_timeout_s=config.connect_timeout_s,
@@ -152,14 +154,30 @@ class InferenceService:
         )
 
     def _drafter(
-        self, request: GenerationRequest, model: ModelInfo, features: FeatureFeed, tree: TreeRequest | None
+        self, request: GenerationRequest, link: ReplicaLink, features: FeatureFeed, tree: TreeRequest | None
     ) -> Drafter:
-        if _drafts_beside(request, model):
-            return BesideDrafter(request.speculation.proposer, model.proposer)
-        make_index = self._lookups.get(request.speculation.proposer)
-        if make_index is not None:
-            return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
-        return RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree)
+        proposer = request.speculation.proposer
+        if _drafts_beside(request, link.model):
+            return BesideDrafter(proposer, link.model.proposer)
+        name = proposer if proposer in LOOKUPS else self._config.speculation.lookup
+        lookup = self._lookup_drafter(name, request, tree)
+        if lookup is not None and proposer in LOOKUPS:
+            return lookup
+        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree)
+        if lookup is None:
+            return remote
+        return HybridDrafter(
+            lookup,
+            remote,
+            min_accepted_tokens=self._hybrid_min_accepted_tokens,
+            max_lookup_tokens=link.limits.max_draft_tokens,
+        )
+
+    def _lookup_drafter(self, name: str, request: GenerationRequest, tree: TreeRequest | None) -> LookupDrafter | None:
+        make_index = self._lookups.get(name)
+        if make_index is None:
+            return None
+        return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
         """As long as plain decoding would take for as many tokens: waiting longer cannot pay."""

@@ -216,6 +216,9 @@ class SpeculationConfig:
     proposer: str = "draft"
     """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator. `eagle3`, `medusa`, `early_exit`:
     the drafter beside the target (`target.self_drafter`)."""
+    lookup: Literal["none", "ngram", "suffix"] = "none"
+    """Before the draft pool: it is asked only where this lookup in the orchestrator is not confident
+    (`draft.hybrid_min_accepted_tokens`), which saves the round trip as well."""
     tree_nodes: int = 0
     """Draft tokens of a round at most where the proposer can branch: a tree, num_speculative_tokens deep, of the
     likeliest continuations (SGLang's speculative_num_draft_tokens). 0: chains."""

@@ -53,7 +53,18 @@ _CHAINS = (
     Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
     Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
 )
-_BRANCHING = ("suffix-remote", "model", "hybrid", "eagle3-remote", "eagle3", "eagle3-suffix", "medusa", "early_exit")
+_BRANCHING = (
+    "suffix",
+    "suffix-remote",
+    "suffix-beside",
+    "model",
+    "hybrid",
+    "eagle3-remote",
+    "eagle3",
+    "eagle3-suffix",
+    "medusa",
+    "early_exit",
+)
 _TREES = tuple(
     replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))
     for proposer in _CHAINS

@@ -10,6 +10,7 @@ import pytest
 from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import DraftBlock
+from orchestrator.hybrid_drafter import HybridDrafter
 from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputText
@@ -21,7 +22,7 @@ from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin, TreeRequest
 
@@ -560,3 +561,21 @@ async def test_a_draft_that_promises_less_than_it_costs_is_not_verified(world, t
         session.drafter.glance = lambda sequence, num_tokens: DraftBlock()
         assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
         assert (session.sequence.statistics.num_rounds > 0) == is_used
+
+
+@pytest.mark.parametrize("has_pool", [True, False])
+async def test_a_lookup_before_the_pool_spares_it_most_questions(world, toy_continuation, has_pool) -> None:
+    if not has_pool:
+        world.drafts.links.clear()
+    session = world.session(max_tokens=300)
+    lookup = LookupDrafter(LOOKUPS["suffix"](DraftConfig())(), num_prompt_tokens=len(PROMPT))
+    session.drafter = HybridDrafter(lookup, session.drafter, min_accepted_tokens=1.0, max_lookup_tokens=8)
+    assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 300)
+    questions = [command for command in world.draft_a.commands if isinstance(command, Propose)]
+    assert bool(questions) == has_pool
+    assert len(questions) < session.sequence.statistics.num_rounds
+    told = list(PROMPT)
+    for question in questions:
+        told[question.base_length - len(question.new_token_ids) :] = question.new_token_ids
+        assert tuple(told) == (*PROMPT, *toy_continuation(PROMPT, 300))[: question.base_length]
+    world.assert_nothing_is_left()
