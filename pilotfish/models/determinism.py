@@ -13,16 +13,19 @@ from torch import Tensor
 
 from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
+from pilotfish.speculation.trees import DraftTree
 
 _NUM_TOKENS = 48
 _CUTS: tuple[tuple[int, ...], ...] = ((1,) * 8 + (40,), (5, 8, 33, 2), (17, 31))
 _MIDDLE, _LONG = 304, 530
 """Context lengths of two neighbours: beyond 496 keys SDPA was seen to sum otherwise than below."""
+_ROOT = 30
+"""Position of a tree's root: its nodes begin at the last place of a block."""
 _SEED = 20408
 
 
 def is_batch_invariant(decoder: Decoder) -> bool:
-    """Whether all tried cuts, blocks and neighbours give bit-identical logits. Writes to the decoder's pool."""
+    """Whether all tried cuts, blocks, neighbours and a tree give bit-identical logits. Writes to the decoder's pool."""
     generator = torch.Generator().manual_seed(_SEED)
     # Positions beyond the context are none that the decoder has to know.
     num_tokens = min(_NUM_TOKENS, decoder.max_context_tokens)
@@ -33,6 +36,10 @@ def is_batch_invariant(decoder: Decoder) -> bool:
     if any(not torch.equal(_run(decoder, tokens, cuts, other_blocks), reference) for cuts in _CUTS):
         return False
     if not torch.equal(_last_with_neighbour(decoder, tokens, other_blocks), reference[-1]):
+        return False
+    if num_tokens > _ROOT + 4 and not torch.equal(
+        _path_of_a_tree(decoder, tokens, other_blocks), reference[_ROOT + 1 : _ROOT + 4]
+    ):
         return False
     return _is_blind_to_long_neighbours(decoder, generator)
 
@@ -68,6 +75,17 @@ def _last_with_neighbour(decoder: Decoder, tokens: Sequence[int], blocks: Sequen
         [size],
     )
     return decoder.forward(step)[0]
+
+
+def _path_of_a_tree(decoder: Decoder, tokens: Sequence[int], blocks: Sequence[int]) -> Tensor:
+    """Logits [3, V] of the three tokens after _ROOT, nodes of a tree in which another token lies before each.
+
+    The tokens up to the root are in the blocks; what follows is overwritten.
+    """
+    path = tokens[_ROOT + 1 : _ROOT + 4]
+    rows = [tokens[_ROOT], *(token_id for right in path for token_id in (tokens[0], right))]
+    part = SequenceSlice(0, len(rows), _ROOT, blocks, DraftTree((-1, -1, 1, 1, 3, 3)))
+    return decoder.forward(StepInput(rows, part.positions(), [part], [2, 4, 6]))
 
 
 def _is_blind_to_long_neighbours(decoder: Decoder, generator: torch.Generator) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,21 @@ def test_the_probe_notices_a_decoder_that_depends_on_the_batch(
             return decoder.forward(step) + (1e-6 if len(step.token_ids) > 30 else 0)
 
     assert not is_batch_invariant(Leaky())  # type: ignore[arg-type]
+
+
+def test_the_probe_notices_a_decoder_that_takes_trees_for_chains(
+    native_pair: tuple[PreTrainedModel, NativeDecoder],
+) -> None:
+    decoder = native_pair[1]
+
+    class Blind:
+        vocab_size = decoder.vocab_size
+        max_context_tokens = decoder.max_context_tokens
+
+        def forward(self, step: StepInput) -> Tensor:
+            return decoder.forward(replace(step, slices=[replace(part, tree=None) for part in step.slices]))
+
+    assert not is_batch_invariant(Blind())  # type: ignore[arg-type]
 
 
 def test_native_kernels_say_why_they_cannot_run_a_model() -> None:
