@@ -78,7 +78,7 @@ async def test_a_drafter_takes_no_targets_work(server: DraftServer) -> None:
 
 
 async def test_an_unknown_proposer_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match="known are .*hybrid, model, ngram, suffix"):
+    with pytest.raises(ConfigError, match=r"known are .*hybrid, model, ngram, suffix"):
         await DraftServer.start(Config(draft=DraftConfig(port=0, proposer="parrot")))
 
 
