@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from orchestrator.feature_feed import FeatureFeed
 from orchestrator.output import OutputText
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
+from pilotfish.types import (
+    AcceptanceMode,
+    FeatureFormat,
+    FeatureRequest,
+    Features,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+    TreeRequest,
+)
 
 PROMPT = (1, 2, 3)
 
@@ -189,3 +200,64 @@ async def test_a_late_stale_error_is_skipped(memory_pool, link, sequence) -> Non
         else (event,)
     )
     assert len((await drafter_on(memory_pool, link).propose(sequence, 2)).token_ids) == 2
+
+
+HEAD_LAYERS = (2, 15, 27)
+
+
+@pytest.fixture
+def head_link(memory_link):
+    """A replica whose proposer builds on the target's features."""
+    link = memory_link("head-a")
+    link.model = msgspec.structs.replace(
+        link.model, proposer="eagle3", feature_layers=HEAD_LAYERS, feature_format=FeatureFormat.BF16
+    )
+    return link
+
+
+def features_at(first: int, num_tokens: int) -> Features:
+    return Features(first, num_tokens, FeatureFormat.BF16, bytes(range(first, first + num_tokens)))
+
+
+def fed_drafter(pool_type, feed, *links) -> RemoteDrafter:
+    return RemoteDrafter(pool_type(*links), lambda num_tokens: 5.0, feed)
+
+
+async def test_features_are_asked_for_and_each_is_sent_once(memory_pool, head_link, sequence) -> None:
+    feed = FeatureFeed(HEAD_LAYERS)
+    drafter = fed_drafter(memory_pool, feed, head_link)
+    commit(sequence, 7)
+    block = await drafter.propose(sequence, 2)
+    assert (block.token_ids, block.problem) == ((), "")
+    assert [type(command) for command in head_link.commands] == [OpenSequence]
+    assert feed.request(head_link.model, sequence.length) == FeatureRequest(0, FeatureFormat.BF16)
+    feed.add(features_at(0, 3))
+    commit(sequence, 8)
+    assert (await drafter.propose(sequence, 2)).token_ids
+    feed.add(features_at(3, 2))
+    commit(sequence, 9, 9)
+    assert (await drafter.propose(sequence, 2)).token_ids
+    proposes = [command for command in head_link.commands if isinstance(command, Propose)]
+    assert [propose.features for propose in proposes] == [features_at(0, 3), features_at(3, 2)]
+
+
+async def test_another_replica_gets_the_whole_window(memory_pool, memory_link, head_link, sequence) -> None:
+    feed = FeatureFeed(HEAD_LAYERS)
+    other = memory_link("head-b")
+    other.model = head_link.model
+    drafter = fed_drafter(memory_pool, feed, head_link, other)
+    await drafter.propose(sequence, 2)
+    feed.add(features_at(0, 3))
+    commit(sequence, 7)
+    await drafter.propose(sequence, 2)
+    head_link.lose()
+    feed.add(features_at(3, 1))
+    commit(sequence, 8)
+    assert (await drafter.propose(sequence, 2)).token_ids
+    assert [command.features for command in other.commands if isinstance(command, Propose)] == [features_at(0, 4)]
+
+
+def test_a_target_without_the_features_makes_the_drafter_unavailable(memory_pool, head_link) -> None:
+    drafter = fed_drafter(memory_pool, FeatureFeed((1, 2, 3)), head_link)
+    assert "needs features of the target's layers [2, 15, 27]" in drafter.unavailable_reason
+    assert fed_drafter(memory_pool, FeatureFeed(HEAD_LAYERS), head_link).unavailable_reason == ""

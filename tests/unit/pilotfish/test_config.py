@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.config import EngineConfig, load_config
+from pilotfish.config import EngineConfig, config_from_yaml, config_to_yaml, load_config
 from pilotfish.errors import ConfigError
 
 
@@ -27,3 +27,19 @@ def test_quantised_weights_need_the_native_kernels(changes: dict[str, Any]) -> N
     with pytest.raises(ConfigError, match="quantization int4 needs dtype bfloat16, device cpu and compile true"):
         EngineConfig(quantization="int4", **changes)
     EngineConfig(quantization="lossless", **changes)
+
+
+@pytest.mark.parametrize(
+    ("value", "layers"), [("eagle3", "eagle3"), ("auto", "auto"), ("[1, 5, 9]", (1, 5, 9)), ("[]", ())]
+)
+def test_feature_layers_are_a_name_or_numbers_and_survive_yaml(value: str, layers: object) -> None:
+    config = load_config(None, [f"target.feature_layers={value}"])
+    assert config.target.feature_layers == layers
+    assert config_from_yaml(config_to_yaml(config)) == config
+
+
+def test_features_are_kept_for_one_kind_of_drafter() -> None:
+    settings = ["target.self_drafter.proposer=early_exit", "target.feature_layers=eagle3"]
+    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*early_exit drafts beside the target"):
+        load_config(None, settings)
+    load_config(None, [settings[0], "draft.proposer=eagle3"])
