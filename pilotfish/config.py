@@ -11,10 +11,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
 
 from pilotfish.errors import ConfigError
 
@@ -35,6 +35,11 @@ def environment(variables: Mapping[str, str] | None = None, *, without: Collecti
     """This process's environment for a child: with `variables` set and those named in `without` left out."""
     kept = {name: value for name, value in os.environ.items() if name not in without}
     return {**kept, **(variables or {})}
+
+
+def _yaml_word(value: object) -> object:
+    """`on` and `off` as they were written: YAML 1.1 reads them as booleans."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _require(holds: bool, message: str) -> None:
@@ -210,7 +215,7 @@ class SpeculationConfig:
 
     __pydantic_config__ = _STRICT
 
-    mode: Literal["auto", "off", "on"] = "auto"
+    mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(_yaml_word)] = "auto"
     num_speculative_tokens: int = 5
     """Draft tokens a round (vLLM's name)."""
     proposer: str = "draft"

@@ -18,7 +18,8 @@ Proposer = Callable[[Config], Awaitable[EngineClient]]
 """Starts an engine that answers OpenSequence with Opened and Propose with Proposal (or SequenceError).
 
 Rewind by statement: a Propose forgets every token past base_length - len(new_token_ids). In rejection
-mode a Proposal carries one SparseDistribution per token, the one it was sampled from.
+mode a Proposal carries one SparseDistribution per token, the one it was sampled from. It is a tree only where
+the Propose asks for one. How to add a proposer: docs/proposers.md.
 """
 
 PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(

@@ -43,3 +43,25 @@ def test_features_are_kept_for_one_kind_of_drafter() -> None:
     with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*early_exit drafts beside the target"):
         load_config(None, settings)
     load_config(None, [settings[0], "draft.proposer=eagle3"])
+
+
+@pytest.mark.parametrize("mode", ["on", "off", "auto"])
+def test_a_speculation_mode_is_a_word_also_where_yaml_sees_a_boolean(mode: str) -> None:
+    config = load_config(overrides=[f"orchestrator.speculation.mode={mode}"])
+    assert config.orchestrator.speculation.mode == mode
+    assert config_from_yaml(config_to_yaml(config)) == config
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("draft.lookup_min_probability=1.5", "lookup_min_probability must be between 0 and 1"),
+        ("draft.suffix_shared_tokens=100", "must be 0 .* or at least 256"),
+        ("draft.hybrid_min_accepted_tokens=-1", "must be at least 0"),
+        ("target.self_drafter.lookup=parrot", r"target\.self_drafter\.lookup.*'none', 'ngram' or 'suffix'"),
+        ("orchestrator.speculation.lookup=parrot", r"speculation\.lookup.*'none', 'ngram' or 'suffix'"),
+    ],
+)
+def test_lookups_are_told_what_does_not_fit(override: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load_config(overrides=[override])
