@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from transformers import PreTrainedModel
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import save_medusa
+from pilotfish.training.conversations import write_json_atomically
 from pilotfish.training.draft import DraftObjective, new_draft_model
 from pilotfish.training.eagle3 import Eagle3Objective, new_head
 from pilotfish.training.extract import Sample
@@ -42,20 +44,21 @@ class Drafter:
     """For the model card."""
 
 
-def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample]) -> Drafter:
-    """The drafter that the request asks for, initialised from the target; samples choose its vocabulary.
+def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path) -> Drafter:
+    """The drafter that the request asks for, initialised from the target.
 
+    Samples choose its vocabulary, which is kept in run_folder: more data must not change it under a checkpoint.
     Raises: UnsupportedModelError when it cannot be made of this target.
     """
     torch.manual_seed(request.seed)
     match request.method:
         case Method.EAGLE3:
-            token_ids, facts = _vocabulary(request, loaded, samples)
+            token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
             head = new_head(loaded, token_ids)
             objective = Eagle3Objective(head, loaded.model, request.num_depths)
             return Drafter(objective, lambda folder: save_eagle3(head, folder), facts)
         case Method.MEDUSA:
-            token_ids, facts = _vocabulary(request, loaded, samples)
+            token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
             heads = new_heads(loaded, token_ids, request.num_heads)
             return Drafter(MedusaObjective(heads, loaded.model), lambda folder: save_medusa(heads, folder), facts)
         case Method.DRAFT:
@@ -68,11 +71,17 @@ def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
 
 
 def _vocabulary(
-    request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample]
+    request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path
 ) -> tuple[Tensor, dict[str, str]]:
-    size = min(request.draft_vocab_size or loaded.vocab_size, loaded.vocab_size)
-    token_ids, coverage = draft_vocabulary(samples, size, loaded.vocab_size)
-    return token_ids, {"draft vocabulary": f"{size:,} tokens, which cover {coverage:.1%} of the answer tokens"}
+    path = run_folder / "vocabulary.json"
+    if not path.is_file():
+        size = min(request.draft_vocab_size or loaded.vocab_size, loaded.vocab_size)
+        token_ids, coverage = draft_vocabulary(samples, size, loaded.vocab_size)
+        write_json_atomically(path, {"token_ids": token_ids.tolist(), "coverage": coverage})
+    chosen = json.loads(path.read_bytes())
+    size, coverage = len(chosen["token_ids"]), chosen["coverage"]
+    facts = {"draft vocabulary": f"{size:,} tokens, which cover {coverage:.1%} of the answer tokens"}
+    return torch.tensor(chosen["token_ids"]), facts
 
 
 def _save_model(model: PreTrainedModel, target: Path, folder: Path) -> None:

@@ -112,17 +112,18 @@ def test_medusa_and_draft_share_the_features(request_for: Any, data: Path, targe
     ("stage", "after"),
     [(Stage.SYNTHESISE, 3), (Stage.EXTRACT, 0), (Stage.TRAIN, 2), (Stage.EVALUATE, 0), (Stage.EXPORT, 0)],
 )
-def test_a_run_that_is_killed_goes_on(request_for: Any, tmp_path: Path, stage: Stage, after: int) -> None:
+def test_a_run_that_is_killed_goes_on(request_for: Any, data: Path, tmp_path: Path, stage: Stage, after: int) -> None:
     """Killed in a stage, started again: later stages see what an unbroken run would have left them."""
+    changes: dict[str, Any] = {} if stage is Stage.SYNTHESISE else {"data": (data,)}
     with pytest.raises(KilledError):
-        run_training(request_for(), Recorder(kill=stage, after=after))
+        run_training(request_for(**changes), Recorder(kill=stage, after=after))
     finished = stage is Stage.EXPORT  # its one report follows the rename
     assert (tmp_path / "out").exists() == finished
     if finished:
         with pytest.raises(InvalidRequestError, match="exists already"):
-            run_training(request_for(), Recorder())
+            run_training(request_for(**changes), Recorder())
         return
-    result = run_training(request_for(), Recorder())
+    result = run_training(request_for(**changes), Recorder())
     assert load_eagle3(result.out, num_target_layers=6).config.draft_vocab_size == 20
     assert not list(tmp_path.rglob("*.partial"))
 
@@ -178,6 +179,14 @@ def test_a_workspace_belongs_to_one_target_and_one_run(
 
     with pytest.raises(InvalidRequestError, match="another run is training"):
         run_training(request_for(data=(data,)), Second())
+
+
+def test_more_data_later_does_not_change_the_vocabulary_under_a_checkpoint(request_for: Any, tmp_path: Path) -> None:
+    first = run_training(request_for(num_answer_tokens=400), Recorder())
+    second = run_training(request_for(num_answer_tokens=1200, max_epochs=4, out=tmp_path / "second"), Recorder())
+    assert second.point.step > first.point.step
+    vocabularies = [load_eagle3(result.out, num_target_layers=6).target_token_ids for result in (first, second)]
+    assert torch.equal(*vocabularies)
 
 
 @pytest.mark.parametrize("changes", [{"max_epochs": 0}, {"num_answer_tokens": -1}, {"max_minutes": float("nan")}])
