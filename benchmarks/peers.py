@@ -104,7 +104,6 @@ def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions) -> 
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[: conditions.threads])
     variables = {
         "PYTHONPATH": str(HERE.parent),
-        "OMP_NUM_THREADS": str(conditions.threads),
         "HF_HUB_OFFLINE": "1",
         "VLLM_CPU_KVCACHE_SPACE": "2",
         "VLLM_CPU_OMP_THREADS_BIND": cores,
