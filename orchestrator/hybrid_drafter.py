@@ -32,6 +32,7 @@ class HybridDrafter:
         return self._other.num_missed_deadlines
 
     def prepare(self, sequence: Sequence) -> None:
+        self._lookup.prepare(sequence)
         self._other.prepare(sequence)
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:

@@ -24,10 +24,11 @@ class LookupDrafter:
         self._tree = tree
         self._index = index
         self._num_prompt_tokens = num_prompt_tokens
+        self._reading: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def prepare(self, sequence: Sequence) -> None:
-        """Nothing: the first proposal indexes the prompt."""
+        self._reading = asyncio.create_task(self._catch_up(sequence))
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         loop = asyncio.get_running_loop()
@@ -51,13 +52,15 @@ class LookupDrafter:
         return DraftBlock(token_ids, one_hot_probs(token_ids, sequence.request.sampling))
 
     async def _catch_up(self, sequence: Sequence) -> None:
-        new_token_ids = sequence.tokens_since(len(self._index))
-        for start in range(0, len(new_token_ids), _TOKENS_PER_SLICE):
-            if start:
+        # Somebody else may index, too, while this one waits for its next turn.
+        while new_token_ids := sequence.tokens_since(len(self._index))[:_TOKENS_PER_SLICE]:
+            self._index.append(new_token_ids)
+            if len(new_token_ids) == _TOKENS_PER_SLICE:
                 await asyncio.sleep(0)
-            self._index.append(new_token_ids[start : start + _TOKENS_PER_SLICE])
 
     def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
         if not self._is_closed and len(self._index) > self._num_prompt_tokens:
             self._index.finish(self._num_prompt_tokens)
         self._is_closed = True

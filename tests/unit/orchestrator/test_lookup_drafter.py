@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from orchestrator.lookup_drafter import LookupDrafter
@@ -93,3 +95,42 @@ async def test_answers_serve_later_requests_unless_that_is_turned_off(toy_tokeni
         drafter.close()
         second = sequence_of(toy_tokenizer, [5, 11, 12])
         assert (await drafter_of(second, make_index()).propose(second, 2)).token_ids == expected
+
+
+async def test_the_prompt_is_read_while_the_target_reads_it(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, [1, 2, 3, *range(10, 3000), 1, 2])
+    index = NgramIndex(2, 3)
+    drafter = drafter_of(sequence, index)
+    drafter.prepare(sequence)
+    while len(index) < sequence.length:
+        before = len(index)
+        await asyncio.sleep(0)
+        assert len(index) > before
+    assert (await drafter.propose(sequence, 2)).token_ids == (3, 10)
+    drafter.close()
+
+
+async def test_proposing_and_looking_while_the_prompt_is_read_mix_nothing_up(toy_tokenizer) -> None:
+    prompt = [1, 2, 3, *range(10, 1000), 1, 2]
+    sequence = sequence_of(toy_tokenizer, prompt)
+    index = NgramIndex(2, 3)
+    drafter = drafter_of(sequence, index)
+    drafter.prepare(sequence)
+    await asyncio.sleep(0)
+    assert drafter.glance(sequence, 2).token_ids == ()  # far behind: no time for that
+    assert (await drafter.propose(sequence, 2)).token_ids == (3, 10)
+    assert list(index.token_ids) == prompt
+    drafter.close()
+
+
+async def test_a_request_that_ends_early_stops_the_reading(toy_tokenizer) -> None:
+    sequence = sequence_of(toy_tokenizer, list(range(3000)))
+    index = NgramIndex(2, 3)
+    drafter = drafter_of(sequence, index)
+    drafter.prepare(sequence)
+    await asyncio.sleep(0)
+    drafter.close()
+    await asyncio.sleep(0)
+    num_read = len(index)
+    await asyncio.sleep(0)
+    assert 0 < len(index) == num_read < 3000
