@@ -73,7 +73,7 @@ class EngineCore:
         if self_drafter is not None:
             num_bytes += self_drafter.allocate(num_blocks)
             self._self_drafting = SelfDrafting(
-                self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens
+                self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
             )
         self._features = features
         if features is not None:
@@ -221,7 +221,7 @@ class EngineCore:
             self._features.keep(scheduled, by_id)
             events = [self._with_features(event, self._features) for event in events]
         if self._self_drafting is not None:
-            self._self_drafting.after_step(scheduled, by_id)
+            self._self_drafting.after_step(scheduled, by_id, elapsed_ns)
         for event in events:
             if isinstance(event, Verdict) and event.finish_reason is not None:
                 self._intake.forget(self._sequences[event.sequence_id])

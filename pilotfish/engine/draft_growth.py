@@ -15,6 +15,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from pilotfish.engine.draft_costs import DEFAULT_THRESHOLDS, Thresholds
 from pilotfish.engine.sequence import Drafts, EngineSequence
 from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.models.attention import SequenceSlice
@@ -25,12 +26,6 @@ from pilotfish.speculation.penalties import Row
 from pilotfish.speculation.tree_growth import Candidate, GrownTree
 from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, TreeRequest
-
-MIN_CONFIDENCE = 0.2
-"""A draft goes no deeper when the target is less likely than this to come to its newest tokens: about what one more
-round of the drafter costs (a tenth of a step) times the tokens that a step yields."""
-MIN_NODE_CONFIDENCE = 0.02
-"""Nodes of a tree that the target is less likely to come to are not verified: a row costs as much of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +39,8 @@ class DraftWish:
     """Of the token in the first slot of the drafter's blocks."""
     tree: TreeRequest | None = None
     """The draft may branch. The blocks then have room for `num_tree_places` tokens."""
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    """What the draft must promise to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class _Chain:
 
     @property
     def is_done(self) -> bool:
-        return len(self._token_ids) >= self._wish.num_draft_tokens or self._confidence < MIN_CONFIDENCE
+        return len(self._token_ids) >= self._wish.num_draft_tokens or self._confidence < self._wish.thresholds.round
 
     def extend(self, drafted: Draft, confidence: float) -> None:
         self._token_ids.append(drafted.token_id)
@@ -123,8 +120,8 @@ class _Tree:
         self._proposal = TreeProposal(
             request,
             wish.num_draft_tokens,
-            min_confidence=MIN_CONFIDENCE,
-            min_node_confidence=MIN_NODE_CONFIDENCE,
+            min_confidence=wish.thresholds.round,
+            min_node_confidence=wish.thresholds.node,
         )
         self._first = self._first_parent = ROOT
         """The first of the nodes whose candidates are wanted, and of those before."""

@@ -51,6 +51,10 @@ class Eagle3Drafter:
         self._last_features = torch.empty(0)
         """[num_blocks, 3H]: of the last position in each block that the head has taken in."""
 
+    @property
+    def num_rounds(self) -> int:
+        return self._growth.num_rounds
+
     def allocate(self, num_blocks: int) -> int:
         self._last_features = torch.zeros(
             num_blocks, self._head.feature_width, dtype=self._decoder.dtype, device=self._decoder.device

@@ -30,6 +30,7 @@ class EarlyExitDrafter:
         self._exit_layer = exit_layer
         self._vocabulary = DraftVocabulary(torch.arange(decoder.vocab_size), decoder.vocab_size)
         self._top_m = top_m
+        self.num_rounds = 0
 
     def allocate(self, num_blocks: int) -> int:  # noqa: ARG002 -- it shares the target's
         return 0
@@ -50,6 +51,7 @@ class EarlyExitDrafter:
                 slices.append(expansion.slice(len(token_ids), wishes[expansion.wish].sequence.block_ids))
                 token_ids.extend(expansion.token_ids)
                 positions.extend(slices[-1].positions())
+            self.num_rounds += 1
             step = StepInput(token_ids, positions, slices, range(len(token_ids)), self._exit_layer)
             return self._decoder.forward(step).float()
 

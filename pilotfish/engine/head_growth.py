@@ -40,6 +40,8 @@ class HeadGrowth:
         self._head = head
         self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size)
         self._top_m = top_m
+        self.num_rounds = 0
+        """Forwards so far."""
 
     def forward(self, head_rows: Sequence[HeadRows], logit_rows: Sequence[int]) -> HeadOutput:
         """Run the rows of all sequences, which the logit rows count through."""
@@ -51,6 +53,7 @@ class HeadGrowth:
             slices.append(SequenceSlice(len(token_ids), num_rows, rows.first_place, rows.block_ids, rows.tree))
             token_ids.extend(rows.token_ids)
             positions.extend(slices[-1].positions())
+        self.num_rounds += 1
         states = torch.cat([rows.states for rows in head_rows])
         return self._head.forward(HeadStep(token_ids, positions, slices, logit_rows, states))
 

@@ -34,6 +34,11 @@ class LookupSelfDrafter:
         self._other = other
         self._min_accepted_tokens = min_accepted_tokens if other is not None else 0.0
 
+    @property
+    def num_rounds(self) -> int:
+        """The other's: a lookup takes no time to speak of."""
+        return 0 if self._other is None else self._other.num_rounds
+
     def allocate(self, num_blocks: int) -> int:
         return 0 if self._other is None else self._other.allocate(num_blocks)
 

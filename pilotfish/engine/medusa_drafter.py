@@ -34,6 +34,7 @@ class MedusaDrafter:
         self._num_heads = heads.config.num_heads
         self._vocabulary = DraftVocabulary(heads.token_map, decoder.vocab_size)
         self._top_m = top_m
+        self.num_rounds = 0
         if decoder.device.type == "cpu":
             pack_linears(self._heads, deterministic=False)
 
@@ -49,6 +50,7 @@ class MedusaDrafter:
         wishes = [
             replace(wish, num_draft_tokens=min(wish.num_draft_tokens, self._num_heads)) for wish in drafting.values()
         ]
+        self.num_rounds += 1
         logits = self._heads(self._decoder.last_hidden[_logit_rows(kept, drafting)])  # K times [S, V_d]
         level = 0
 

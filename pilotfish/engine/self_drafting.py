@@ -8,10 +8,11 @@ step: no round trip, no wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pilotfish.engine.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.draft_growth import DraftWish, num_tree_places
 from pilotfish.engine.kept_rows import kept_step_rows
 from pilotfish.engine.kv_cache import KVCache
@@ -44,6 +45,10 @@ class SelfDrafter(Protocol):
     name: str
     """As `target.self_drafter.proposer` names it."""
 
+    @property
+    def num_rounds(self) -> int:
+        """Forwards that drafts have taken so far."""
+
     def allocate(self, num_blocks: int) -> int:
         """Make room for num_blocks blocks of its own cache, numbered as the target's; returns its bytes."""
 
@@ -57,16 +62,28 @@ class SelfDrafter(Protocol):
 class SelfDrafting:
     """Shows the drafter every step and gives its drafts to the sequences."""
 
-    def __init__(self, drafter: SelfDrafter, kv_cache: KVCache, *, max_context_tokens: int) -> None:
+    def __init__(
+        self, drafter: SelfDrafter, kv_cache: KVCache, *, max_context_tokens: int, clock_ns: Callable[[], int]
+    ) -> None:
         self._drafter = drafter
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
+        self._clock_ns = clock_ns
+        self._costs = DraftCosts()
 
-    def after_step(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> None:
+    def after_step(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome], elapsed_ns: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
 
-        outcomes: by sequence id, of those that reached the end of their task.
+        outcomes: by sequence id, of those that reached the end of their task. elapsed_ns: time of the step.
         """
+        num_tokens = sum(len(outcome.token_ids) for outcome in outcomes.values())
+        self._costs.add_step(sum(rows.num_rows for rows in scheduled), elapsed_ns / 1e9, num_tokens)
+        start_ns, num_rounds = self._clock_ns(), self._drafter.num_rounds
+        self._draft(self._kept(scheduled, outcomes))
+        self._costs.add_draft(self._drafter.num_rounds - num_rounds, (self._clock_ns() - start_ns) / 1e9)
+
+    def _kept(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> list[KeptRows]:
+        thresholds = self._costs.thresholds()
         kept: list[KeptRows] = []
         end_row = first_logit_row = 0
         for rows, step_rows in zip(scheduled, kept_step_rows(scheduled, outcomes), strict=True):
@@ -80,9 +97,12 @@ class SelfDrafting:
                     first_position=rows.first_position,
                     step_rows=step_rows,
                     last_logit_row=last_logit_row if rows.is_complete else None,
-                    wish=self._wish(rows.sequence),
+                    wish=self._wish(rows.sequence, thresholds),
                 )
             )
+        return kept
+
+    def _draft(self, kept: Sequence[KeptRows]) -> None:
         try:
             drafts = self._drafter.follow(kept)
         except Exception:
@@ -95,7 +115,7 @@ class SelfDrafting:
             if isinstance(entry.sequence.task, DecodeTask):
                 entry.sequence.task.drafts = drafted
 
-    def _wish(self, sequence: EngineSequence) -> DraftWish | None:
+    def _wish(self, sequence: EngineSequence, thresholds: Thresholds) -> DraftWish | None:
         """What the run asks for, as far as it could be output and the cache has room for it."""
         task = sequence.task
         if not isinstance(task, DecodeTask) or task.num_draft_tokens == 0:
@@ -113,8 +133,8 @@ class SelfDrafting:
             return None
         if task.tree is not None:
             if self._kv_cache.reserve(sequence, length + num_tree_places(task.tree, num_drafts)):
-                return DraftWish(sequence, num_drafts, tree=task.tree)
+                return DraftWish(sequence, num_drafts, tree=task.tree, thresholds=thresholds)
         elif self._kv_cache.reserve(sequence, length + num_drafts):
-            return DraftWish(sequence, num_drafts)
+            return DraftWish(sequence, num_drafts, thresholds=thresholds)
         num_drafts = min(num_drafts, len(sequence.block_ids) * BLOCK_SIZE - length)
-        return DraftWish(sequence, num_drafts) if num_drafts > 0 else None
+        return DraftWish(sequence, num_drafts, thresholds=thresholds) if num_drafts > 0 else None

@@ -133,7 +133,8 @@ def beside(target_model: LlamaForCausalLM, module: Eagle3Head) -> tuple[EngineCo
     decoder.capture(LAYERS)
     drafter = RecordedDrafter(decoder, build_eagle3_head(decoder, copy.deepcopy(module)), top_m=8)
     drafter.drafted = {}
-    return EngineCore(decoder, engine_config(), info(), self_drafter=drafter), drafter
+    # A clock that stands still: what drafts cost must not decide how long they get here.
+    return EngineCore(decoder, engine_config(), info(), self_drafter=drafter, clock_ns=lambda: 0), drafter
 
 
 def settle_all(core: EngineCore | HeadCore) -> list[Event]:

@@ -35,6 +35,7 @@ class Other:
     """Drafts one token that is never said, and remembers what it was asked."""
 
     name = "other"
+    num_rounds = 0
 
     def __init__(self) -> None:
         self.asked: list[KeptRows] = []
@@ -132,6 +133,7 @@ def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: Callable[..., Eng
 
     class Spy:
         name = "spy"
+        num_rounds = 0
         allocate = staticmethod(drafter.allocate)
 
         def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:

@@ -13,8 +13,8 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine import draft_growth
 from pilotfish.engine.core import EngineCore
+from pilotfish.engine.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.medusa_drafter import MedusaDrafter
@@ -111,6 +111,7 @@ class Oracle:
     """Drafts what the target will say, with faults; checks what it is shown."""
 
     name = "oracle"
+    num_rounds = 0
 
     def __init__(self, continue_text: Callable[[Sequence[int], int], list[int]], seed: int) -> None:
         self._continue = continue_text
@@ -334,8 +335,7 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
     tree: TreeRequest | None,
 ) -> None:
     """Chunked prefills, rejected drafts, plain stretches, prefixes from the cache."""
-    monkeypatch.setattr(draft_growth, "MIN_CONFIDENCE", 0.0)
-    monkeypatch.setattr(draft_growth, "MIN_NODE_CONFIDENCE", 0.0)
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     chance = random.Random(seed)
 
     def make(decoder: TransformersDecoder) -> SelfDrafter:
@@ -369,7 +369,7 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
 def test_medusa_heads_guess_from_the_last_kept_row(
     make_drafted: Callable[..., EngineCore], tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_growth, "MIN_CONFIDENCE", 0.0)
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     heads = medusa_heads()
 
     def make(decoder: TransformersDecoder) -> SelfDrafter:

@@ -1,0 +1,80 @@
+"""What drafts cost a target that drafts for itself, as measured: how far to draft.
+
+A step of T seconds yields Y tokens. Whatever makes it t seconds longer pays if it adds more than t * Y / T
+tokens: a further round of the drafter by the chance that the target comes to its newest tokens, a further
+row of the verification by the chance that the target comes to the row's token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_DECAY = 0.98
+"""Of what was measured, each step: about the last fifty steps count."""
+_ROW_SHARE, _ROUND_SHARE = 0.014, 0.1
+"""Of a step of one row, where nothing has been measured: SmolLM2-135M and its EAGLE-3 head on two cores."""
+_PRIOR_STEPS = 10.0
+"""So many steps of evidence stand behind those shares."""
+_MAX_ROWS = 64
+"""Steps of more rows hold a prefill, and say little about a decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The least confidence that pays, as probabilities."""
+
+    round: float = 0.2
+    """That the target comes to the newest tokens, for another round of the drafter."""
+    node: float = 0.02
+    """That the target comes to a node of a tree, for its verification."""
+
+
+DEFAULT_THRESHOLDS = Thresholds()
+
+
+class DraftCosts:
+    """Moving sums over steps. Pure: time is an argument."""
+
+    def __init__(self) -> None:
+        self._weight = 0.0
+        self._rows = self._time_s = self._rows_squared = self._rows_times_time = 0.0
+        self._num_tokens = 0.0
+        self._num_rounds = self._draft_s = 0.0
+
+    def add_step(self, num_rows: int, forward_s: float, num_tokens: int) -> None:
+        """A step of the target; num_tokens: what it has committed for all its sequences."""
+        if not 0 < num_rows <= _MAX_ROWS or num_tokens == 0:
+            return
+        self._weight = _DECAY * self._weight + 1
+        self._rows = _DECAY * self._rows + num_rows
+        self._time_s = _DECAY * self._time_s + forward_s
+        self._rows_squared = _DECAY * self._rows_squared + num_rows**2
+        self._rows_times_time = _DECAY * self._rows_times_time + num_rows * forward_s
+        self._num_tokens = _DECAY * self._num_tokens + num_tokens
+        self._num_rounds *= _DECAY
+        self._draft_s *= _DECAY
+
+    def add_draft(self, num_rounds: int, draft_s: float) -> None:
+        """What the drafter did after that step; without a round its time tells nothing."""
+        if num_rounds == 0:
+            return
+        self._num_rounds += num_rounds
+        self._draft_s += draft_s
+
+    def thresholds(self) -> Thresholds:
+        """As things stand; the defaults before the first step."""
+        if self._time_s == 0:
+            return DEFAULT_THRESHOLDS
+        mean_rows, forward_s = self._rows / self._weight, self._time_s / self._weight
+        # A line through (rows, seconds); the prior is a line of the assumed slope through the mean.
+        variance = self._rows_squared / self._weight - mean_rows**2
+        covariance = self._rows_times_time / self._weight - mean_rows * forward_s
+        prior = _PRIOR_STEPS / (self._weight + _PRIOR_STEPS)
+        assumed_row_s = _ROW_SHARE * forward_s / (1 + _ROW_SHARE * (mean_rows - 1))
+        row_s = (covariance + prior * assumed_row_s) / (variance + prior)
+        round_s = (self._draft_s + _PRIOR_STEPS * _ROUND_SHARE * forward_s) / (self._num_rounds + _PRIOR_STEPS)
+        tokens_per_s = self._num_tokens / (self._time_s + self._draft_s)
+        return Thresholds(
+            round=min(max(round_s * tokens_per_s, 0.02), 0.9),
+            node=min(max(row_s * tokens_per_s, 0.005), 0.5),
+        )
