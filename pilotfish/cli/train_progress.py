@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -52,7 +53,7 @@ class TrainProgress(Watcher):
 
     def progress(self, done: float, note: str = "") -> None:
         self._bars.update(self._task, completed=done, note=note)
-        share = done / self._total if self._total else 1.0
+        share = min(1.0, done / self._total) if self._total else 1.0
         if not self._console.is_terminal and share >= self._next_line:
-            self._next_line = min(1.0, share + 1 / _LINES_EACH_STAGE) if share < 1 else 2.0
+            self._next_line = min(1.0, share + 1 / _LINES_EACH_STAGE) if share < 1 else inf
             self._console.print(f"{self._stage}: {share:.0%} {note}".rstrip(), markup=False, soft_wrap=True)
