@@ -112,7 +112,7 @@ class SelfDrafterConfig:
     """Looked up first (as `draft.*` says): the proposer drafts only where the lookup is not confident
     (`draft.hybrid_min_accepted_tokens`). With proposer `none` the lookup alone drafts."""
     model: str = ""
-    """Folder of the heads."""
+    """Folder of the heads, or the name of one that comes with Pilotfish."""
     exit_layer: int = 0
     """Layers that draft, for `early_exit`; 0 takes three quarters of them."""
 

@@ -39,7 +39,12 @@ SpeculationOption = Annotated[Speculation, typer.Option("--speculation", "-s", h
 NumSpeculativeTokens = Annotated[
     int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round.", min=1)
 ]
-Proposer = Annotated[str, typer.Option("--proposer", help="draft (the draft service), ngram or suffix (looked up).")]
+Proposer = Annotated[
+    str,
+    typer.Option(
+        "--proposer", help="draft (the draft service), ngram or suffix (looked up), or eagle3, medusa, early_exit."
+    ),
+]
 System = Annotated[str | None, typer.Option("--system", help="System message.")]
 
 

@@ -11,7 +11,7 @@ from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.lookup_drafter import LookupSelfDrafter
 from pilotfish.engine.medusa_drafter import MedusaDrafter
 from pilotfish.engine.self_drafting import SelfDrafter
-from pilotfish.errors import ConfigError, ModelNotFoundError
+from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config
@@ -19,6 +19,7 @@ from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import load_medusa
 from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.shipped import head_folder
 from pilotfish.models.tensor_folder import check_target
 from pilotfish.speculation.lookups import LOOKUPS
 
@@ -39,7 +40,7 @@ def build_self_drafter(
         case "none":
             return None
         case "eagle3":
-            return _eagle3(_folder(config), loaded, decoder, num_layers, top_m)
+            return _eagle3(head_folder(config.model), loaded, decoder, num_layers, top_m)
         case "early_exit":
             exit_layer = config.exit_layer or max(1, int(DEFAULT_EXIT * num_layers))
             if exit_layer >= num_layers:
@@ -49,7 +50,7 @@ def build_self_drafter(
                 )
             return EarlyExitDrafter(decoder, exit_layer, top_m=top_m)
         case "medusa":
-            return _medusa(_folder(config), loaded, decoder, top_m)
+            return _medusa(head_folder(config.model), loaded, decoder, top_m)
         case _:
             assert_never(config.proposer)
 
@@ -86,10 +87,3 @@ def _check_target(config: Eagle3Config | MedusaConfig, loaded: LoadedModel, fold
         head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
         target=(loaded.model.config.get_text_config().hidden_size, loaded.vocab_size, loaded.fingerprint),
     )
-
-
-def _folder(config: SelfDrafterConfig) -> Path:
-    folder = Path(config.model).expanduser()
-    if not folder.is_dir():
-        raise ModelNotFoundError(f"target.self_drafter.model is {config.model!r}, which is no folder")
-    return folder

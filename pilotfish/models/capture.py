@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from pilotfish.errors import UnsupportedModelError
+from pilotfish.errors import ConfigError, UnsupportedModelError
 
 
 class HiddenStates:
@@ -23,7 +23,7 @@ class HiddenStates:
         self._body: Any = model.get_decoder()
         self._model = model
         self._prefixes: dict[int, nn.ModuleList] = {}
-        self._wanted: tuple[int, ...] = ()
+        self._wanted: tuple[int, ...] | None = None
         self._features: dict[int, Tensor] = {}
         self._last_hidden = torch.empty(0)
 
@@ -33,17 +33,18 @@ class HiddenStates:
 
     def capture(self, layers: Sequence[int]) -> None:
         """See Decoder.capture."""
-        check_layers(layers, self.num_layers)
-        self._wanted = tuple(layers)
-        for index in set(layers):
+        wanted = layers_to_capture(layers, self._wanted, self.num_layers)
+        for index in set(wanted).difference(self._wanted or ()):
             self._layers[index].register_forward_pre_hook(self._keep_input(index), with_kwargs=True)
-        head: Any = self._model.get_output_embeddings()
-        head.register_forward_pre_hook(self._keep_last)
+        if self._wanted is None:
+            head: Any = self._model.get_output_embeddings()
+            head.register_forward_pre_hook(self._keep_last)
+        self._wanted = wanted
 
     def features(self, num_rows: int) -> Tensor:
         """[num_rows, F * hidden] of the last forward; zeros for layers that it did not reach."""
         missing = self._last_hidden.new_zeros(1, num_rows, self._last_hidden.shape[-1])
-        parts = [self._features.get(index, missing)[0, :num_rows] for index in self._wanted]
+        parts = [self._features.get(index, missing)[0, :num_rows] for index in self._wanted or ()]
         self._features.clear()
         return torch.cat(parts, dim=-1) if parts else missing[0, :, :0]
 
@@ -84,11 +85,20 @@ class HiddenStates:
         self._last_hidden = args[0]
 
 
-def check_layers(layers: Sequence[int], num_layers: int) -> None:
-    """Raise ValueError for a layer to capture that is not one of num_layers."""
+def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_layers: int) -> tuple[int, ...]:
+    """What to capture when `layers` are wanted beside those wanted before; None: nothing was.
+
+    Raises ValueError for a layer that is not one of num_layers; ConfigError when others were wanted before.
+    """
     for index in layers:
         if not 0 <= index < num_layers:
             raise ValueError(f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}")
+    if layers and before and tuple(layers) != tuple(before):
+        raise ConfigError(
+            f"features of layers {list(before)} and of layers {list(layers)} are wanted (target.self_drafter, "
+            "target.feature_layers); a target keeps those of the same layers only"
+        )
+    return tuple(layers or before or ())
 
 
 def check_exit(exit_layer: int, num_layers: int) -> None:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
 from pilotfish.models.attention import BLOCK_SIZE
-from pilotfish.models.capture import check_exit, check_layers
+from pilotfish.models.capture import check_exit, layers_to_capture
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import build_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
@@ -55,7 +55,7 @@ class NativeDecoder:
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._weights = PackedWeights(model, self.kernels, max_context_tokens, quantization)
+        self._weights = PackedWeights(model, self.kernels, max_context_tokens, quantization, num_threads)
         self.engine = self.kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
         weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
         self._pool: NativePool | None = None
@@ -86,8 +86,8 @@ class NativeDecoder:
         self.kernels.pilotfish_move_kv(self.engine, flat.buffer_info()[0], len(moves))
 
     def capture(self, layers: Sequence[int]) -> None:
-        check_layers(layers, self._weights.model_struct.num_layers)
-        self._captured_layers = array("q", layers)
+        wanted = layers_to_capture(layers, self._captured_layers, self._weights.model_struct.num_layers)
+        self._captured_layers = array("q", wanted)
 
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:

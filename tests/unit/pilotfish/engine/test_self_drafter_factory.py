@@ -99,7 +99,7 @@ def test_heads_of_another_target(
 
 
 def test_no_heads(loaded: LoadedModel, tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFoundError, match="no folder"):
+    with pytest.raises(ModelNotFoundError, match="is no folder of a draft head"):
         build(loaded, SelfDrafterConfig(proposer="eagle3", model=str(tmp_path / "none")))
     with pytest.raises(ConfigError, match="needs the folder of its heads"):
         SelfDrafterConfig(proposer="eagle3")

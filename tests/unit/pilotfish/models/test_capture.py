@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from pilotfish.errors import ConfigError
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -156,3 +157,23 @@ def test_captured_nothing_but_last_hidden() -> None:
     decoder.forward(StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1]))
     assert decoder.features.shape == (2, 0)
     assert decoder.last_hidden.shape == (1, 64)
+
+
+def test_who_captures_besides_another_must_want_the_same(pair: tuple[PreTrainedModel, Decoder]) -> None:
+    _, decoder = pair
+    before = run(decoder, [60])
+    decoder.capture(())
+    decoder.capture(LAYERS)
+    with pytest.raises(ConfigError, match=r"layers \[3, 1, 1\] and of layers \[0, 1, 2\]"):
+        decoder.capture((0, 1, 2))
+    for ours, theirs in zip(run(decoder, [60]), before, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_features_may_be_wanted_after_the_last_hidden_states() -> None:
+    decoder = TransformersDecoder(tiny("llama", torch.float32), deterministic=False, max_context_tokens=256)
+    decoder.allocate(16)
+    decoder.capture(())
+    decoder.capture((1, 3))
+    decoder.forward(StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1]))
+    assert decoder.features.shape == (2, 128)
