@@ -8,6 +8,7 @@ engines in this process.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -114,7 +115,7 @@ def add_draft_costs(report: Report, proposers: Sequence[Proposer], overrides: Se
         report.check(f"draft step over a decode step ({proposer.name})", cost, 0.12)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options_parser = parser(__doc__, dataset=True)
     options_parser.add_argument("--prompts", type=int, help="of each category (default 2, quick 1)")
     options_parser.add_argument("--proposers", nargs="+", default=None, metavar="NAME[=FOLDER]")
@@ -124,7 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     options_parser.add_argument("--without-transformers", action="store_true")
     options_parser.add_argument("--html", type=Path)
-    options = options_parser.parse_args(arguments)
+    return options_parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_options(arguments)
     prompts = load_prompts(options.dataset, per_category=options.prompts or (1 if options.quick else 2))
     if options.quick:
         prompts = prompts[:3]

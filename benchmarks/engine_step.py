@@ -12,15 +12,16 @@ import statistics
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import torch
 from report import Report, interleaved_ms, median_ms, parser
 from transformers import DynamicCache
 
-from pilotfish.config import default_cache_dir
+from pilotfish.config import Quantization, default_cache_dir
 from pilotfish.models.attention import SequenceSlice
-from pilotfish.models.decoder import Decoder, StepInput
-from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
 
 MODEL = "smollm2-135m-instruct"
@@ -60,22 +61,22 @@ def prefill_steps(chunk: int) -> list[StepInput]:
     return steps
 
 
-def build(compile_kernels: bool, num_threads: int) -> tuple[Decoder, bool, int]:
-    """A decoder, whether it is deterministic, and the bytes of the model's weights."""
-    loaded = load_model(MODEL, cache_dir=default_cache_dir())
-    weight_bytes = sum(parameter.numel() * parameter.itemsize for parameter in loaded.model.parameters())
+def build(compile_kernels: bool, num_threads: int, quantization: Quantization = "none") -> BuiltDecoder:
+    """The default model's decoder, with a pool of NUM_BLOCKS."""
+    torch.set_num_threads(num_threads)
     built = build_decoder(
-        loaded,
+        load_model(MODEL, cache_dir=default_cache_dir()),
         DecoderOptions(
             deterministic=True,
             compile=compile_kernels,
             num_threads=num_threads,
             max_context_tokens=0,
             cache_dir=Path(default_cache_dir()),
+            quantization=quantization,
         ),
     )
     built.decoder.allocate(NUM_BLOCKS)
-    return built.decoder, built.deterministic, weight_bytes
+    return built
 
 
 class Eager:
@@ -98,19 +99,29 @@ class Eager:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__).parse_args(arguments)
+    options_parser = parser(__doc__)
+    options_parser.add_argument(
+        "--quantization",
+        nargs="*",
+        choices=[name for name in get_args(Quantization) if name != "none"],
+        default=[],
+        help="time the native kernels on quantised weights as well",
+    )
+    options = options_parser.parse_args(arguments)
     samples, prefill_samples = (15, 2) if options.quick else (60, 7)
     num_threads = len(os.sched_getaffinity(0))
-    native, native_deterministic, weight_bytes = build(True, num_threads)
-    plain, plain_deterministic, _ = build(False, num_threads)
-    eager = Eager()
+    built = build(True, num_threads)
+    quantised = {name: build(True, num_threads, name).decoder for name in options.quantization}
+    built_plain = build(False, num_threads)
+    native, plain, eager = built.decoder, built_plain.decoder, Eager()
+    weight_bytes = sum(parameter.numel() * parameter.itemsize for parameter in eager.model.parameters())
     conditions = {
         "model": MODEL,
         "dtype": "bfloat16",
         "threads": num_threads,
         "context": CONTEXT,
         "samples": samples,
-        "deterministic": f"native {native_deterministic}, torch {plain_deterministic}",
+        "deterministic": f"native {built.deterministic}, torch {built_plain.deterministic}",
     }
     report = Report("How close is one engine step to what the machine can do?", conditions)
     limits = []
@@ -129,7 +140,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     steps = {name: decode_step(*shape, CONTEXT) for name, shape in shapes.items()}
     torch.set_num_threads(1)  # as in an engine process with native kernels
-    native_ms = interleaved_ms([lambda s=s: native.forward(s) for s in steps.values()], samples)
+    kernels = {"native": native, **quantised}
+    kernels_ms = interleaved_ms(
+        [lambda d=d, s=s: d.forward(s) for d in kernels.values() for s in steps.values()], samples
+    )
+    native_ms = kernels_ms[: len(steps)]
     torch.set_num_threads(num_threads)
     plain_ms = interleaved_ms([lambda s=s: plain.forward(s) for s in steps.values()], max(3, samples // 4))
     eager_ms = interleaved_ms([lambda: eager.step(1), lambda: eager.step(8)], max(3, samples // 4))
@@ -142,6 +157,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             eager_ms=eager_ms[index] if index < 2 else "",
             native_over_floor=native_ms[index] / floor,
             torch_over_floor=plain_ms[index] / floor,
+            **{
+                f"{quantization}_over_native": kernels_ms[place * len(steps) + index] / native_ms[index]
+                for place, quantization in enumerate(quantised, start=1)
+            },
         )
     torch.set_num_threads(1)
     chunks = prefill_steps(512)

@@ -8,6 +8,7 @@ bf16 with bf16, packed four bits with our four bits.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -217,7 +218,7 @@ def speed_ratio(result: Result, arm: str, other: str) -> float:
     return statistics.fmean(result.row(arm, name).tokens_per_s / result.row(other, name).tokens_per_s for name in names)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options_parser = parser(__doc__, dataset=True)
     options_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed them")
     options_parser.add_argument("--only", nargs="*", default=None, metavar="NAME", help="peers whose name begins so")
@@ -226,7 +227,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("-k", type=int, nargs="*", default=[], help="our draft lengths, besides auto")
     options_parser.add_argument("--max-tokens", type=int, default=128)
     options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of our stack")
-    options = options_parser.parse_args(arguments)
+    return options_parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_options(arguments)
     prompts = load_prompts(options.dataset, per_category=options.prompts or (1 if options.quick else 2))
     prompts = prompts[:2] if options.quick else prompts
     settings = Settings(

@@ -58,9 +58,6 @@ def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
         decoder = TransformersDecoder(
             loaded.model, deterministic=options.deterministic, max_context_tokens=max_context_tokens
         )
-    else:
-        # The kernels bring their own threads; torch's would spin on the same cores between steps.
-        torch.set_num_threads(1)
     deterministic = False
     if options.deterministic:
         decoder.allocate(blocks_needed())
@@ -73,6 +70,8 @@ def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
 def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: int) -> Decoder | None:
     reason = unsupported_reason(loaded.model, options.quantization) if options.compile else "compile is false"
     if reason is None:
+        # The kernels bring their own threads; torch's would spin on the same cores, while packing and between steps.
+        torch.set_num_threads(1)
         try:
             return NativeDecoder(
                 loaded.model,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any
 
@@ -173,7 +174,12 @@ class PackedWeights:
     """A model's structs and what they point to; the model's own weights can go."""
 
     def __init__(
-        self, model: PreTrainedModel, kernels: ctypes.CDLL, max_positions: int, quantization: Quantization = "none"
+        self,
+        model: PreTrainedModel,
+        kernels: ctypes.CDLL,
+        max_positions: int,
+        quantization: Quantization = "none",
+        num_threads: int = 1,
     ) -> None:
         self._packer = packer = Packer(kernels)
         self._quantization = quantization
@@ -183,7 +189,8 @@ class PackedWeights:
         head_weight: Tensor = model.get_output_embeddings().weight
         tied = head_weight.data_ptr() == body.embed_tokens.weight.data_ptr()
         cosine, sine = _rotary_tables(body, max_positions)
-        self.layer_structs = (LayerStruct * config.num_hidden_layers)(*(self._layer(layer) for layer in body.layers))
+        with ThreadPoolExecutor(num_threads) as pool:
+            self.layer_structs = (LayerStruct * config.num_hidden_layers)(*pool.map(self._layer, body.layers))
         self.model_struct = ModelStruct(
             hidden=config.hidden_size,
             heads=config.num_attention_heads,
@@ -235,7 +242,7 @@ class PackedWeights:
             window=_sliding_window(attention) or 0,
         )
         for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
-            # Freed as soon as packed: the peak is one layer above the weights.
+            # Freed as soon as packed: the peak is a layer for each thread above the weights.
             projection.weight = nn.Parameter(torch.empty(0, dtype=torch.bfloat16), requires_grad=False)
         return struct
 

@@ -20,7 +20,7 @@ Kind = Literal["int8", "int4"]
 
 BLOCK_INPUTS = 32
 GROUP_OUTPUTS = 32
-_CHUNK_BLOCKS = 1 << 14
+_CHUNK_BLOCKS = 1 << 12
 """Blocks at a time: what is computed on the way stays in the processor's caches."""
 _INT8_MAX, _INT4_MAX = 127, 15
 _REFINEMENTS = 3
@@ -102,6 +102,8 @@ def _int8_blocks(blocks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rest = (error <= exact.abs() * 2**-6).all(1).nonzero()[:, 0]
     middle, is_exact = scale.clone(), torch.zeros(len(blocks), dtype=torch.bool)
     for offset in _nearest_first(8):
+        if not len(rest):
+            break
         candidate = _neighbour(middle[rest], offset)
         numbers = _int8_numbers(exact[rest], candidate)
         found = (_rounded(numbers, candidate[:, None], torch.zeros(1)) == blocks[rest]).all(1)
@@ -127,6 +129,8 @@ def _int4_blocks(blocks: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     rest = (error <= (low.abs() + high.abs())[:, None] * 2**-7).all(1).nonzero()[:, 0]
     middle, is_exact = minimum.clone(), torch.zeros(len(blocks), dtype=torch.bool)
     for minimum_offset, scale_offset in product(_nearest_first(4), _nearest_first(1)):
+        if not len(rest):
+            break
         candidate = _neighbour(middle[rest], minimum_offset)
         fitted = _neighbour(_fitting_scale(exact[rest], q[rest], candidate), scale_offset)
         found = (_rounded(q[rest], fitted[:, None], candidate[:, None]) == blocks[rest]).all(1)

@@ -88,7 +88,9 @@ static inline v16 load_float16_twice(const float16* p) {
 
 static inline v16 load_int8(const int8_t* p) {
     typedef int8_t v16b __attribute__((vector_size(16), aligned(1)));
-    return __builtin_convertvector(__builtin_convertvector(*(const v16b*)p, v16i), v16);
+    typedef int16_t v16s __attribute__((vector_size(32)));
+    const v16s wide = __builtin_convertvector(*(const v16b*)p, v16s);  // in one step GCC converts one by one
+    return __builtin_convertvector(__builtin_convertvector(wide, v16i), v16);
 }
 
 static inline v16u load_words(const uint32_t* p) {
