@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from pilotfish.bench.verdicts import NOISE
 from pilotfish.client.answer import Summary
-
-NOISE = 0.05
-"""Ratios this near to 1 are within what a busy machine varies by."""
 
 
 @dataclass(frozen=True)
