@@ -94,7 +94,7 @@ def add_checks(report: Report, result: Result, variants: dict[str, Variant], *, 
     for name in auto:
         worst = min((row for row in result.rows if row.arm == name), key=lambda row: row.speed_up or 0.0)
         report.check(f"{name}, worst category ({worst.category})", worst.speed_up or 0.0, 1.0, kind="at least")
-    differing = sum(row.num_answers - row.num_identical for row in own)
+    differing = sum(row.num_answers - row.num_identical for row in (overall[result.baseline], *own))
     report.check("answers that differ from plain decoding's", differing, 0, "answers", "equal to")
     theirs = overall.get("transformers plain")
     if theirs is not None and theirs.total_speed_up and best.total_speed_up:
