@@ -12,51 +12,45 @@
 constexpr int MAX_TILE_ROWS = 12;  // 24 accumulators leave vector registers for the weights
 constexpr int PREFETCH_BYTES = 4096;
 
-// Memory that is on its way while lines are multiplied: for each pair of inputs the next stride bytes.
-struct Ahead {
-    const char* from;
-    int64_t stride;
-};
-
-// Adds the products of `pairs` pairs of inputs to the sums of ROWS rows, which share each line of weights.
-// Sums run over the inputs in order, whatever ROWS is. x is [ROWS][x_stride] pairs.
-template <int ROWS>
-static void multiply(const bf16* line, int64_t pairs, Ahead ahead, const uint32_t* x, int64_t x_stride, v16 (*sums)[GROUP]) {
+// Sums of ROWS rows for one group; they share each line of weights. Sums run over the inputs in order, whatever ROWS is.
+template <class Reader, int ROWS>
+static void multiply(const char* group, int64_t pairs, const uint32_t* x, v16 (*sums)[GROUP]) {
+    typedef typename Reader::Block Block;
+    constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
     v16 acc[ROWS][GROUP];
     for (int r = 0; r < ROWS; r++)
-        for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r][b];
-    for (int64_t k = 0; k < pairs; k++, line += PAIR_SIZE, ahead.from += ahead.stride) {
-        for (int b = 0; b < GROUP; b++) __builtin_prefetch(ahead.from + b * 64, 0, 2);
-        for (int r = 0; r < ROWS; r++)
-            for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], line + b * 2 * LANES, x[r * x_stride + k]);
+        for (int b = 0; b < GROUP; b++) acc[r][b] = v16{};
+    for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, group += sizeof(Block)) {
+        Reader reader(*(const Block*)group);
+        const int64_t end = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
+        const char* ahead = group + PREFETCH_BYTES;
+        for (int64_t k = first; k < end; k++, ahead += PAIR_BYTES) {
+            for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
+            v16u lines[GROUP];
+            reader.next(lines);
+            for (int r = 0; r < ROWS; r++)
+                for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], lines[b], x[r * pairs + k]);
+        }
     }
     for (int r = 0; r < ROWS; r++)
         for (int b = 0; b < GROUP; b++) sums[r][b] = acc[r][b];
 }
 
-typedef void (*Multiply)(const bf16* line, int64_t pairs, Ahead ahead, const uint32_t* x, int64_t x_stride, v16 (*sums)[GROUP]);
+typedef void (*Multiply)(const char* group, int64_t pairs, const uint32_t* x, v16 (*sums)[GROUP]);
 
-// The function for a number of rows, from 1.
-template <int... ROWS>
+template <class Reader, int... ROWS>
 static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
-    static constexpr Multiply functions[] = {multiply<ROWS + 1>...};
+    static constexpr Multiply functions[] = {multiply<Reader, ROWS + 1>...};
     return functions[rows - 1];
 }
 
 // Sums of at most MAX_TILE_ROWS rows for one group.
 static void multiply_tile(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int rows, v16 (*sums)[GROUP]) {
-    const Multiply function = for_rows(rows, std::make_integer_sequence<int, MAX_TILE_ROWS>());
-    const uint32_t* pairs = (const uint32_t*)x;
-    const char* block = w.group(group, inputs);
-    Ahead ahead{block + PREFETCH_BYTES, w.block_bytes() / BLOCK_PAIRS};
-    for (int r = 0; r < rows; r++)
-        for (int b = 0; b < GROUP; b++) sums[r][b] = v16{};
-    if (w.format == BFLOAT16) return function((const bf16*)block, inputs / 2, ahead, pairs, inputs / 2, sums);
-    bf16 lines[BLOCK_PAIRS * PAIR_SIZE];
-    for (int64_t k = 0; k < inputs / BLOCK_INPUTS; k++, block += w.block_bytes(), ahead.from += w.block_bytes()) {
-        unpack(w.format, block, lines);
-        function(lines, BLOCK_PAIRS, ahead, pairs + k * BLOCK_PAIRS, inputs / 2, sums);
-    }
+    const auto all = std::make_integer_sequence<int, MAX_TILE_ROWS>();
+    const Multiply function = w.format == INT8   ? for_rows<Int8Reader>(rows, all)
+                              : w.format == INT4 ? for_rows<Int4Reader>(rows, all)
+                                                 : for_rows<Bfloat16Reader>(rows, all);
+    function(w.group(group, inputs), inputs / 2, (const uint32_t*)x, sums);
 }
 
 // emit(row, group, v16, v16) receives 32 outputs of a row.

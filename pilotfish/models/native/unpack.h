@@ -1,56 +1,81 @@
-// Quantised blocks as bfloat16 lines: each weight is computed in float32 and rounded once, to nearest even.
+// Reading blocks of weights pair by pair, as the two lines of bfloat16 that are multiplied. Quantised weights are
+// computed in float32 and rounded once, to nearest even.
 #pragma once
 #include <vector>
 
 #include "vector.h"
 #include "weights.h"
 
-// Lanes of the four vectors that make the two lines of a pair: 8 outputs, each with both inputs of the pair.
+// Vectors that make the lines of a pair: 8 outputs each, with both inputs of the pair.
 constexpr int PARTS = PAIR_SIZE / LANES;
 
-// [32] numbers of outputs as the four vectors.
-static inline void spread(const float16* from, v16* parts) {
-    for (int i = 0; i < PARTS; i++) parts[i] = load_float16_twice(from + i * LANES / 2);
-}
-
-static inline void store_lines(bf16* lines, const v16* parts) {
-    for (int b = 0; b < GROUP; b++) store_bf16(lines + b * 2 * LANES, parts[2 * b], parts[2 * b + 1]);
-}
-
-static void unpack(const Int8Block& block, bf16* lines) {
-    v16 scale[PARTS], weights[PARTS];
-    spread(block.scale, scale);
-    for (int pair = 0; pair < BLOCK_PAIRS; pair++) {
-        for (int i = 0; i < PARTS; i++) weights[i] = load_int8(block.q[pair] + i * LANES) * scale[i];
-        store_lines(lines + pair * PAIR_SIZE, weights);
+struct Bfloat16Reader {
+    typedef Bfloat16Block Block;
+    const bf16* line;
+    explicit Bfloat16Reader(const Block& block) : line(block.lines[0]) {}
+    void next(v16u* lines) {
+        for (int b = 0; b < GROUP; b++, line += 2 * LANES) lines[b] = load_words(line);
     }
-}
+};
 
-static void unpack(const Int4Block& block, bf16* lines) {
-    v16 scale[PARTS], minimum[PARTS], weights[PARTS];
+struct Int8Reader {
+    typedef Int8Block Block;
+    const int8_t* q;
+    v16 scale[PARTS];
+    explicit Int8Reader(const Block& block) : q(block.q[0]) {
+        for (int i = 0; i < PARTS; i++) scale[i] = load_float16_twice(block.scale + i * LANES / 2);
+    }
+    void next(v16u* lines) {
+        v16 weights[PARTS];
+        for (int i = 0; i < PARTS; i++, q += LANES) weights[i] = load_int8(q) * scale[i];
+        for (int b = 0; b < GROUP; b++) lines[b] = to_bf16(weights[2 * b], weights[2 * b + 1]);
+    }
+};
+
+struct Int4Reader {
+    typedef Int4Block Block;
+    const uint32_t* q;
+    int left = 0;  // pairs in words
     v16u words[PARTS];
-    spread(block.scale, scale);
-    spread(block.minimum, minimum);
-    for (int half = 0; half < BLOCK_PAIRS / 8; half++) {
-        for (int i = 0; i < PARTS; i++) words[i] = load_words(block.q[half] + i * LANES);
-        for (int pair = 0; pair < 8; pair++) {
-            // Exact products (11 bits by 4): fused or not, the sum is rounded once.
-            for (int i = 0; i < PARTS; i++) weights[i] = nibbles(words[i], 4 * pair) * scale[i] + minimum[i];
-            store_lines(lines + (half * 8 + pair) * PAIR_SIZE, weights);
+    v16 scale[PARTS], minimum[PARTS];
+    explicit Int4Reader(const Block& block) : q(block.q[0]) {
+        for (int i = 0; i < PARTS; i++) {
+            scale[i] = load_float16_twice(block.scale + i * LANES / 2);
+            minimum[i] = load_float16_twice(block.minimum + i * LANES / 2);
         }
     }
-}
+    void next(v16u* lines) {
+        if (left-- == 0) {
+            for (int i = 0; i < PARTS; i++, q += LANES) words[i] = load_words(q);
+            left = 7;
+        }
+        v16 weights[PARTS];
+        for (int i = 0; i < PARTS; i++) {
+            // An exact product (11 bits by 4): fused or not, the sum is rounded once.
+            weights[i] = low_nibbles(words[i]) * scale[i] + minimum[i];
+            words[i] >>= 4;
+        }
+        for (int b = 0; b < GROUP; b++) lines[b] = to_bf16(weights[2 * b], weights[2 * b + 1]);
+    }
+};
 
-static inline void unpack(int64_t format, const void* block, bf16* lines) {
-    if (format == INT8) unpack(*(const Int8Block*)block, lines);
-    else unpack(*(const Int4Block*)block, lines);
+template <class Reader>
+static void unpack_blocks(const char* group, int64_t inputs, bf16* to) {
+    const auto* block = (const typename Reader::Block*)group;
+    for (int64_t k = 0; k < inputs; k += BLOCK_INPUTS) {
+        Reader reader(*block++);
+        for (int pair = 0; pair < BLOCK_PAIRS; pair++, to += PAIR_SIZE) {
+            v16u lines[GROUP];
+            reader.next(lines);
+            memcpy(to, lines, sizeof lines);
+        }
+    }
 }
 
 // A group of quantised weights as one of bfloat16 weights, in lines.
 static Weights unpack_group(const Weights& w, int64_t group, int64_t inputs, std::vector<bf16>& lines) {
     lines.resize(inputs * GROUP_OUTPUTS);
-    const char* block = w.group(group, inputs);
-    for (int64_t k = 0; k < inputs; k += BLOCK_INPUTS, block += w.block_bytes())
-        unpack(w.format, block, lines.data() + k * GROUP_OUTPUTS);
+    if (w.format == INT8) unpack_blocks<Int8Reader>(w.group(group, inputs), inputs, lines.data());
+    else unpack_blocks<Int4Reader>(w.group(group, inputs), inputs, lines.data());
     return {lines.data(), BFLOAT16};
 }

@@ -54,13 +54,17 @@ static inline void store_bf16(bf16* p, v16 v) {  // round to nearest even; finit
     *(v16h_unaligned*)p = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, v16h);
 }
 
-// 32 numbers at p; as store_bf16 twice, except that numbers below 2^-126 become zeros.
-static inline void store_bf16(bf16* p, v16 low, v16 high) {
+// 32 numbers as bfloat16, rounded as store_bf16 does, except that numbers below 2^-126 become zeros.
+static inline v16u to_bf16(v16 low, v16 high) {
 #if defined(__AVX512BF16__)
-    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+    return (v16u)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
 #else
-    store_bf16(p, low);
-    store_bf16(p + LANES, high);
+    bf16 numbers[2 * LANES];
+    v16u result;
+    store_bf16(numbers, low);
+    store_bf16(numbers + LANES, high);
+    memcpy(&result, numbers, sizeof result);
+    return result;
 #endif
 }
 
@@ -87,38 +91,40 @@ static inline v16 load_float16_twice(const float16* p) {
 }
 
 static inline v16 load_int8(const int8_t* p) {
+#if defined(__AVX512BF16__)
+    return (v16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#else
     typedef int8_t v16b __attribute__((vector_size(16), aligned(1)));
-    typedef int16_t v16s __attribute__((vector_size(32)));
-    const v16s wide = __builtin_convertvector(*(const v16b*)p, v16s);  // in one step GCC converts one by one
-    return __builtin_convertvector(__builtin_convertvector(wide, v16i), v16);
+    return __builtin_convertvector(*(const v16b*)p, v16);
+#endif
 }
 
-static inline v16u load_words(const uint32_t* p) {
-    typedef v16u v16u_unaligned __attribute__((aligned(4)));
+static inline v16u load_words(const void* p) {
+    typedef v16u v16u_unaligned __attribute__((aligned(1)));
     return *(const v16u_unaligned*)p;
 }
 
-// Four bits of each word, from bit `shift`.
-static inline v16 nibbles(v16u words, int shift) {
+// The lowest four bits of each word.
+static inline v16 low_nibbles(v16u words) {
 #if defined(__AVX512BF16__)
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    return (v16)_mm512_permutexvar_ps((__m512i)(words >> shift), numbers);  // looks at the low four bits only
+    return (v16)_mm512_permutexvar_ps((__m512i)words, numbers);  // the other bits do not count
 #else
-    return __builtin_convertvector((v16i)((words >> shift) & 15), v16);
+    return __builtin_convertvector((v16i)(words & 15), v16);
 #endif
 }
 
-// acc[i] += w[i][0] * x[0] + w[i][1] * x[1] for the 16 pairs at w.
-static inline v16 dot_pairs(v16 acc, const bf16* w, uint32_t x) {
+// acc[i] += w[i][0] * x[0] + w[i][1] * x[1] for 16 pairs of bfloat16.
+static inline v16 dot_pairs(v16 acc, v16u w, uint32_t x) {
 #if defined(__AVX512BF16__)
-    return (v16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)_mm512_loadu_si512(w), (__m512bh)_mm512_set1_epi32(x));
+    return (v16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(x));
 #else
-    typedef v16u v16u_unaligned __attribute__((aligned(2)));
-    v16u pairs = *(const v16u_unaligned*)w;
-    acc += (v16)(pairs << 16) * to_float(x & 0xffff);
-    return acc + (v16)(pairs & 0xffff0000u) * to_float(x >> 16);
+    acc += (v16)(w << 16) * to_float(x & 0xffff);
+    return acc + (v16)(w & 0xffff0000u) * to_float(x >> 16);
 #endif
 }
+
+static inline v16 dot_pairs(v16 acc, const bf16* w, uint32_t x) { return dot_pairs(acc, load_words(w), x); }
 
 // exp(x) for x <= 0, relative error below 2e-7.
 static inline v16 exp_nonpositive(v16 x) {
