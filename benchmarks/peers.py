@@ -47,7 +47,7 @@ GGUF = "smollm2-135m-instruct.gguf"
 START_TIMEOUT_S = 900.0
 """vLLM compiles when it starts."""
 ANSWER_TIMEOUT_S = 600.0
-SLACK_TOKENS = 64
+MIN_CONTEXT = 2048
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,14 @@ def our_stacks(
         yield clients[0], arms
 
 
+def context_for(num_tokens: int) -> int:
+    """A power of two with some room: vLLM compiles anew for every length."""
+    context = MIN_CONTEXT
+    while context < num_tokens + 16:
+        context *= 2
+    return context
+
+
 def installed(peers: Path) -> list[Peer]:
     """Those that setup.sh has brought there; the others are named on stderr."""
     there = []
@@ -185,7 +193,7 @@ def run_all(
         tokenised = [TokenisedPrompt(each, client.tokenize((ChatMessage("user", each.text),))) for each in prompts]
         longest = max(len(each.token_ids) for each in tokenised)
         threads = config.target.engine.num_threads or len(os.sched_getaffinity(0))
-        conditions = Conditions(folder, threads, longest + settings.max_tokens + SLACK_TOKENS)
+        conditions = Conditions(folder, threads, context_for(longest + settings.max_tokens))
         with peer_arms(chosen, peers, conditions) as theirs, BenchProgress(Console(stderr=True)) as progress:
             arms: list[Arm] = [*ours, *theirs]
             progress.begin(len(arms) * len(prompts))
