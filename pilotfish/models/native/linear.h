@@ -11,32 +11,40 @@
 
 constexpr int MAX_TILE_ROWS = 12;  // 24 accumulators leave vector registers for the weights
 constexpr int PREFETCH_BYTES = 4096;
+constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
 
-// Sums of ROWS rows for one group; they share each line of weights. Sums run over the inputs in order, whatever ROWS is.
+// A row's sums for the 32 outputs of a group.
+struct Sums {
+    v16 of[GROUP];
+};
+
+// Adds the products of `pairs` pairs of inputs to the sums of ROWS rows, which share each line of weights. Sums run
+// over the inputs in order, whatever ROWS is. x is [ROWS][stride] pairs.
 template <class Reader, int ROWS>
-static void multiply(const char* group, int64_t pairs, const uint32_t* x, v16 (*sums)[GROUP]) {
+static void multiply(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums) {
     typedef typename Reader::Block Block;
     constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
     v16 acc[ROWS][GROUP];
     for (int r = 0; r < ROWS; r++)
-        for (int b = 0; b < GROUP; b++) acc[r][b] = v16{};
-    for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, group += sizeof(Block)) {
-        Reader reader(*(const Block*)group);
+        for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r].of[b];
+    const Block* block = (const Block*)blocks;
+    for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, block++) {
+        Reader reader(*block);
         const int64_t end = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
-        const char* ahead = group + PREFETCH_BYTES;
+        const char* ahead = (const char*)block + PREFETCH_BYTES;
         for (int64_t k = first; k < end; k++, ahead += PAIR_BYTES) {
             for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
             v16u lines[GROUP];
             reader.next(lines);
             for (int r = 0; r < ROWS; r++)
-                for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], lines[b], x[r * pairs + k]);
+                for (int b = 0; b < GROUP; b++) acc[r][b] = dot_pairs(acc[r][b], lines[b], x[r * stride + k]);
         }
     }
     for (int r = 0; r < ROWS; r++)
-        for (int b = 0; b < GROUP; b++) sums[r][b] = acc[r][b];
+        for (int b = 0; b < GROUP; b++) sums[r].of[b] = acc[r][b];
 }
 
-typedef void (*Multiply)(const char* group, int64_t pairs, const uint32_t* x, v16 (*sums)[GROUP]);
+typedef void (*Multiply)(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums);
 
 template <class Reader, int... ROWS>
 static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
@@ -44,13 +52,31 @@ static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
     return functions[rows - 1];
 }
 
-// Sums of at most MAX_TILE_ROWS rows for one group.
-static void multiply_tile(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int rows, v16 (*sums)[GROUP]) {
+// multiply for any number of rows, tile by tile. x is [rows][stride] inputs.
+static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, const bf16* x, int64_t stride, int64_t rows, Sums* sums) {
     const auto all = std::make_integer_sequence<int, MAX_TILE_ROWS>();
-    const Multiply function = w.format == INT8   ? for_rows<Int8Reader>(rows, all)
-                              : w.format == INT4 ? for_rows<Int4Reader>(rows, all)
-                                                 : for_rows<Bfloat16Reader>(rows, all);
-    function(w.group(group, inputs), inputs / 2, (const uint32_t*)x, sums);
+    for (int64_t r = 0; r < rows; r += MAX_TILE_ROWS) {
+        const int count = std::min<int64_t>(MAX_TILE_ROWS, rows - r);
+        const Multiply function = w.format == INT8   ? for_rows<Int8Reader>(count, all)
+                                  : w.format == INT4 ? for_rows<Int4Reader>(count, all)
+                                                     : for_rows<Bfloat16Reader>(count, all);
+        function(blocks, inputs / 2, (const uint32_t*)(x + r * stride), stride / 2, sums + r);
+    }
+}
+
+// Sums of all rows for one group. Quantised weights that several tiles share are unpacked once, a few blocks at a time.
+static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int64_t rows, Sums* sums) {
+    for (int64_t r = 0; r < rows; r++)
+        for (int b = 0; b < GROUP; b++) sums[r].of[b] = v16{};
+    const char* blocks = w.group(group, inputs);
+    if (w.format == BFLOAT16 || rows <= MAX_TILE_ROWS) return multiply_rows(w, blocks, inputs, x, inputs, rows, sums);
+    Bfloat16Block unpacked[UNPACKED_BLOCKS];
+    constexpr int64_t STEP = UNPACKED_BLOCKS * BLOCK_INPUTS;
+    for (int64_t k = 0; k < inputs; k += STEP, blocks += UNPACKED_BLOCKS * w.block_bytes()) {
+        const int64_t count = std::min(STEP, inputs - k);
+        unpack(w.format, blocks, count / BLOCK_INPUTS, unpacked);
+        multiply_rows({unpacked, BFLOAT16}, unpacked, count, x + k, inputs, rows, sums);
+    }
 }
 
 // emit(row, group, v16, v16) receives 32 outputs of a row.
@@ -59,20 +85,11 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
     const int64_t groups = outputs / GROUP_OUTPUTS;
     const int64_t items = std::min<int64_t>(groups, 16 * team.size());
     team.run(items, [&](int item) {
-        thread_local std::vector<bf16> lines;
-        v16 sums[MAX_TILE_ROWS][GROUP];
+        thread_local std::vector<Sums> sums;
+        if ((int64_t)sums.size() < rows) sums = std::vector<Sums>(rows);
         for (int64_t group = groups * item / items; group < groups * (item + 1) / items; group++) {
-            Weights weights = w;
-            int64_t index = group;
-            if (w.format != BFLOAT16 && rows > MAX_TILE_ROWS) {  // several tiles: unpack once for all
-                weights = unpack_group(w, group, inputs, lines);
-                index = 0;
-            }
-            for (int64_t first = 0; first < rows; first += MAX_TILE_ROWS) {
-                const int count = std::min<int64_t>(MAX_TILE_ROWS, rows - first);
-                multiply_tile(weights, index, inputs, x + first * inputs, count, sums);
-                for (int r = 0; r < count; r++) emit(first + r, group, sums[r][0], sums[r][1]);
-            }
+            multiply_group(w, group, inputs, x, rows, sums.data());
+            for (int64_t r = 0; r < rows; r++) emit(r, group, sums[r].of[0], sums[r].of[1]);
         }
     });
 }

@@ -1,8 +1,6 @@
 // Reading blocks of weights pair by pair, as the two lines of bfloat16 that are multiplied. Quantised weights are
 // computed in float32 and rounded once, to nearest even.
 #pragma once
-#include <vector>
-
 #include "vector.h"
 #include "weights.h"
 
@@ -60,22 +58,18 @@ struct Int4Reader {
 };
 
 template <class Reader>
-static void unpack_blocks(const char* group, int64_t inputs, bf16* to) {
-    const auto* block = (const typename Reader::Block*)group;
-    for (int64_t k = 0; k < inputs; k += BLOCK_INPUTS) {
-        Reader reader(*block++);
-        for (int pair = 0; pair < BLOCK_PAIRS; pair++, to += PAIR_SIZE) {
+static void unpack(const typename Reader::Block* from, int64_t count, Bfloat16Block* to) {
+    for (int64_t i = 0; i < count; i++) {
+        Reader reader(from[i]);
+        for (int pair = 0; pair < BLOCK_PAIRS; pair++) {
             v16u lines[GROUP];
             reader.next(lines);
-            memcpy(to, lines, sizeof lines);
+            memcpy(to[i].lines[pair], lines, sizeof lines);
         }
     }
 }
 
-// A group of quantised weights as one of bfloat16 weights, in lines.
-static Weights unpack_group(const Weights& w, int64_t group, int64_t inputs, std::vector<bf16>& lines) {
-    lines.resize(inputs * GROUP_OUTPUTS);
-    if (w.format == INT8) unpack_blocks<Int8Reader>(w.group(group, inputs), inputs, lines.data());
-    else unpack_blocks<Int4Reader>(w.group(group, inputs), inputs, lines.data());
-    return {lines.data(), BFLOAT16};
+static void unpack(int64_t format, const void* from, int64_t count, Bfloat16Block* to) {
+    if (format == INT8) unpack<Int8Reader>((const Int8Block*)from, count, to);
+    else unpack<Int4Reader>((const Int4Block*)from, count, to);
 }
