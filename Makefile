@@ -55,7 +55,7 @@ test: $(STAMP) model ## Set up, pull the model, run every test
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 demo: $(STAMP) ## Set up, start the services, the same prompts plain and speculative
-	@$(BIN)/pilotfish demo
+	@$(BIN)/pilotfish demo --set draft.proposer=suffix
 
 fmt: $(STAMP) ## Format, and mend what lint can mend
 	$(BIN)/ruff format
