@@ -31,7 +31,8 @@ from pilotfish.types import ChatMessage
 
 QUANTIZATIONS: tuple[Quantization, ...] = ("lossless", "int8", "int4")
 ANSWER_TOKENS = 64
-STEPS = {"decode, 1 sequence": (1, 1), "verify, 8 tokens": (1, 8), "decode, 8 sequences": (8, 1)}
+STEPS = {"decode": (1, 1), "verify_8": (1, 8), "verify_16": (1, 16), "batch_8": (8, 1)}
+"""Sequences, and rows of each."""
 SEED = 3
 
 
@@ -134,9 +135,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mb=decoders[quantization].weight_bytes / 1e6,
             **_ratios(times, index, len(everyone)),
             agreement=found.agreeing / found.positions,
-            identical_rows=found.identical / found.positions,
-            mean_kl_nats=found.divergence / found.positions,
-            perplexity_ratio=math.exp(found.surplus / found.positions),
+            identical=found.identical / found.positions,
+            kl_nats=found.divergence / found.positions,
+            perplexity_x=math.exp(found.surplus / found.positions),
         )
     lossless = divergences["lossless"]
     report.check(
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _ratios(times: Sequence[float], index: int, width: int) -> dict[str, float]:
     """Each step's time over that of the same step with bfloat16 weights."""
-    return {f"{name} (x)": times[row * width + index] / times[row * width] for row, name in enumerate(STEPS)}
+    return {f"{name}_x": times[row * width + index] / times[row * width] for row, name in enumerate(STEPS)}
 
 
 if __name__ == "__main__":
