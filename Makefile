@@ -54,8 +54,9 @@ model: $(STAMP)
 test: $(STAMP) model ## Set up, pull the model, run every test
 	$(BIN)/pytest $(PYTEST_ARGS)
 
+# No shared outputs: the demo repeats its prompts, and drafts from its own earlier answers would flatter it.
 demo: $(STAMP) ## Set up, start the services, the same prompts plain and speculative
-	@$(BIN)/pilotfish demo --set draft.proposer=suffix
+	@$(BIN)/pilotfish demo --set draft.proposer=suffix --set draft.suffix_shared_tokens=0
 
 fmt: $(STAMP) ## Format, and mend what lint can mend
 	$(BIN)/ruff format
