@@ -3,7 +3,7 @@
 All of them answer the same tokens in turns, prompt by prompt: our stack (plain and speculating) and every peer that
 `benchmarks/peers/setup.sh` has installed, each in a process and an environment of its own and with as many threads.
 Tokens are counted by id and times are taken where the tokens arrive, for all alike. Precisions are compared within:
-bf16 with bf16, packed four bits with our four bits.
+bf16 with bf16, the packed GGUF with our packed weights.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ TRANSFORMERS = Peer("transformers", "bf16", "", "", "", ())
 PEERS = (
     TRANSFORMERS,
     Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16", ("--threads", "{threads}")),
-    Peer("openvino Q4_1", "int4", "openvino", "run_openvino.py", GGUF, ("--threads", "{threads}")),
+    Peer("openvino Q4_1", "Q4_1", "openvino", "run_openvino.py", GGUF, ("--threads", "{threads}")),
     Peer(
-        *("llama.cpp Q4_1", "int4", "llama_cpp", "run_llama_cpp.py", GGUF),
+        *("llama.cpp Q4_1", "Q4_1", "llama_cpp", "run_llama_cpp.py", GGUF),
         ("--threads", "{threads}", "--context", "{context}"),
     ),
     Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--context", "{context}")),
 )
-OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "int4": ("target.engine.quantization=int4",)}
-"""Our weights for each precision, as overrides of the configuration."""
+OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "Q4_1": ("target.engine.quantization=lossless",)}
+"""Our weights for each precision, as overrides of the configuration: the same model packed as the GGUF holds it."""
 
 
 @dataclass(frozen=True)

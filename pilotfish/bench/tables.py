@@ -34,7 +34,7 @@ def category_table(rows: list[Row], title: str) -> Table:
         *("drafted\n", "wasted\n", "same\ntext", "log\nprob"),
     )
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
