@@ -1,0 +1,33 @@
+"""The configuration, declared once: frozen dataclasses, validated when they are made.
+
+One YAML file serves every process; each reads its own section. `load_config` turns YAML and
+`section.key=value` overrides into a `Config`; everything else gets its part passed in.
+"""
+
+from __future__ import annotations
+
+from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config, replace
+from pilotfish.config.draft import DraftConfig
+from pilotfish.config.engine import EngineConfig, Quantization
+from pilotfish.config.environment import default_cache_dir, environment
+from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.speculation import SpeculationConfig
+from pilotfish.config.target import SelfDrafterConfig, TargetConfig
+
+__all__ = [
+    "Config",
+    "DraftConfig",
+    "EngineConfig",
+    "OrchestratorConfig",
+    "Quantization",
+    "SelfDrafterConfig",
+    "SpeculationConfig",
+    "TargetConfig",
+    "config_from_dict",
+    "config_from_yaml",
+    "config_to_yaml",
+    "default_cache_dir",
+    "environment",
+    "load_config",
+    "replace",
+]

@@ -1,0 +1,89 @@
+"""The whole configuration, and how it is read and written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from pilotfish.config.draft import DraftConfig
+from pilotfish.config.environment import default_cache_dir
+from pilotfish.config.fields import STRICT
+from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.target import TargetConfig
+from pilotfish.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything, one section per process."""
+
+    __pydantic_config__ = STRICT
+
+    target: TargetConfig = field(default_factory=TargetConfig)
+    draft: DraftConfig = field(default_factory=DraftConfig)
+    orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
+    cache_dir: str = field(default_factory=default_cache_dir)
+    """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+_ADAPTER = TypeAdapter(Config)
+
+
+def config_from_dict(values: dict[str, Any], source: str = "the configuration") -> Config:
+    """Build a Config; unknown keys and wrong types raise ConfigError naming the key."""
+    try:
+        return _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(part) for part in item['loc']) or '(top level)'}: {item['msg']}" for item in error.errors()
+        ]
+        raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+
+
+def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Read a YAML file (None: all defaults) and apply `section.key=value` overrides (YAML values)."""
+    values: Any = {}
+    if path is not None:
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{path} is not YAML: {error}") from None
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path} must hold a mapping of sections (target, draft, orchestrator)")
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ConfigError(f"override {override!r} must look like section.key=value")
+        node = values
+        *sections, last = key.split(".")
+        for section in sections:
+            node = node.setdefault(section, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"override {override!r}: {section} is not a section")
+        node[last] = yaml.safe_load(text)
+    return config_from_dict(values, source=str(path) if path is not None else "the configuration")
+
+
+def config_from_yaml(text: str) -> Config:
+    """The Config that config_to_yaml wrote."""
+    return config_from_dict(yaml.safe_load(text))
+
+
+def config_to_yaml(config: Config) -> str:
+    """The YAML that loads as this Config."""
+    values = _ADAPTER.dump_python(config, mode="json")
+    return yaml.safe_dump(values, sort_keys=False)
+
+
+def replace(config: Config, **sections: Any) -> Config:
+    """A copy with some sections replaced."""
+    return dataclasses.replace(config, **sections)

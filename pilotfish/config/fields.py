@@ -1,0 +1,21 @@
+"""What the sections share: how strict they are, and how they refuse a value."""
+
+from __future__ import annotations
+
+from pydantic import ConfigDict
+
+from pilotfish.errors import ConfigError
+
+STRICT = ConfigDict(extra="forbid")
+"""Unknown keys are errors."""
+
+
+def yaml_word(value: object) -> object:
+    """`on` and `off` as they were written: YAML 1.1 reads them as booleans."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def require(holds: bool, message: str) -> None:
+    """Raises ConfigError with the message unless it holds."""
+    if not holds:
+        raise ConfigError(message)

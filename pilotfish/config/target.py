@@ -1,0 +1,65 @@
+"""Configuration of the target service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pilotfish.config.engine import EngineConfig
+from pilotfish.config.fields import STRICT, require
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfDrafterConfig:
+    """A drafter beside the target, in its engine: it looks at the target's hidden states, and takes no round trip."""
+
+    __pydantic_config__ = STRICT
+
+    proposer: Literal["none", "eagle3", "medusa", "early_exit"] = "none"
+    """`eagle3` and `medusa`: heads trained for this target. `early_exit`: the target's own first layers."""
+    lookup: Literal["none", "ngram", "suffix"] = "none"
+    """Looked up first (as `draft.*` says): the proposer drafts only where the lookup is not confident
+    (`draft.hybrid_min_accepted_tokens`). With proposer `none` the lookup alone drafts."""
+    model: str = ""
+    """Folder of the heads, or the name of one that comes with Pilotfish."""
+    exit_layer: int = 0
+    """Layers that draft, for `early_exit`; 0 takes three quarters of them."""
+
+    def __post_init__(self) -> None:
+        needs_model = self.proposer in ("eagle3", "medusa")
+        require(
+            bool(self.model) or not needs_model,
+            f"target.self_drafter.model is empty; {self.proposer} needs the folder of its heads",
+        )
+        require(self.exit_layer >= 0, "target.self_drafter.exit_layer must be at least 0 (0: chosen)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """The target service."""
+
+    __pydantic_config__ = STRICT
+
+    model: str = "smollm2-135m-instruct"
+    """Catalogue name, hub id or local folder."""
+    host: str = "127.0.0.1"
+    """Address to listen on. The internal links carry no authentication yet: keep it private."""
+    port: int = 50061
+    """0 takes a free port (under Ray it always does)."""
+    num_replicas: int = 1
+    """Replicas under Ray Serve."""
+    self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
+    feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
+    """Layers whose inputs are kept beside the KV cache and sent to drafters that ask for them: some 15 % of the
+    cache's memory. `eagle3`: the three of published EAGLE-3 heads. `auto`: these if draft.proposer is eagle3 and no
+    drafter lives beside the target, else none; empty: none."""
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
+        require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
+        require(
+            self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
+            f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
+            f"{self.self_drafter.proposer} drafts beside the target: configure one of them",
+        )
