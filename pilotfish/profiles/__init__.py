@@ -1,0 +1,21 @@
+"""Hardware profiles: what an engine step costs on hardware that need not be here.
+
+Pure arithmetic over data files. The emulation, the controller and the planner read the same costs.
+"""
+
+from __future__ import annotations
+
+from pilotfish.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
+from pilotfish.profiles.measured_cost import MeasuredCost
+from pilotfish.profiles.roofline_cost import RooflineCost
+from pilotfish.profiles.step_cost import StepCost
+
+__all__ = [
+    "HardwareProfile",
+    "MeasuredCost",
+    "RooflineCost",
+    "StepCost",
+    "load_profile",
+    "profile_names",
+    "profile_to_yaml",
+]

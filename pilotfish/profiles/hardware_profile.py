@@ -1,0 +1,102 @@
+"""A profile: the costs and the limits of one kind of machine running one pair of models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from pilotfish.config.fields import STRICT, require
+from pilotfish.errors import ConfigError
+from pilotfish.profiles.measured_cost import MeasuredCost
+from pilotfish.profiles.roofline_cost import RooflineCost
+
+AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareProfile:
+    """Target and draft replica of a deployment, as far as time and room go.
+
+    A proposal of K tokens for B sequences takes K draft steps of B sequences and B tokens.
+    """
+
+    __pydantic_config__ = STRICT
+
+    name: str
+    description: str
+    """One line for people: models, machines, and whether the figures were measured."""
+    target: AnyCost
+    """Of a target replica's steps."""
+    draft: AnyCost
+    """Of a draft replica's steps."""
+    target_gpus: int = 0
+    """GPUs of a target replica; 0: it runs on CPUs."""
+    draft_gpus: int = 0
+    """GPUs of a draft replica."""
+    kv_cache_tokens: int
+    """Tokens that a target replica's KV cache holds, over all sequences."""
+    draft_kv_cache_tokens: int
+    """The same of a draft replica."""
+    max_sequences: int
+    """Sequences that a replica holds at once, either kind."""
+    max_batch_tokens: int
+    """Token rows of a step at most: bounds the time that decodes wait behind a prefill."""
+    max_context_tokens: int
+    """Prompt plus output of a sequence at most."""
+    sources: tuple[str, ...] = field(default=())
+    """Where the figures come from, with the arithmetic."""
+
+    def __post_init__(self) -> None:
+        counts = ("kv_cache_tokens", "draft_kv_cache_tokens", "max_sequences", "max_batch_tokens", "max_context_tokens")
+        for name in counts:
+            require(getattr(self, name) >= 1, f"{name} of profile {self.name} must be at least 1")
+        for name in ("target_gpus", "draft_gpus"):
+            require(getattr(self, name) >= 0, f"{name} of profile {self.name} must be at least 0")
+
+    def propose_s(self, num_sequences: int, num_draft_tokens: int, num_context_tokens: int = 0) -> float:
+        """Seconds in which a draft replica proposes num_draft_tokens tokens for each of num_sequences sequences."""
+        return num_draft_tokens * self.draft.step_s(num_sequences, num_sequences, num_context_tokens)
+
+
+_ADAPTER = TypeAdapter(HardwareProfile)
+_DATA = resources.files("pilotfish.profiles") / "data"
+
+
+def profile_names() -> tuple[str, ...]:
+    """The profiles that come with Pilotfish."""
+    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in _DATA.iterdir() if entry.name.endswith(".yaml")))
+
+
+def load_profile(name_or_path: str) -> HardwareProfile:
+    """A profile that comes with Pilotfish, or one in a YAML file.
+
+    Raises: ConfigError when there is neither, or when the file is no profile.
+    """
+    if name_or_path in profile_names():
+        text = (_DATA / f"{name_or_path}.yaml").read_text(encoding="utf-8")
+    else:
+        try:
+            text = Path(name_or_path).expanduser().read_text(encoding="utf-8")
+        except OSError:
+            known = ", ".join(profile_names())
+            raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file") from None
+    try:
+        values: Any = yaml.safe_load(text)
+        return _ADAPTER.validate_python(values)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"profile {name_or_path} is not YAML: {error}") from None
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors()]
+        raise ConfigError(f"profile {name_or_path}: " + "; ".join(lines)) from None
+
+
+def profile_to_yaml(profile: HardwareProfile) -> str:
+    """The YAML that load_profile reads as this profile."""
+    # Lists of numbers on one line each: a measured table stays a table.
+    values = _ADAPTER.dump_python(profile, mode="json")
+    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=120)

@@ -1,0 +1,72 @@
+"""The profiles that come with Pilotfish, and files of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import ConfigError
+from pilotfish.profiles import MeasuredCost, RooflineCost, load_profile, profile_names, profile_to_yaml
+
+
+def test_these_profiles_come_with_pilotfish() -> None:
+    assert {"a100-70b", "h100-70b-tp4", "cpu", "instant"} <= set(profile_names())
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_each_is_named_as_its_file_and_survives_a_round_trip(name: str, tmp_path: Path) -> None:
+    profile = load_profile(name)
+    assert profile.name == name
+    copy = tmp_path / "copy.yaml"
+    copy.write_text(profile_to_yaml(profile))
+    assert load_profile(str(copy)) == profile
+
+
+def test_a100_70b_has_the_published_figures() -> None:
+    profile = load_profile("a100-70b")
+    assert [profile.target.step_s(1, 1 + k) for k in (0, 1, 8)] == pytest.approx([8e-3] * 3)
+    assert profile.draft.step_s(1, 1) == pytest.approx(0.5e-3)
+    assert profile.propose_s(1, 5) == pytest.approx(2.5e-3)
+    # A long context shows, and so does a batch past the memory-bound regime.
+    assert profile.target.step_s(1, 1, 100_000) == pytest.approx(10.5e-3)
+    assert profile.target.step_s(64, 64 * 6) > 4 * profile.target.step_s(64, 64)
+
+
+@pytest.mark.parametrize("name", ["a100-70b", "h100-70b-tp4"])
+def test_speculation_stops_paying_in_large_batches(name: str) -> None:
+    """The reason that the controller exists. Five drafts, half of the tokens accepted."""
+    profile = load_profile(name)
+    tokens_per_round = (1 - 0.5**6) / (1 - 0.5)
+
+    def speed_up(batch: int) -> float:
+        round_s = profile.propose_s(batch, 5) + profile.target.step_s(batch, 6 * batch)
+        return tokens_per_round * profile.target.step_s(batch, batch) / round_s
+
+    assert speed_up(1) > 1.3
+    assert speed_up(128) < 0.8
+
+
+def test_the_cpu_profile_is_measured() -> None:
+    profile = load_profile("cpu")
+    assert isinstance(profile.target, MeasuredCost)
+    assert isinstance(profile.draft, MeasuredCost)
+
+
+def test_an_instant_engine_costs_nothing() -> None:
+    profile = load_profile("instant")
+    assert isinstance(profile.target, RooflineCost)
+    assert profile.target.step_s(100, 10_000, 10**6) == profile.draft.step_s(1, 1) == 0.0
+
+
+def test_an_unknown_name_is_told_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match=r"a100-70b, .*h100-70b-tp4"):
+        load_profile("a1000")
+
+
+@pytest.mark.parametrize("text", ["][", "just words", "name: x", "name: x\nspeed: 3"])
+def test_a_file_that_is_no_profile_says_what_is_wrong(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="broken.yaml"):
+        load_profile(str(path))

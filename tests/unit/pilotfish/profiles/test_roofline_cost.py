@@ -1,0 +1,37 @@
+"""The roofline: flat while the weights bound a step, linear once the arithmetic does."""
+
+from __future__ import annotations
+
+import pytest
+
+from pilotfish.errors import ConfigError
+from pilotfish.profiles import RooflineCost
+
+COST = RooflineCost(weights_s=8.0, token_s=0.1, context_token_s=0.01, overhead_s=1.0)
+
+
+def test_few_rows_wait_for_the_weights() -> None:
+    assert COST.step_s(1, 1) == COST.step_s(8, 80) == 9.0
+
+
+def test_many_rows_wait_for_the_arithmetic() -> None:
+    assert COST.crossover_tokens == pytest.approx(80)
+    assert COST.step_s(1, 160) == pytest.approx(17.0)
+
+
+def test_context_adds_up_in_either_regime() -> None:
+    assert COST.step_s(1, 1, 100) == pytest.approx(10.0)
+    assert COST.step_s(1, 160, 100) == pytest.approx(18.0)
+
+
+def test_no_rows_are_no_step() -> None:
+    assert COST.step_s(0, 0, 0) == 0.0
+
+
+def test_rows_without_a_cost_never_bound_a_step() -> None:
+    assert RooflineCost(weights_s=1.0, token_s=0.0).crossover_tokens == float("inf")
+
+
+def test_negative_times_are_refused() -> None:
+    with pytest.raises(ConfigError, match="token_s"):
+        RooflineCost(weights_s=1.0, token_s=-1.0)
