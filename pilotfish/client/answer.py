@@ -63,6 +63,8 @@ class Summary:
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int
+    queue_time_s: float = 0.0
+    """From arrival at the orchestrator to the target's first step for it."""
     time_to_first_token_s: float
     total_time_s: float
     num_rounds: int

@@ -1,0 +1,102 @@
+"""The public API's messages to and from plain values, for the clients."""
+
+from __future__ import annotations
+
+from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary, TokenPrompt
+from pilotfish.rpc.conversion import logprobs_from_proto
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.rpc.v1 import types_pb2
+from pilotfish.types import AcceptanceMode, FinishReason, TokenOrigin
+
+_MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
+_ACCEPTANCES = {
+    AcceptanceMode.COUPLED: types_pb2.ACCEPTANCE_MODE_COUPLED,
+    AcceptanceMode.REJECTION: types_pb2.ACCEPTANCE_MODE_REJECTION,
+}
+
+
+def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateRequest:
+    """A request for an answer."""
+    request = pb.GenerateRequest(
+        max_tokens=options.max_tokens,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        top_k=options.top_k,
+        seed=options.seed,
+        stop=options.stop,
+        ignore_eos=options.ignore_eos,
+        logprobs=options.logprobs,
+        speculation=pb.SpeculationOptions(
+            mode=_MODES[options.speculation],
+            num_speculative_tokens=options.num_speculative_tokens,
+            proposer=options.proposer,
+            acceptance=_ACCEPTANCES[options.acceptance],
+        ),
+    )
+    set_prompt(request, prompt)
+    return request
+
+
+def set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt) -> None:
+    """Fill in the prompt in its own form."""
+    if isinstance(prompt, str):
+        request.text = prompt
+    elif isinstance(prompt, TokenPrompt):
+        request.tokens.token_ids.extend(prompt.token_ids)
+    else:
+        messages = (pb.ChatMessage(role=message.role, content=message.content) for message in prompt)
+        request.chat.messages.extend(messages)
+
+
+def chunk_from_proto(chunk: pb.Chunk) -> Chunk:
+    """Tokens committed together."""
+    return Chunk(
+        chunk.text,
+        tuple(chunk.token_ids),
+        tuple(TokenOrigin(origin) for origin in chunk.origins),
+        tuple(logprobs_from_proto(logprobs) for logprobs in chunk.logprobs),
+    )
+
+
+def summary_from_proto(summary: pb.Summary) -> Summary:
+    """The account of a finished answer."""
+    statistics = summary.speculation
+    return Summary(
+        request_id=summary.request_id,
+        model_id=summary.model_id,
+        finish_reason=FinishReason(summary.finish_reason),
+        stopped_by=summary.stopped_by,
+        seed=summary.seed,
+        emulated=summary.emulated,
+        num_prompt_tokens=summary.usage.prompt_tokens,
+        num_output_tokens=summary.usage.output_tokens,
+        num_cached_tokens=summary.usage.cached_prompt_tokens,
+        queue_time_s=summary.timings.queue_time_ns / 1e9,
+        time_to_first_token_s=summary.timings.time_to_first_token_ns / 1e9,
+        total_time_s=summary.timings.total_time_ns / 1e9,
+        num_rounds=statistics.num_rounds,
+        num_draft_tokens=statistics.num_draft_tokens,
+        num_accepted_tokens=statistics.num_accepted_tokens,
+        num_plain_tokens=statistics.num_plain_tokens,
+        num_missed_deadlines=statistics.num_missed_deadlines,
+        mean_acceptance_length=statistics.mean_acceptance_length,
+        acceptance_per_position=tuple(statistics.acceptance_per_position),
+        reason=statistics.reason,
+    )
+
+
+def info_from_proto(response: pb.GetModelInfoResponse) -> ServiceInfo:
+    """The model and the pools behind an address."""
+    return ServiceInfo(
+        model_id=response.model.model_id,
+        dtype=response.model.dtype,
+        deterministic=response.model.deterministic,
+        max_context_tokens=response.model.max_context_tokens,
+        num_target_replicas=response.num_target_replicas,
+        num_draft_replicas=response.num_draft_replicas,
+        max_draft_tokens=response.limits.max_draft_tokens,
+        proposers=tuple(response.proposers),
+        self_drafter=response.model.proposer,
+        version=response.version,
+        emulated=response.model.emulated,
+    )
