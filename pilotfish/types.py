@@ -252,3 +252,7 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     draining: bool = False
     num_preemptions: int = 0
     """Since the engine started."""
+    num_sequences_decoding: int = 0
+    """That decoded, verified or proposed in the last step; prefills do not count."""
+    num_step_tokens: int = 0
+    """Token rows of the last step, prefills included."""

@@ -91,6 +91,7 @@ class EngineCore:
             limits=self.limits,
         )
         self._step_time_ns = 0
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
@@ -116,6 +117,8 @@ class EngineCore:
             num_kv_blocks_total=pool.num_usable,
             step_time_ns=self._step_time_ns,
             num_preemptions=self.num_preemptions,
+            num_sequences_decoding=self._num_sequences_decoding,
+            num_step_tokens=self._num_step_tokens,
         )
 
     def submit(self, command: Command) -> None:
@@ -148,6 +151,7 @@ class EngineCore:
             return events
         # Verdicts first, so that each kind's logits are one slice.
         scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, ProposeTask))
+        num_decoding = sum(rows.is_decode for rows in scheduled)
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
         try:
@@ -158,6 +162,8 @@ class EngineCore:
             self._num_failed_steps = 0
             events.extend(self._finish(decisions, scheduled, start_ns))
         self._step_time_ns = self._clock_ns() - start_ns
+        self._num_sequences_decoding = num_decoding
+        self._num_step_tokens = sum(rows.num_rows for rows in scheduled)
         return events
 
     def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:

@@ -86,6 +86,7 @@ class HeadCore:
         )
         self._step = 0
         self._step_time_ns = 0
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
@@ -107,6 +108,8 @@ class HeadCore:
             num_kv_blocks_used=pool.num_used,
             num_kv_blocks_total=pool.num_usable,
             step_time_ns=self._step_time_ns,
+            num_sequences_decoding=self._num_sequences_decoding,
+            num_step_tokens=self._num_step_tokens,
         )
 
     def submit(self, command: Command) -> None:
@@ -137,6 +140,7 @@ class HeadCore:
         batch = self._next_batch(events)
         if not batch:
             return events
+        num_rows = sum(len(sequence.tokens) - sequence.num_computed_tokens for sequence in batch)
         try:
             drafts = self._draft(batch)
         except Exception as error:
@@ -144,6 +148,7 @@ class HeadCore:
             return events
         self._num_failed_steps = 0
         self._step_time_ns = self._clock_ns() - start_ns
+        self._num_sequences_decoding, self._num_step_tokens = len(batch), num_rows
         for sequence, drafted in zip(batch, drafts, strict=True):
             finish_rows(sequence)
             events.append(_proposal(sequence, drafted, start_ns, self._step_time_ns))

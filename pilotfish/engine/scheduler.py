@@ -10,10 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, VerifyTask
+from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
+
+MAX_CATCH_UP_ROWS = 16
+"""A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
 
 Holders = dict[int, EngineSequence]
 """Sequences that hold blocks, by id."""
@@ -35,6 +38,13 @@ class ScheduledRows:
     def is_complete(self) -> bool:
         """Whether the rows reach the end of a task."""
         return self.num_logit_rows > 0
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether the rows decode, verify or draft: the rest, with prompt tokens among them, is prefill."""
+        if isinstance(self.sequence.task, ProposeTask):
+            return self.num_rows <= MAX_CATCH_UP_ROWS
+        return self.num_rows == self.num_logit_rows
 
 
 class Scheduler:

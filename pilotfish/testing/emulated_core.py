@@ -73,6 +73,7 @@ class EmulatedCore:
         self._sequences: dict[int, EmulatedSequence] = {}
         self._busy: dict[int, EmulatedSequence] = {}
         self._answers: list[Event] = []
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
 
     @property
     def has_work(self) -> bool:
@@ -93,6 +94,8 @@ class EmulatedCore:
             num_sequences_running=len(self._sequences),
             num_kv_blocks_used=sum(sequence.num_blocks for sequence in self._sequences.values()),
             num_kv_blocks_total=self._num_kv_blocks,
+            num_sequences_decoding=self._num_sequences_decoding,
+            num_step_tokens=self._num_step_tokens,
         )
 
     def submit(self, command: Command) -> None:
@@ -118,6 +121,8 @@ class EmulatedCore:
     def step(self) -> list[Event]:
         """One answer for every sequence that has a task."""
         events, self._answers = self._answers, []
+        if self._busy:
+            self._num_sequences_decoding, self._num_step_tokens = len(self._busy), self.num_batch_tokens
         for sequence in tuple(self._busy.values()):
             match sequence.task:
                 case Verify(draft_token_ids=draft_token_ids, parents=parents):
