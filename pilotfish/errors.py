@@ -63,6 +63,9 @@ class UnavailableError(PilotfishError):
 class ResourceExhaustedError(PilotfishError):
     """No KV space, no sequence slot, or a full queue: try again later."""
 
+    retry_after_s: float | None = None
+    """When trying again may succeed; None: nobody knows. HTTP's Retry-After and gRPC's `retry-after-ms`."""
+
 
 class DeadlineExceededError(PilotfishError):
     """An answer did not come in time."""

@@ -11,6 +11,7 @@ from pilotfish.config.draft import DraftConfig
 from pilotfish.config.engine import EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, environment
 from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import SelfDrafterConfig, TargetConfig
 
@@ -20,6 +21,7 @@ __all__ = [
     "EngineConfig",
     "OrchestratorConfig",
     "Quantization",
+    "RoutingConfig",
     "SelfDrafterConfig",
     "SpeculationConfig",
     "TargetConfig",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pilotfish.config.fields import STRICT, require
+from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 
 
@@ -21,19 +22,39 @@ class OrchestratorConfig:
     draft_addresses: tuple[str, ...] = ()
     """host:port of each draft replica; empty: none, or found by Ray."""
     max_concurrent_requests: int = 256
-    """More are refused with RESOURCE_EXHAUSTED."""
+    """Served at once, and never more than the target replicas have room for (engine.max_sequences). More wait."""
+    max_queued_requests: int = 1024
+    """That wait for their turn, over all clients; more are refused with RESOURCE_EXHAUSTED and a hint when to try
+    again. 0: nobody waits."""
+    max_queued_requests_per_client: int = 512
+    """Of one client (gRPC metadata `x-client-id`, else the peer's address): it leaves the others room to queue."""
+    max_queue_time_s: float = 60.0
+    """A request waits this long for its turn before RESOURCE_EXHAUSTED; less if the call's own deadline is sooner."""
     max_prompt_bytes: int = 4_000_000
     """Longer prompts are refused before tokenising."""
     connect_timeout_s: float = 60.0
-    """A request waits this long for a target replica before UNAVAILABLE, and for room on one before
-    RESOURCE_EXHAUSTED."""
+    """A request waits this long for a target replica before UNAVAILABLE; one that has not begun to answer also
+    for room on one before RESOURCE_EXHAUSTED."""
+    silence_timeout_s: float = 3.0
+    """A replica that says nothing for this long is lost, and its requests go on elsewhere. Replicas report twice a
+    second, from a process that computes nothing: six reports in a row do not get lost by chance, while each second
+    more is a second that every stream on a frozen replica stands still."""
     slow_reader_tokens: int = 1024
     """Output tokens buffered for a client that reads slowly before its sequence pauses."""
+    routing: RoutingConfig = field(default_factory=RoutingConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
         require(self.max_concurrent_requests >= 1, "orchestrator.max_concurrent_requests must be at least 1")
+        require(self.max_queued_requests >= 0, "orchestrator.max_queued_requests must be at least 0 (0: nobody waits)")
+        require(
+            self.max_queued_requests_per_client >= 1, "orchestrator.max_queued_requests_per_client must be at least 1"
+        )
+        require(self.max_queue_time_s > 0, "orchestrator.max_queue_time_s must be above 0")
+        require(
+            self.silence_timeout_s >= 1, "orchestrator.silence_timeout_s must be at least 1: reports come twice a second"
+        )
         require(self.max_prompt_bytes >= 1, "orchestrator.max_prompt_bytes must be at least 1")
         require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
         require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")

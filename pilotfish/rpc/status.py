@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
@@ -27,6 +28,10 @@ logger = logging.getLogger(__name__)
 
 KIND_KEY = "pilotfish-error"
 """Trailing metadata: the error's class, finer than its status code."""
+RETRY_AFTER_KEY = "retry-after-ms"
+"""Trailing metadata of a RESOURCE_EXHAUSTED: milliseconds after which trying again may succeed."""
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+"""The same for gRPC's own retries (proposal A6), where a client has configured a retry policy."""
 
 _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequestError,
@@ -45,7 +50,7 @@ _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: PilotfishError) -> NoReturn:
     """End the call with the error's status."""
     name, _ = status_of(error)
-    metadata = ((KIND_KEY, type(error).__name__),)
+    metadata = ((KIND_KEY, type(error).__name__), *_retry_metadata(error))
     await context.abort(grpc.StatusCode[name], str(error), trailing_metadata=metadata)
     raise AssertionError("abort raises")
 
@@ -71,7 +76,17 @@ def error_from_rpc(error: grpc.RpcError, peer: str = "") -> PilotfishError:
     code: grpc.StatusCode = call.code()
     details = call.details() or code.name.lower().replace("_", " ")
     message = f"{peer}: {details}" if peer else details
-    for key, value in call.trailing_metadata() or ():
-        if key == KIND_KEY:
-            return error_named(str(value), message)
-    return _KINDS.get(code, InternalError)(message)
+    metadata = {str(key): str(value) for key, value in call.trailing_metadata() or ()}
+    kind = metadata.get(KIND_KEY)
+    found = _KINDS.get(code, InternalError)(message) if kind is None else error_named(kind, message)
+    retry_after_ms = metadata.get(RETRY_AFTER_KEY, "")
+    if isinstance(found, ResourceExhaustedError) and retry_after_ms.isdecimal():
+        found.retry_after_s = int(retry_after_ms) / 1000
+    return found
+
+
+def _retry_metadata(error: PilotfishError) -> tuple[tuple[str, str], ...]:
+    if not isinstance(error, ResourceExhaustedError) or error.retry_after_s is None:
+        return ()
+    milliseconds = str(math.ceil(error.retry_after_s * 1000))
+    return (RETRY_AFTER_KEY, milliseconds), (PUSHBACK_KEY, milliseconds)

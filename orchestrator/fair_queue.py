@@ -1,0 +1,110 @@
+"""Who is next among the requests that wait: fair to clients by the tokens they were served.
+
+A start-time fair queue (Goyal et al. 1996) in the currency of the virtual token counter (Sheng et al., "Fairness in
+Serving Large Language Models", OSDI 2024): a client's counter grows by what its requests cost, estimated when one is
+taken out and corrected when it has ended; the client with the smallest counter is next. A client that was
+away starts where the queue stands: it neither saves up service nor owes for what it used while nobody waited.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+_MAX_IDLE_CLIENTS = 4096
+"""Counters kept of clients with nothing in the queue. Names are the clients' own invention: they must not fill
+the memory."""
+
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(slots=True)
+class _Client(Generic[ItemT]):
+    client_id: str
+    counter: float
+    """Token costs of what was served, and of the service that was missed by being away."""
+    waiting: deque[tuple[ItemT, float]] = field(default_factory=deque)
+    """With their costs, oldest first."""
+
+
+class FairQueue(Generic[ItemT]):
+    """Items of clients, first in first out for each of them. Unbounded: whoever fills it counts."""
+
+    def __init__(self) -> None:
+        self._clients: OrderedDict[str, _Client[ItemT]] = OrderedDict()
+        """Least recently seen first."""
+        self._backlogged: dict[str, _Client[ItemT]] = {}
+        """Those of them with items."""
+        self._start = 0.0
+        """Counter of the client that was served last, before it paid: where the queue stands."""
+        self._num_items = 0
+
+    def __len__(self) -> int:
+        return self._num_items
+
+    def __iter__(self) -> Iterator[ItemT]:
+        for client in self._backlogged.values():
+            for item, _ in client.waiting:
+                yield item
+
+    def num_items(self, client_id: str) -> int:
+        """Items of one client."""
+        client = self._backlogged.get(client_id)
+        return 0 if client is None else len(client.waiting)
+
+    def push(self, client_id: str, item: ItemT, cost: float) -> None:
+        """Let an item of the client wait. cost: in tokens, as far as it can be told."""
+        client = self._seen(client_id)
+        if not client.waiting:
+            client.counter = max(client.counter, self._start)
+            self._backlogged[client_id] = client
+        client.waiting.append((item, cost))
+        self._num_items += 1
+
+    def pop(self) -> ItemT:
+        """Take the next item out and charge its client. Raises IndexError when nothing waits."""
+        if not self._backlogged:
+            raise IndexError("the queue is empty")
+        client = min(self._backlogged.values(), key=lambda client: client.counter)
+        item, cost = client.waiting.popleft()
+        self._num_items -= 1
+        if not client.waiting:
+            del self._backlogged[client.client_id]
+        self._start = max(self._start, client.counter)
+        client.counter += cost
+        return item
+
+    def remove(self, client_id: str, item: ItemT) -> None:
+        """Forget an item that does not want to wait any more. Idempotent."""
+        client = self._backlogged.get(client_id)
+        if client is None:
+            return
+        found = next((entry for entry in client.waiting if entry[0] is item), None)
+        if found is None:
+            return
+        client.waiting.remove(found)
+        self._num_items -= 1
+        if not client.waiting:
+            del self._backlogged[client_id]
+
+    def correct(self, client_id: str, difference: float) -> None:
+        """What an item that was taken out has cost beyond (or, negative, below) its estimate."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.counter += difference
+
+    def _seen(self, client_id: str) -> _Client[ItemT]:
+        client = self._clients.get(client_id)
+        if client is None:
+            client = self._clients[client_id] = _Client(client_id, self._start)
+            self._drop_idle()
+        self._clients.move_to_end(client_id)
+        return client
+
+    def _drop_idle(self) -> None:
+        for client_id in list(self._clients)[:-1] if len(self._clients) > _MAX_IDLE_CLIENTS else ():
+            if client_id not in self._backlogged:
+                del self._clients[client_id]
+                return
