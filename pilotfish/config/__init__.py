@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config, replace
 from pilotfish.config.draft import DraftConfig
+from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, environment
 from pilotfish.config.orchestrator import OrchestratorConfig
@@ -18,6 +19,7 @@ from pilotfish.config.target import SelfDrafterConfig, TargetConfig
 __all__ = [
     "Config",
     "DraftConfig",
+    "EmulationConfig",
     "EngineConfig",
     "OrchestratorConfig",
     "Quantization",

@@ -12,6 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pilotfish.config.draft import DraftConfig
+from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.environment import default_cache_dir
 from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
@@ -28,6 +29,8 @@ class Config:
     target: TargetConfig = field(default_factory=TargetConfig)
     draft: DraftConfig = field(default_factory=DraftConfig)
     orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
+    emulation: EmulationConfig = field(default_factory=EmulationConfig)
+    """Of both engines."""
     cache_dir: str = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

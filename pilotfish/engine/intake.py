@@ -15,7 +15,6 @@ from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
@@ -40,7 +39,7 @@ class Intake:
         self._vocab_size = vocab_size
         self._max_context_tokens = max_context_tokens
         self._limits = limits
-        self._capacity = kv_cache.pool.num_usable * BLOCK_SIZE
+        self._capacity = kv_cache.pool.num_usable * kv_cache.pool.block_size
         self._num_opened = 0
 
     def open(self, command: OpenSequence) -> SequenceError | None:
