@@ -1,0 +1,145 @@
+"""Whatever happens to draft replicas: no request fails, every text is the undisturbed one, and nothing stays held."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from pilotfish.testing.conditions import Conditions
+from pilotfish.testing.faulty_drafter import FaultyDrafter
+
+GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
+
+
+async def kill(draft) -> None:
+    await draft.kill()
+
+
+async def freeze(draft) -> None:
+    draft.apply(Conditions(frozen=True))
+
+
+async def partition(draft) -> None:
+    draft.apply(Conditions(partitioned=True))
+
+
+async def slow_down(draft) -> None:
+    draft.apply(Conditions(delay_ms=400), "down")
+
+
+async def reset(draft) -> None:
+    draft.links[0].reset()
+
+
+async def lose_machine(draft) -> None:
+    draft.links[0].half_open()
+
+
+FAULTS = [kill, freeze, partition, slow_down, reset, lose_machine]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, COUPLED], ids=["greedy", "coupled"])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_request_survives_what_happens_to_its_drafter(cluster, until, fault, sampling) -> None:
+    orchestrator = await cluster.start(1, 1)
+    (draft,) = cluster.drafts()
+    calls = [orchestrator.ask(prompt, **sampling) for prompt in ("one", "two", "three")]
+    for call in calls:
+        await call.has_said(30)
+    await fault(draft)
+    for call in calls:
+        summary = await call.finish()
+        assert summary.speculation.num_rounds > 0
+    if not draft.is_running:
+        await draft.start()
+    draft.apply()
+    await until(lambda: orchestrator.is_connected(draft))
+    await cluster.nothing_is_left()
+
+
+@pytest.mark.parametrize("fault", ["slow", "silent", "garbage", "stale", "dies"])
+async def test_a_drafter_that_talks_nonsense_costs_its_rounds_only(cluster, fault) -> None:
+    await cluster.add("target")
+    await cluster.add("draft", engine=lambda engine: FaultyDrafter(engine, fault, after_rounds=5, delay_s=0.5))
+    orchestrator = await cluster.serve()
+    for sampling in (GREEDY, COUPLED):
+        await orchestrator.ask(**sampling).finish()
+    await cluster.nothing_is_left()
+
+
+async def test_what_is_no_replica_at_all_is_done_without(cluster, until) -> None:
+    """A port that somebody else has taken meanwhile."""
+
+    async def babble(reader, writer) -> None:
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"220 mail.example.org ESMTP\r\n")
+            await reader.read(100)
+        writer.close()
+
+    orchestrator = await cluster.start(1, 1)
+    (draft,) = cluster.drafts()
+    link = orchestrator.links[draft.name]
+    stranger = await asyncio.start_server(babble, "127.0.0.1", 0)
+    async with stranger:
+        call = orchestrator.ask()
+        await call.has_said(20)
+        await draft.kill()
+        num_accepted = link.num_accepted
+        link.redirect("{}:{}".format(*stranger.sockets[0].getsockname()))
+        await call.finish()
+        await until(lambda: link.num_accepted > num_accepted)
+        assert (await orchestrator.ask().finish()).speculation.num_rounds == 0
+        await draft.start()
+        await until(lambda: orchestrator.is_connected(draft))
+    assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
+    await cluster.nothing_is_left()
+
+
+async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster, until) -> None:
+    orchestrator = await cluster.start(1, 1)
+    (draft,) = cluster.drafts()
+    link = orchestrator.replica_link(draft)
+    assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
+    draft.apply(Conditions(delay_ms=250), "down")
+    while link.is_healthy:
+        await orchestrator.ask().finish()
+    assert link.is_connected
+    assert "deadline" in link.problem
+    assert (await orchestrator.ask().finish()).speculation.num_rounds == 0
+    draft.apply()
+    while link.problem:
+        await until(lambda: link.is_healthy)
+        await orchestrator.ask().finish()
+    assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
+    await cluster.nothing_is_left()
+
+
+async def test_when_one_drafter_dies_the_other_takes_over(cluster, until) -> None:
+    orchestrator = await cluster.start(1, 2)
+    calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=200) for prompt in ("one", "two", "three", "four")]
+    for call in calls:
+        await call.has_said(20)
+    first, second = cluster.drafts()
+    assert first.engine.num_sequences > 0
+    assert second.engine.num_sequences > 0
+    await first.kill()
+    await until(lambda: not orchestrator.is_connected(first))
+    await calls[0].has_said(len(calls[0].token_ids) + 20)
+    assert second.engine.num_sequences == 4
+    for call in calls:
+        await call.finish()
+    await cluster.nothing_is_left()
+
+
+async def test_a_drafter_that_drains_hands_over(cluster, until) -> None:
+    orchestrator = await cluster.start(1, 2)
+    calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=200) for prompt in ("one", "two", "three", "four")]
+    for call in calls:
+        await call.has_said(20)
+    first, _ = cluster.drafts()
+    draining = asyncio.create_task(first.drain())
+    for call in calls:
+        assert (await call.finish()).speculation.num_missed_deadlines == 0
+    await draining
+    assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
+    await cluster.nothing_is_left()

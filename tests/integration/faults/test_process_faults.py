@@ -1,0 +1,118 @@
+"""Services as processes, and signals that no program can answer: SIGKILL, SIGSTOP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import re
+import signal
+import sys
+from pathlib import Path
+
+import grpc.aio
+import pytest
+
+from pilotfish.config import config_to_yaml
+from pilotfish.rpc.v1 import inference_pb2_grpc
+
+COUPLED = {"temperature": 0.9, "seed": 11}
+
+
+class Processes:
+    """`python -m SERVICE` with the cluster's configuration; what still runs at the end is killed."""
+
+    def __init__(self, cluster, folder: Path) -> None:
+        self._cluster = cluster
+        self._path = folder / "config.yaml"
+        self._running: list[asyncio.subprocess.Process] = []
+
+    async def start(self, service: str, targets=(), drafts=()):
+        """The process, and its address."""
+        config = self._cluster.config()
+        orchestrator = dataclasses.replace(
+            config.orchestrator, target_addresses=tuple(targets), draft_addresses=tuple(drafts)
+        )
+        self._path.write_text(config_to_yaml(dataclasses.replace(config, orchestrator=orchestrator)))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", service, "--config", str(self._path)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self._running.append(process)
+        found = re.search(r"ready on (\S+)", (await process.stdout.readline()).decode())
+        assert found
+        return process, found[1]
+
+    async def close(self) -> None:
+        for process in self._running:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()
+
+
+@pytest.fixture
+async def processes(cluster, tmp_path: Path):
+    processes = Processes(cluster, tmp_path)
+    try:
+        yield processes
+    finally:
+        await processes.close()
+
+
+@contextlib.asynccontextmanager
+async def client(address: str):
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield inference_pb2_grpc.InferenceStub(channel)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, until, number) -> None:
+    """Those of another orchestrator go on."""
+    other = await cluster.start(2, 1)
+    proxies = {replica: await replica.link() for replica in cluster.replicas}
+    addresses = {
+        pool: [proxies[replica].address for replica in cluster.replicas if replica.pool == pool]
+        for pool in ("target", "draft")
+    }
+    process, address = await processes.start("orchestrator", addresses["target"], addresses["draft"])
+    async with client(address) as stub:
+        lost = [cluster.ask(stub, prompt, **COUPLED, max_tokens=4000) for prompt in ("one", "two", "three")]
+        for call in lost:
+            await call.has_said(20)
+        own = other.ask(**COUPLED, max_tokens=400)
+        await own.has_said(20)
+        process.send_signal(number)
+        await own.finish()
+        await until(lambda: not any(replica.num_held for replica in cluster.replicas))
+        for call in lost:
+            call.call.cancel()
+    await cluster.nothing_is_left()
+
+
+async def test_an_orchestrator_that_comes_back_serves(cluster, processes) -> None:
+    await cluster.start(1, 1)
+    (target,), (draft,) = cluster.targets(), cluster.drafts()
+    addresses = [(await replica.link()).address for replica in (target, draft)]
+    for _ in range(2):
+        process, address = await processes.start("orchestrator", addresses[:1], addresses[1:])
+        async with client(address) as stub:
+            await cluster.ask(stub, **COUPLED).finish()
+        process.kill()
+        await process.wait()
+    await cluster.nothing_is_left()
+
+
+async def test_signals_to_replicas_reach_no_client(cluster, processes) -> None:
+    started = [processes.start(service) for service in ("target_service", "target_service", "draft_service")]
+    (first, first_address), (second, second_address), (draft, draft_address) = [await each for each in started]
+    _, address = await processes.start("orchestrator", (first_address, second_address), (draft_address,))
+    async with client(address) as stub:
+        calls = [cluster.ask(stub, prompt, **COUPLED, max_tokens=600) for prompt in ("one", "two", "three", "four")]
+        for process, number in ((draft, signal.SIGSTOP), (first, signal.SIGKILL), (draft, signal.SIGCONT)):
+            for call in calls:
+                await call.has_said(len(call.token_ids) + 40)
+            process.send_signal(number)
+        for call in calls:
+            await call.finish()
+        assert second.returncode is None

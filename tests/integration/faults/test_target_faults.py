@@ -1,0 +1,141 @@
+"""Whatever happens to one target replica: its requests go on elsewhere, and their texts are the undisturbed ones."""
+
+import asyncio
+
+import pytest
+
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.testing.conditions import Conditions
+
+OFF, ON = pb.SPECULATION_MODE_OFF, pb.SPECULATION_MODE_ON
+GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
+PROMPTS = ("one", "two", "three", "four", "five", "six")
+
+
+async def kill(target) -> None:
+    await target.kill()
+
+
+async def freeze(target) -> None:
+    target.apply(Conditions(frozen=True))
+
+
+async def partition(target) -> None:
+    target.apply(Conditions(partitioned=True))
+
+
+async def reset(target) -> None:
+    target.links[0].reset()
+
+
+async def lose_machine(target) -> None:
+    target.links[0].half_open()
+
+
+async def ask_all(orchestrator, num_said=30, **fields):
+    """Requests on all targets, in the middle of their answers."""
+    calls = [orchestrator.ask(prompt, **fields) for prompt in PROMPTS]
+    for call in calls:
+        await call.has_said(num_said)
+    return calls
+
+
+@pytest.mark.parametrize("fault", [kill, freeze, partition, reset, lose_machine])
+@pytest.mark.parametrize(
+    "fields", [{**GREEDY, "mode": OFF}, {**GREEDY, "mode": ON}, COUPLED], ids=["plain", "greedy", "coupled"]
+)
+async def test_requests_survive_what_happens_to_their_target(cluster, until, fault, fields) -> None:
+    orchestrator = await cluster.start(2, 1)
+    victim, other = cluster.targets()
+    calls = await ask_all(orchestrator, **fields)
+    assert victim.engine.num_sequences > 0
+    assert other.engine.num_sequences > 0
+    await fault(victim)
+    for call in calls:
+        await call.finish()
+    if not victim.is_running:
+        await victim.start()
+    victim.apply()
+    await until(lambda: orchestrator.is_connected(victim))
+    await cluster.nothing_is_left()
+    calls = await ask_all(orchestrator, **fields)
+    assert victim.engine.num_sequences > 0
+    for call in calls:
+        await call.finish()
+    await cluster.nothing_is_left()
+
+
+async def test_requests_wait_for_their_only_target_to_come_back(cluster) -> None:
+    orchestrator = await cluster.start(1, 1)
+    (target,) = cluster.targets()
+    for _ in range(2):
+        calls = await ask_all(orchestrator, **COUPLED)
+        await target.kill()
+        late = orchestrator.ask("asked while there is no target")
+        await target.start()
+        for call in (*calls, late):
+            await call.finish()
+        await cluster.nothing_is_left()
+
+
+async def test_a_rolling_update_fails_no_request(cluster, until) -> None:
+    """Each of two replicas is replaced: a new one comes, the old one leaves the directory and drains."""
+    orchestrator = await cluster.start(2, 1)
+    old = cluster.targets()
+    finished = []
+
+    async def keep_asking(index: int) -> None:
+        while any(replica.is_running for replica in old) or len(finished) < 40:
+            call = orchestrator.ask(f"request {len(finished)} of {index}", **COUPLED, max_tokens=60)
+            await call.finish()
+            finished.append(call)
+
+    asking = [asyncio.create_task(keep_asking(index)) for index in range(6)]
+    for replica in old:
+        new = await cluster.add("target")
+        await until(lambda new=new: orchestrator.is_connected(new))
+        orchestrator.forget(replica)
+        await replica.drain()
+    await asyncio.gather(*asking)
+    assert len(finished) >= 40
+    assert all(replica.num_held == 0 for replica in old)
+    await cluster.nothing_is_left()
+
+
+async def test_a_target_that_comes_back_with_another_model_is_left_out(cluster, until) -> None:
+    orchestrator = await cluster.start(2, 0)
+    victim, _ = cluster.targets()
+    calls = await ask_all(orchestrator)
+    await victim.kill()
+    await victim.start(model_name="another")
+    for call in calls:
+        await call.finish()
+    await until(lambda: "another" in orchestrator.replica_link(victim).problem)
+    assert not orchestrator.is_connected(victim)
+    for call in await ask_all(orchestrator):
+        await call.finish()
+    assert victim.engine.num_sequences == 0
+    await cluster.nothing_is_left()
+
+
+async def test_an_engine_that_dies_behind_a_living_front_is_left(cluster) -> None:
+    orchestrator = await cluster.start(2, 1)
+    victim, _ = cluster.targets()
+    calls = await ask_all(orchestrator, **COUPLED)
+    victim.engine.die()
+    for call in calls:
+        await call.finish()
+    await victim.kill()
+    await cluster.nothing_is_left()
+
+
+async def test_all_targets_gone_at_once(cluster) -> None:
+    orchestrator = await cluster.start(2, 1)
+    calls = await ask_all(orchestrator, **COUPLED)
+    for target in cluster.targets():
+        await target.kill()
+    for target in cluster.targets():
+        await target.start()
+    for call in calls:
+        await call.finish()
+    await cluster.nothing_is_left()
