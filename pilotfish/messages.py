@@ -23,6 +23,10 @@ from pilotfish.types import (
 )
 
 
+MAX_AHEAD_TOKENS = 1024
+"""Draft tokens that one Propose may ask for ahead: more than pays on any hardware."""
+
+
 class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     """Start a sequence, or restart one from prompt + committed output."""
 
@@ -57,6 +61,15 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     tree: TreeRequest | None = None
 
 
+class AheadRequest(msgspec.Struct, frozen=True, array_like=True):
+    """What a drafter may draft while the target verifies; see pilotfish.v1.AheadRequest."""
+
+    max_tokens: int
+    """Draft tokens over all assumed outcomes, at most."""
+    acceptance: tuple[float, ...]
+    """Element i: probability that draft token i is accepted if all before it are; of further ones as of the last."""
+
+
 class Propose(msgspec.Struct, frozen=True, tag=True):
     """Propose tokens after base_length committed ones, of which new_token_ids are the last."""
 
@@ -67,6 +80,10 @@ class Propose(msgspec.Struct, frozen=True, tag=True):
     features: Features | None = None
     tree: TreeRequest | None = None
     """The draft may branch; num_draft_tokens is then its depth. None: a chain."""
+    ahead: AheadRequest | None = None
+    """None: nothing is drafted ahead."""
+    is_prepared: bool = False
+    """The draft on these tokens was prepared and is being verified: nothing but drafting ahead is wanted."""
 
 
 class CloseSequence(msgspec.Struct, frozen=True, tag=True):
@@ -132,6 +149,8 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     timings: Timings = Timings()
     parents: tuple[int, ...] = ()
     """As in Verify; empty for a chain."""
+    assumed_token_ids: tuple[int, ...] = ()
+    """Of a draft made ahead: what is assumed to be committed after base_length. Empty: it answers a Propose."""
 
 
 class SequenceError(msgspec.Struct, frozen=True, tag=True):

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
+    AheadRequest,
     CloseSequence,
     Command,
     Decode,
@@ -81,6 +82,8 @@ def _propose_to_proto(command: Propose) -> pb.Propose:
         num_draft_tokens=command.num_draft_tokens,
         features=conversion.features_to_proto(command.features),
         tree=conversion.tree_request_to_proto(command.tree),
+        ahead=_ahead_to_proto(command.ahead),
+        is_prepared=command.is_prepared,
     )
 
 
@@ -92,7 +95,13 @@ def _propose_from_proto(proto: pb.Propose) -> Propose:
         proto.num_draft_tokens,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
         conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
+        AheadRequest(proto.ahead.max_tokens, tuple(proto.ahead.acceptance)) if proto.HasField("ahead") else None,
+        proto.is_prepared,
     )
+
+
+def _ahead_to_proto(request: AheadRequest | None) -> pb.AheadRequest | None:
+    return None if request is None else pb.AheadRequest(max_tokens=request.max_tokens, acceptance=request.acceptance)
 
 
 def _proposal_to_proto(event: Proposal) -> pb.Proposal:
@@ -103,6 +112,7 @@ def _proposal_to_proto(event: Proposal) -> pb.Proposal:
         draft_probs=[conversion.distribution_to_proto(probs) for probs in event.draft_probs],
         timings=conversion.timings_to_proto(event.timings),
         parents=event.parents,
+        assumed_token_ids=event.assumed_token_ids,
     )
 
 
@@ -114,4 +124,5 @@ def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
         draft_probs=tuple(conversion.distribution_from_proto(probs) for probs in proto.draft_probs),
         timings=conversion.timings_from_proto(proto.timings),
         parents=tuple(proto.parents),
+        assumed_token_ids=tuple(proto.assumed_token_ids),
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Propose, Verify
+from pilotfish.messages import MAX_AHEAD_TOKENS, AheadRequest, CloseSequence, Command, Decode, OpenSequence, Propose, Verify
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import Limits, ModelInfo, TreeRequest
 
@@ -22,6 +22,7 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
         case Propose():
             _check_num_draft_tokens(command.num_draft_tokens, limits)
             _check_tree_request(command.tree, limits)
+            _check_ahead_request(command.ahead)
             _check_token_ids(command.new_token_ids, model, "token id")
             if len(command.new_token_ids) > command.base_length:
                 raise InvalidRequestError(
@@ -89,6 +90,15 @@ def _check_tree_request(request: TreeRequest | None, limits: Limits) -> None:
         )
     if request.branching < 1:
         raise InvalidRequestError("a tree's branching is 0; it must be at least 1")
+
+
+def _check_ahead_request(request: AheadRequest | None) -> None:
+    if request is None:
+        return
+    if not 1 <= request.max_tokens <= MAX_AHEAD_TOKENS:
+        raise InvalidRequestError(f"{request.max_tokens} tokens ahead wanted; 1 to {MAX_AHEAD_TOKENS} are possible")
+    if not request.acceptance or not all(0 <= probability <= 1 for probability in request.acceptance):
+        raise InvalidRequestError("drafting ahead needs the acceptance of each position, between 0 and 1")
 
 
 def _check_token_ids(token_ids: Sequence[int], model: ModelInfo, what: str) -> None:

@@ -79,6 +79,7 @@ Global___DraftRequest: _TypeAlias = DraftRequest  # noqa: Y015
 class Propose(_message.Message):
     """Propose up to k tokens; answered by one Proposal. Rewind by statement:
     whatever the replica drafted past base_length - len(new_token_ids) is forgotten.
+    With `ahead`, further Proposals follow unasked: drafts for what may be committed next.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -89,11 +90,17 @@ class Propose(_message.Message):
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
+    AHEAD_FIELD_NUMBER: _builtins.int
+    IS_PREPARED_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed tokens, new_token_ids included."""
     num_draft_tokens: _builtins.int
     """Draft tokens wanted; of a tree its depth."""
+    is_prepared: _builtins.bool
+    """A draft that was prepared for these very tokens, num_draft_tokens long, is being verified already: no Proposal
+    is wanted, only what is drafted ahead of it.
+    """
     @_builtins.property
     def new_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Committed tokens since the last Open or Propose; they end at base_length."""
@@ -108,6 +115,10 @@ class Propose(_message.Message):
     def tree(self) -> _types_pb2.TreeRequest:
         """Absent: a chain. A proposer that cannot branch answers with a chain."""
 
+    @_builtins.property
+    def ahead(self) -> Global___AheadRequest:
+        """Absent: nothing is drafted ahead. A proposer that cannot, or has others to serve, leaves it."""
+
     def __init__(
         self,
         *,
@@ -117,14 +128,44 @@ class Propose(_message.Message):
         num_draft_tokens: _builtins.int = ...,
         features: _types_pb2.Features | None = ...,
         tree: _types_pb2.TreeRequest | None = ...,
+        ahead: Global___AheadRequest | None = ...,
+        is_prepared: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "tree", b"tree"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "features", b"features", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "base_length", b"base_length", "features", b"features", "is_prepared", b"is_prepared", "new_token_ids", b"new_token_ids", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Propose: _TypeAlias = Propose  # noqa: Y015
+
+@_typing.final
+class AheadRequest(_message.Message):
+    """What may be drafted while the target verifies. The least urgent work: any Propose goes first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    ACCEPTANCE_FIELD_NUMBER: _builtins.int
+    max_tokens: _builtins.int
+    """Draft tokens over all assumed outcomes at most."""
+    @_builtins.property
+    def acceptance(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Element i: probability that draft token i is accepted if all before it are; of further ones as of the last."""
+
+    def __init__(
+        self,
+        *,
+        max_tokens: _builtins.int = ...,
+        acceptance: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance", b"acceptance", "max_tokens", b"max_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AheadRequest: _TypeAlias = AheadRequest  # noqa: Y015
 
 @_typing.final
 class DraftResponseFrame(_message.Message):
@@ -192,6 +233,7 @@ class Proposal(_message.Message):
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
+    ASSUMED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """The Propose's base_length."""
@@ -209,6 +251,12 @@ class Proposal(_message.Message):
     def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As in Verify: index of each token's parent, -1 for the root. Empty means a chain."""
 
+    @_builtins.property
+    def assumed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of a draft made ahead: the accepted drafts and the target's own token that are assumed to follow base_length, so
+        that the draft stands on base_length + len(assumed_token_ids) tokens. Empty: it answers a Propose.
+        """
+
     def __init__(
         self,
         *,
@@ -218,10 +266,11 @@ class Proposal(_message.Message):
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         timings: _types_pb2.Timings | None = ...,
         parents: _abc.Iterable[_builtins.int] | None = ...,
+        assumed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed_token_ids", b"assumed_token_ids", "base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
