@@ -22,6 +22,8 @@ def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str
         n_threads=threads,
         n_threads_batch=threads,
         draft_model=LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_TOKENS) if lookup else None,
+        # A draft model turns this on by itself, but then without the memory that prompts over a batch need.
+        logits_all=lookup,
         verbose=False,
     )
     end = llama.token_eos()
