@@ -198,6 +198,8 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         step_time_ns=load.step_time_ns,
         draining=load.draining,
         num_preemptions=load.num_preemptions,
+        num_sequences_decoding=load.num_sequences_decoding,
+        num_step_tokens=load.num_step_tokens,
     )
 
 
@@ -210,6 +212,8 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         step_time_ns=proto.step_time_ns,
         draining=proto.draining,
         num_preemptions=proto.num_preemptions,
+        num_sequences_decoding=proto.num_sequences_decoding,
+        num_step_tokens=proto.num_step_tokens,
     )
 
 

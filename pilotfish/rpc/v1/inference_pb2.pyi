@@ -453,6 +453,26 @@ Global___RequestTimings: _TypeAlias = RequestTimings  # noqa: Y015
 class SpeculationStats(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class NumRoundsByDraftTokensEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NUM_ROUNDS_FIELD_NUMBER: _builtins.int
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
@@ -461,6 +481,8 @@ class SpeculationStats(_message.Message):
     NUM_MISSED_DEADLINES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     NUM_PLAIN_TOKENS_FIELD_NUMBER: _builtins.int
+    REASON_ID_FIELD_NUMBER: _builtins.int
+    NUM_ROUNDS_BY_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that verified at least one draft token."""
     num_draft_tokens: _builtins.int
@@ -473,9 +495,15 @@ class SpeculationStats(_message.Message):
     """Why speculation was off or limited for the request; empty if it was not."""
     num_plain_tokens: _builtins.int
     """Tokens decoded plainly."""
+    reason_id: _builtins.str
+    """The reason as a stable identifier (docs/controller.md); empty like it."""
     @_builtins.property
     def acceptance_per_position(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Element i: rounds in which draft token i was accepted, over rounds that drafted it."""
+
+    @_builtins.property
+    def num_rounds_by_draft_tokens(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
 
     def __init__(
         self,
@@ -488,10 +516,12 @@ class SpeculationStats(_message.Message):
         num_missed_deadlines: _builtins.int = ...,
         reason: _builtins.str = ...,
         num_plain_tokens: _builtins.int = ...,
+        reason_id: _builtins.str = ...,
+        num_rounds_by_draft_tokens: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acceptance_per_position", b"acceptance_per_position", "mean_acceptance_length", b"mean_acceptance_length", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_missed_deadlines", b"num_missed_deadlines", "num_plain_tokens", b"num_plain_tokens", "num_rounds", b"num_rounds", "num_rounds_by_draft_tokens", b"num_rounds_by_draft_tokens", "reason", b"reason", "reason_id", b"reason_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -569,6 +569,8 @@ class LoadReport(_message.Message):
     STEP_TIME_NS_FIELD_NUMBER: _builtins.int
     DRAINING_FIELD_NUMBER: _builtins.int
     NUM_PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    NUM_SEQUENCES_DECODING_FIELD_NUMBER: _builtins.int
+    NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     num_sequences_waiting: _builtins.int
     num_kv_blocks_used: _builtins.int
@@ -579,6 +581,10 @@ class LoadReport(_message.Message):
     """The replica accepts no new sequences and wants the open ones to end or move."""
     num_preemptions: _builtins.int
     """Sequences that lost their KV blocks to others and were computed again, since the engine started."""
+    num_sequences_decoding: _builtins.int
+    """Sequences that decoded, verified or (on a draft replica) proposed in the last step; prefills do not count."""
+    num_step_tokens: _builtins.int
+    """Token rows that the last step computed, prefills included."""
     def __init__(
         self,
         *,
@@ -589,10 +595,12 @@ class LoadReport(_message.Message):
         step_time_ns: _builtins.int = ...,
         draining: _builtins.bool = ...,
         num_preemptions: _builtins.int = ...,
+        num_sequences_decoding: _builtins.int = ...,
+        num_step_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

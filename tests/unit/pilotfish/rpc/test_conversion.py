@@ -148,6 +148,8 @@ loads = st.builds(
     step_time_ns=uint64,
     draining=st.booleans(),
     num_preemptions=uint64,
+    num_sequences_decoding=uint32,
+    num_step_tokens=uint32,
 )
 
 
