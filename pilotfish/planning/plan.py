@@ -1,0 +1,155 @@
+"""The plan: what drafting gains by batch, the fleets that goals need, and what their GPUs would do otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pilotfish.errors import ConfigError
+from pilotfish.planning.drafting import Placement
+from pilotfish.planning.goals import Goals
+from pilotfish.planning.outcome import Outcome, quantile
+from pilotfish.planning.planner import Fleet, Planner
+from pilotfish.planning.result import BatchRow, FleetRow, Plan
+from pilotfish.planning.steady_state import capacity
+from pilotfish.planning.verdict import judge
+
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_SHOWN_K = (1, 2, 3, 5, 8)
+_APPROXIMATIONS = [
+    "Replicas are simulated as fluids between events: tokens of an answer come evenly.",
+    "How fast a batch decodes comes from a simulation of its steps with equal sequences that all draft equally far.",
+    "Contexts count with their mean length. Whole answers are reserved in the KV cache; nothing is preempted.",
+    "No prefix cache. Drafters read prompts at no cost. Requests go to the target with the fewest.",
+]
+
+
+def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Plan:
+    """fleet: judge this one; None: find the cheapest that meets the goals.
+
+    Raises ConfigError where no fleet meets them.
+    """
+    model = planner.model(Placement.SEPARATE)
+    notes: list[str] = []
+    fleets = [fleet] if fleet is not None else _sized(planner, goals, notes)
+    rows = [_row(planner, goals, one) for one in fleets]
+    equal = _equal_gpus(planner, goals, fleets[0])
+    batches = batch_rows(planner)
+    return Plan(
+        date=datetime.now(UTC).date().isoformat(),
+        profile=planner.profile.name,
+        description=planner.profile.description,
+        conditions=_conditions(planner),
+        goals=str(goals),
+        best_k=model.best_k(1),
+        crossover_batch=model.crossover_batch,
+        batches=batches,
+        fleets=rows,
+        equal_gpus=equal,
+        verdict=[*judge(planner.profile, batches, model.crossover_batch, rows, equal), *notes],
+        approximations=_APPROXIMATIONS,
+    )
+
+
+def batch_rows(planner: Planner) -> list[BatchRow]:
+    """By powers of two up to the most sequences that a replica holds."""
+    rates = planner.rates(Placement.SEPARATE)
+    model = rates.model
+    limit = planner.profile.max_sequences
+    sizes = [1 << power for power in range(limit.bit_length()) if 1 << power < limit] + [limit]
+    return [
+        BatchRow(
+            batch=batch,
+            plain_token_ms=model.token_s(batch, 0) * 1e3,
+            best_k=(k := rates.num_draft_tokens[batch]),
+            token_ms=model.token_s(batch, k) * 1e3,
+            speed_up=model.speed_up(batch, k),
+            simulated_speed_up=model.token_s(batch, 0) / rates.token_s[batch],
+            tokens_per_s=batch / rates.token_s[batch],
+            speed_up_by_k={k: model.speed_up(batch, k) for k in _SHOWN_K if k <= planner.drafting.max_draft_tokens},
+        )
+        for batch in sizes
+    ]
+
+
+def _sized(planner: Planner, goals: Goals, notes: list[str]) -> list[Fleet]:
+    """The cheapest fleets, the one with drafters first; without it where nothing drafts."""
+    drafts = planner.rates(Placement.SEPARATE).num_draft_tokens[1] > 0
+    if not drafts:
+        notes.append("Drafts never pay here, not even for one sequence alone: plan without drafters.")
+        return [planner.smallest(Placement.NONE, goals)]
+    fleets = [planner.smallest(Placement.SEPARATE, goals)]
+    try:
+        fleets.append(planner.smallest(Placement.NONE, goals))
+    except ConfigError as error:
+        notes.append(f"Without drafters {error}".partition(". Ask for")[0] + ".")
+    return fleets
+
+
+def _equal_gpus(planner: Planner, goals: Goals, fleet: Fleet) -> list[FleetRow]:
+    """The fleet, all its GPUs as targets, and these with drafters on the same GPUs."""
+    if fleet.placement is not Placement.SEPARATE:
+        return []
+    target_gpus = planner.num_gpus(Fleet(Placement.NONE, 1))
+    scale = target_gpus // math.gcd(planner.num_gpus(fleet), target_gpus)
+    scaled = planner.scaled(scale) if scale > 1 else planner
+    ours = replace(fleet, num_targets=scale * fleet.num_targets, num_drafters=scale * fleet.num_drafters)
+    num_targets = planner.num_gpus(ours) // target_gpus
+    others = [Fleet(placement, num_targets) for placement in (Placement.NONE, Placement.COLOCATED)]
+    return [_row(scaled, goals, one) for one in (ours, *others)]
+
+
+def _row(planner: Planner, goals: Goals, fleet: Fleet) -> FleetRow:
+    outcome = planner.simulate(fleet)
+    rates = planner.rates_of(fleet)
+    return FleetRow(
+        name=_NAMES[fleet.placement],
+        num_targets=fleet.num_targets,
+        num_drafters=fleet.num_drafters,
+        num_gpus=planner.num_gpus(fleet),
+        rate=planner.workload.rate,
+        capacity=fleet.num_targets * capacity(rates, planner.workload, token_s=goals.token_s),
+        first_token_ms=_quantiles_ms(outcome.first_token_s),
+        token_ms=_quantiles_ms(outcome.token_s),
+        mean_batch=outcome.mean_decoding,
+        k_at_mean_batch=rates.num_draft_tokens[_batch(outcome)],
+        utilisation=outcome.utilisation,
+        meets_goals=goals.are_met(outcome),
+    )
+
+
+_NAMES = {
+    Placement.SEPARATE: "drafters apart",
+    Placement.NONE: "all targets, plain",
+    Placement.COLOCATED: "drafters on the targets' GPUs",
+}
+
+
+def _batch(outcome: Outcome) -> int:
+    return max(1, round(outcome.mean_decoding))
+
+
+def _quantiles_ms(values_s: Sequence[float]) -> dict[str, float]:
+    return {name: quantile(values_s, share) * 1e3 for name, share in _QUANTILES.items()}
+
+
+def _conditions(planner: Planner) -> dict[str, str]:
+    drafting, workload = planner.drafting, planner.workload
+    rates = ", ".join(f"{rate:g}" for rate in drafting.acceptance)
+    how = f"by the batch, at most {drafting.max_draft_tokens}"
+    if drafting.fixed_draft_tokens is not None:
+        how = f"{drafting.fixed_draft_tokens} always"
+    if drafting.per_batch_size:
+        how += f", limited by the ranges {[list(one) for one in drafting.per_batch_size]}"
+    return {
+        "acceptance": rates + (" by position" if len(drafting.acceptance) > 1 else " a token"),
+        "draft tokens": how,
+        "drafting ahead": f"up to {drafting.ahead_tokens} tokens a round" if drafting.ahead_tokens else "off",
+        "rate": f"{workload.rate:g} requests/s",
+        "prompt": f"{workload.mean_prompt_tokens:.0f} tokens on average",
+        "output": f"{workload.mean_output_tokens:.0f} tokens on average",
+        "round trip": f"{planner.round_trip_s * 1e3:g} ms",
+        "seed": str(planner.seed),
+    }

@@ -1,0 +1,83 @@
+"""How fast each sequence of a replica decodes, by how many decode there: what the fleet's fluids flow at."""
+
+from __future__ import annotations
+
+from pilotfish.planning.decoding import DecodingModel
+from pilotfish.planning.drafting import Placement
+from pilotfish.planning.rounds import Rounds
+
+_PREFILL_SHARE = 0.25
+"""Of a step, kept for prompts while decodes could fill it, as in pilotfish/engine/scheduler.py."""
+
+
+class ReplicaRates:
+    """Of one target replica, its drafters included. All tables are indexed by the batch, 0 included."""
+
+    def __init__(self, model: DecodingModel, *, stepwise: bool = True) -> None:
+        """stepwise: correct the closed formulas by simulated rounds, which takes some seconds."""
+        self.model = model
+        self._stepwise = stepwise and model.placement is Placement.SEPARATE
+        self._corrections: dict[tuple[int, int], float] = {}
+        sizes = range(model.profile.max_sequences + 1)
+        self.num_draft_tokens = [0, *(model.policy_k(batch) for batch in sizes[1:])]
+        """K."""
+        self.step_s = [0.0, *(model.verify_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
+        """An ordinary step of the target."""
+        self.token_s = [0.0, *(self._token_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
+        """From token to token of one sequence, on average."""
+        self.num_rows = [batch * (self.num_draft_tokens[batch] + 1) for batch in sizes]
+        """Of an ordinary step, if all sequences are in it."""
+        limit = model.max_batch_tokens
+        reserved = max(1, int(_PREFILL_SHARE * limit))
+        self.num_chunk_tokens = [max(reserved, limit - rows) for rows in self.num_rows]
+        """Prompt tokens that a step takes along, at most."""
+
+    def prefill_s(self, batch: int, num_prompt_tokens: int) -> float:
+        """Until prompts of so many tokens in all are read, in steps that go on decoding for the batch."""
+        num_full, rest = divmod(num_prompt_tokens, self.num_chunk_tokens[batch])
+        result = num_full * self._mixed_step_s(batch, self.num_chunk_tokens[batch])
+        if rest:
+            result += self._mixed_step_s(batch, rest)
+        # Reading on in a prompt reads what was read of it before: half of it on average.
+        cost = self.model.profile.target
+        context_s = cost.step_s(1, 1, num_prompt_tokens // 2) - cost.step_s(1, 1)
+        return result + (num_full + bool(rest) - 1) * context_s
+
+    def slowdown(self, batch: int, num_prompt_tokens: int, duration_s: float) -> float:
+        """How much longer tokens of the batch take while prompts are read, as prefill_s says."""
+        if not batch:
+            return 1.0
+        num_steps = -(-num_prompt_tokens // self.num_chunk_tokens[batch])
+        # Rows that a step with a prompt has no room for wait for the next.
+        delay = max(1.0, self.num_rows[batch] / self._num_mixed_rows(batch))
+        return max(1.0, delay * duration_s / num_steps / self.step_s[batch])
+
+    def correction(self, batch: int, num_draft_tokens: int) -> float:
+        """Simulated rounds over the formula's, interpolated between powers of two."""
+        if not self._stepwise or num_draft_tokens == 0:
+            return 1.0
+        high = 1 << (batch - 1).bit_length()
+        if high == batch:
+            return self._cell(batch, num_draft_tokens)
+        low = high // 2
+        share = (batch - low) / (high - low)
+        return (1 - share) * self._cell(low, num_draft_tokens) + share * self._cell(high, num_draft_tokens)
+
+    def _token_s(self, batch: int, num_draft_tokens: int) -> float:
+        return self.model.token_s(batch, num_draft_tokens) * self.correction(batch, num_draft_tokens)
+
+    def _cell(self, batch: int, num_draft_tokens: int) -> float:
+        key = batch, num_draft_tokens
+        if key not in self._corrections:
+            ratio = self.model.targets_per_drafter
+            num_targets = max(1, round(ratio))
+            num_drafters = max(1, round(num_targets / ratio))
+            rounds = Rounds(self.model, batch, num_draft_tokens, num_targets=num_targets, num_drafters=num_drafters)
+            self._corrections[key] = rounds.measure_round_s() / self.model.round_s(batch, num_draft_tokens)
+        return self._corrections[key]
+
+    def _num_mixed_rows(self, batch: int) -> int:
+        return min(self.num_rows[batch], self.model.max_batch_tokens - self.num_chunk_tokens[batch])
+
+    def _mixed_step_s(self, batch: int, num_chunk_tokens: int) -> float:
+        return self.model.step_s(batch + 1, self._num_mixed_rows(batch) + num_chunk_tokens)

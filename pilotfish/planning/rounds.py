@@ -1,0 +1,187 @@
+"""One target with its drafters, step by step, for as long as its batch stays the same.
+
+Sequences go round: drafted, verified, drafted again. Both engines take what is ready when a step begins, as the real
+ones do. So sequences fall into groups that take turns, which the closed formulas do not see: what is verified in two
+half batches waits twice for the weights, what drafts meanwhile costs nothing.
+
+Deterministic: a round's yield is an expectation elsewhere, and hits of drafting ahead are spread evenly.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import simpy
+
+from pilotfish.planning.decoding import DecodingModel
+
+_WARM_UP_ROUNDS = 8
+_MEASURED_ROUNDS = 24
+_MAX_MEASURED = 20_000
+"""Rounds over all sequences; a large batch finds its rhythm sooner."""
+_GOLDEN_RATIO = 0.6180339887498949
+
+Process = Generator[simpy.Event, None, None]
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    sequence: _Sequence
+    num_left: int
+    """Steps still to come."""
+    num_rows: int = 1
+    """In each of them: drafted ahead, a token for each outcome."""
+    is_waited_for: bool = False
+    """False while it is drafted ahead."""
+
+
+@dataclass(slots=True, eq=False)
+class _Sequence:
+    target: _Target
+    drafter: _Drafter
+    hits: float
+    """Fraction of the next hit of drafting ahead that has come together."""
+    draft: _Draft | None = None
+    """Of the round that begins, or ahead for the one after it."""
+
+
+class Rounds:
+    """A cell of a fleet: num_targets targets share num_drafters drafters, every target with `batch` sequences."""
+
+    def __init__(
+        self, model: DecodingModel, batch: int, num_draft_tokens: int, *, num_targets: int = 1, num_drafters: int = 1
+    ) -> None:
+        self.model, self.num_draft_tokens = model, num_draft_tokens
+        self.env = simpy.Environment()
+        self.num_verified = 0
+        """Rounds of all sequences."""
+        self.num_steps = 0
+        """Of all targets."""
+        self._targets = [_Target(self) for _ in range(num_targets)]
+        drafters = [_Drafter(self) for _ in range(num_drafters)]
+        self._sequences = [
+            _Sequence(self._targets[index % num_targets], drafters[index % num_drafters], index * _GOLDEN_RATIO % 1)
+            for index in range(batch * num_targets)
+        ]
+        self._half_trip_s = model.round_trip_s / 2
+        self._num_outcomes = model.num_outcomes_ahead(batch, num_draft_tokens)
+        self._hit_rate = model.drafting.hit_rate(num_draft_tokens, self._num_outcomes)
+
+    def measure_round_s(self) -> float:
+        """Mean time of a round, once the rounds have found their rhythm."""
+        for sequence in self._sequences:
+            self._begin_round(sequence)
+        num_rounds = max(6, min(_MEASURED_ROUNDS, _MAX_MEASURED // len(self._sequences)))
+        self._run_rounds(min(_WARM_UP_ROUNDS, num_rounds))
+        start_s, start_rounds = self.env.now, self.num_verified
+        self._run_rounds(num_rounds)
+        return (self.env.now - start_s) * len(self._sequences) / (self.num_verified - start_rounds)
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call it then."""
+        self.env.timeout(delay_s).callbacks.append(lambda _: call())
+
+    def drafted(self, draft: _Draft) -> None:
+        """A draft is ready: on to the target, if it is waited for."""
+        if draft.is_waited_for:
+            self._verify(draft.sequence, 2 * self._half_trip_s)
+
+    def verified(self, sequences: list[_Sequence]) -> None:
+        """Verdicts, back at the orchestrator."""
+        self.num_verified += len(sequences)
+        for sequence in sequences:
+            sequence.hits += self._hit_rate
+            if sequence.hits < 1 or sequence.draft is None:
+                self._begin_round(sequence)
+                continue
+            sequence.hits -= 1
+            sequence.draft.is_waited_for = True
+            if sequence.draft.num_left == 0:
+                self._verify(sequence, self._half_trip_s)
+
+    def _begin_round(self, sequence: _Sequence) -> None:
+        if sequence.draft is not None:
+            sequence.drafter.drop(sequence.draft)
+        draft = sequence.draft = _Draft(sequence, self.num_draft_tokens, is_waited_for=True)
+        self.later(self._half_trip_s, lambda: sequence.drafter.take(draft))
+
+    def _verify(self, sequence: _Sequence, delay_s: float) -> None:
+        sequence.draft = None
+        if self._num_outcomes:
+            # One step more: the outcomes are chosen when the token after the draft is known, too.
+            num_steps = self.num_draft_tokens + 1
+            sequence.draft = _Draft(sequence, num_steps, num_rows=self._num_outcomes)
+            sequence.drafter.take(sequence.draft)
+        self.later(delay_s, lambda: sequence.target.take(sequence))
+
+    def _run_rounds(self, num_rounds: int) -> None:
+        goal = self.num_verified + num_rounds * len(self._sequences)
+        while self.num_verified < goal:
+            self.env.step()
+
+
+class _Target:
+    """Verifies what is ready, as many rows as fit a step."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._ready: deque[_Sequence] = deque()
+        self._arrival = rounds.env.event()
+        rounds.env.process(self._run())
+
+    def take(self, sequence: _Sequence) -> None:
+        self._ready.append(sequence)
+        if not self._arrival.triggered:
+            self._arrival.succeed()
+
+    def _run(self) -> Process:
+        rounds, model = self._rounds, self._rounds.model
+        num_rows = rounds.num_draft_tokens + 1
+        limit = max(1, model.max_batch_tokens // num_rows)
+        while True:
+            if not self._ready:
+                self._arrival = rounds.env.event()
+                yield self._arrival
+            # What arrives at the same instant is in the same step.
+            yield rounds.env.timeout(0)
+            batch = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+            yield rounds.env.timeout(model.step_s(len(batch), len(batch) * num_rows))
+            rounds.num_steps += 1
+            rounds.later(model.round_trip_s / 2, lambda batch=batch: rounds.verified(batch))  # type: ignore[misc]
+
+
+class _Drafter:
+    """A token in each step for every draft that is waited for; when none is, for those that are made ahead."""
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._drafts: dict[_Draft, None] = {}
+        self._arrival = rounds.env.event()
+        rounds.env.process(self._run())
+
+    def take(self, draft: _Draft) -> None:
+        self._drafts[draft] = None
+        if not self._arrival.triggered:
+            self._arrival.succeed()
+
+    def drop(self, draft: _Draft) -> None:
+        self._drafts.pop(draft, None)
+
+    def _run(self) -> Process:
+        rounds, model = self._rounds, self._rounds.model
+        while True:
+            if not self._drafts:
+                self._arrival = rounds.env.event()
+                yield self._arrival
+            yield rounds.env.timeout(0)
+            batch = [draft for draft in self._drafts if draft.is_waited_for] or list(self._drafts)
+            if not batch:
+                continue
+            yield rounds.env.timeout(model.draft_step_s(len(batch), sum(draft.num_rows for draft in batch)))
+            for draft in batch:
+                draft.num_left -= 1
+                if draft.num_left == 0 and draft in self._drafts:
+                    del self._drafts[draft]
+                    rounds.drafted(draft)

@@ -1,0 +1,76 @@
+"""A plan on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from pilotfish.planning.result import BatchRow, FleetRow, Plan
+
+_QUANTILES = ("p50", "p95", "p99")
+_FLEET_LINES: tuple[tuple[str, Callable[[FleetRow], str]], ...] = (
+    ("target replicas", lambda row: str(row.num_targets)),
+    ("draft replicas", lambda row: str(row.num_drafters or "none")),
+    ("GPUs", lambda row: str(row.num_gpus)),
+    ("requests/s", lambda row: f"{row.rate:g}"),
+    ("most within ms/token goal", lambda row: f"{row.capacity:.3g}"),
+    ("TTFT ms, p50 p95 p99", lambda row: _quantiles(row.first_token_ms, ".0f")),
+    ("ms/token, p50 p95 p99", lambda row: _quantiles(row.token_ms, ".2f")),
+    ("mean batch", lambda row: f"{row.mean_batch:.1f}"),
+    ("draft tokens at it", lambda row: str(row.k_at_mean_batch or "off")),
+    ("targets busy", lambda row: f"{row.utilisation:.0%}"),
+    ("goals", lambda row: "[green]met[/]" if row.meets_goals else "[red]missed[/]"),
+)
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Conditions, tables, and what they mean at the end."""
+    console.print(f"{plan.profile}: {plan.description}", soft_wrap=True, markup=False, style="bold")
+    conditions = ", ".join(f"{name} {value}" for name, value in plan.conditions.items())
+    console.print(conditions, style="dim", soft_wrap=True, markup=False)
+    console.print(f"goals: {plan.goals}", style="dim", soft_wrap=True, markup=False)
+    console.print(_batch_table(plan.batches))
+    if not plan.equal_gpus:
+        console.print(_fleet_table("Fleets", plan.fleets))
+    elif plan.equal_gpus[0].num_gpus == plan.fleets[0].num_gpus:
+        console.print(
+            _fleet_table("Fleets; the last use the first one's GPUs otherwise", [*plan.fleets, *plan.equal_gpus[1:]])
+        )
+    else:
+        console.print(_fleet_table("Fleets", plan.fleets))
+        console.print(_fleet_table("Equal GPUs, at so many times the load that they come out even", plan.equal_gpus))
+    for sentence in plan.verdict:
+        console.print(f"- {sentence}", soft_wrap=True, markup=False)
+
+
+def _batch_table(rows: Sequence[BatchRow]) -> Table:
+    table = Table(title="By batch of one replica with a drafter of its own", title_justify="left", box=None)
+    for name in ("batch", "plain\nms/token", "best\nK", "drafted\nms/token", "speed-up\n", "if in\nstep", "tokens/s\n"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            str(row.batch),
+            f"{row.plain_token_ms:.2f}",
+            str(row.best_k) if row.best_k else "off",
+            f"{row.plain_token_ms / row.simulated_speed_up:.2f}",
+            f"{row.simulated_speed_up:.2f}x",
+            f"{row.speed_up:.2f}x",
+            f"{row.tokens_per_s:.0f}",
+        )
+    return table
+
+
+def _fleet_table(title: str, rows: Sequence[FleetRow]) -> Table:
+    """A column for each fleet, so that eighty characters hold four."""
+    table = Table("", title=title, title_justify="left", box=None)
+    for row in rows:
+        table.add_column(row.name, justify="right")
+    for name, text in _FLEET_LINES:
+        table.add_row(name, *(text(row) for row in rows))
+    return table
+
+
+def _quantiles(values: dict[str, float], form: str) -> str:
+    return " ".join(format(values[name], form) for name in _QUANTILES)

@@ -1,0 +1,86 @@
+"""`pilotfish plan` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+
+FAST = [
+    "plan",
+    "--requests",
+    "300",
+    "--prompt-tokens",
+    "100",
+    "--output-tokens",
+    "50",
+    "--ahead-tokens",
+    "0",
+    "-k",
+    "2",
+]
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [*FAST, *arguments], env={"COLUMNS": "120"})
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+def test_without_a_file() -> None:
+    code, output, _ = run("--profile", "a100-70b", "--acceptance", "0.8", "--rate", "10")
+    assert code == 0
+    assert "best" in output
+    assert "target replicas" in output
+
+
+def test_json() -> None:
+    code, output, _ = run("--json", "--targets", "2", "--drafters", "0", "--acceptance", "0.9,0.7")
+    assert code == 0
+    plan = json.loads(output)
+    assert plan["conditions"]["acceptance"] == "0.9, 0.7 by position"
+    assert plan["fleets"][0]["num_targets"] == 2
+
+
+def test_html(tmp_path: Path) -> None:
+    path = tmp_path / "plan.html"
+    assert run("--targets", "1", "--html", str(path))[0] == 0
+    assert "<svg" in path.read_text()
+
+
+def test_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(f'{{"timestamp": {500 * i}, "input_length": 40, "output_length": 20}}\n' for i in range(9)))
+    code, output, _ = run("--trace", str(path), "--targets", "1", "--json")
+    assert code == 0
+    assert json.loads(output)["conditions"]["rate"] == "2 requests/s"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "a1000"], "no profile 'a1000': known are a100-70b"),
+        (["--profile", "instant"], "nothing to plan"),
+        (["--acceptance", "80"], "acceptance 80 is no probability"),
+        (["--acceptance", "high"], "write 0.8"),
+        (["--rate", "0"], "must be above 0"),
+        (["--prompt-tokens", "long"], "no length distribution"),
+        (["--token-ms", "1"], "no fleet reaches 1 ms a token"),
+        (["--ttft-ms", "2"], "reading the prompt alone takes"),
+        (["--per-batch-size", "[[1,2]]"], "must look like [[1,16,5],[17,64,2]]"),
+        (["--prompt-tokens", "2000000"], "never fits"),
+        (["--html", "/nowhere/plan.html"], "there is no folder"),
+    ],
+)
+def test_errors_say_what_to_do(arguments: list[str], message: str) -> None:
+    code, _, error = run(*arguments)
+    assert code == 1
+    assert message in error
+
+
+def test_help_teaches_by_examples() -> None:
+    result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "140"})
+    assert "pilotfish plan --profile a100-70b --acceptance 0.8 --rate 10" in result.stdout

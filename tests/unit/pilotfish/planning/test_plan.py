@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.goals import Goals
+from pilotfish.planning.html import to_html
+from pilotfish.planning.plan import make_plan
+from pilotfish.planning.planner import Fleet, Planner
+from pilotfish.planning.result import Plan, to_json
+from pilotfish.planning.tables import show
+from pilotfish.planning.workload import PoissonWorkload
+from pilotfish.profiles import load_profile
+
+
+def planner(rate: float = 10.0, **changes: Any) -> Planner:
+    return Planner(
+        profile=load_profile("a100-70b"),
+        drafting=Drafting(**changes),
+        workload=PoissonWorkload(rate, parse_lengths("200"), parse_lengths("100")),
+        num_requests=600,
+        stepwise=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return make_plan(planner(), Goals(token_s=0.02))
+
+
+def test_equal_gpus_are_equal(plan: Plan) -> None:
+    assert len(plan.equal_gpus) == 3
+    assert len({row.num_gpus for row in plan.equal_gpus}) == 1
+    assert len({row.rate for row in plan.equal_gpus}) == 1
+    assert plan.equal_gpus[0].num_targets * plan.fleets[0].num_drafters == (
+        plan.equal_gpus[0].num_drafters * plan.fleets[0].num_targets
+    )
+
+
+def test_rows_by_batch_agree_with_the_crossover(plan: Plan) -> None:
+    assert plan.crossover_batch is not None
+    for row in plan.batches:
+        assert (row.best_k > 0) == (row.batch < plan.crossover_batch)
+        assert row.speed_up == pytest.approx(row.plain_token_ms / row.token_ms)
+        assert row.speed_up >= 1
+    assert plan.batches[0].best_k == plan.best_k
+    assert plan.batches[-1].batch == 256
+
+
+def test_the_cheapest_fleets_meet_the_goals(plan: Plan) -> None:
+    assert [row.name for row in plan.fleets] == ["drafters apart", "all targets, plain"]
+    assert all(row.meets_goals for row in plan.fleets)
+
+
+def test_a_drafter_that_never_hits_is_not_planned() -> None:
+    plan = make_plan(planner(acceptance=(0.01,)), Goals())
+    assert plan.best_k == 0
+    assert [row.num_drafters for row in plan.fleets] == [0]
+    assert plan.equal_gpus == []
+    assert any("never pay" in sentence for sentence in plan.verdict)
+
+
+def test_goals_that_only_drafts_reach() -> None:
+    plan = make_plan(planner(rate=1.0), Goals(token_s=0.006))
+    assert len(plan.fleets) == 1
+    assert any("Without drafters no fleet reaches 6 ms a token" in sentence for sentence in plan.verdict)
+
+
+def test_a_given_fleet_is_judged_even_if_it_misses_the_goals() -> None:
+    plan = make_plan(planner(rate=200.0), Goals(), Fleet(Placement.SEPARATE, 2, 1))
+    (row,) = plan.fleets
+    assert (row.num_targets, row.num_drafters, row.meets_goals) == (2, 1, False)
+    assert any("miss the goals" in sentence for sentence in plan.verdict)
+
+
+def test_json_holds_everything(plan: Plan) -> None:
+    content = json.loads(to_json(plan))
+    assert content["crossover_batch"] == plan.crossover_batch
+    assert content["fleets"][0]["token_ms"].keys() == {"p50", "p95", "p99"}
+
+
+def test_tables_fit_eighty_columns(plan: Plan) -> None:
+    output = io.StringIO()
+    show(plan, Console(file=output, width=80))
+    text = output.getvalue()
+    assert "drafters apart" in text
+    assert plan.verdict[0] in text
+    assert "…" not in text
+
+
+def test_html_stands_alone(plan: Plan) -> None:
+    page = to_html(plan)
+    assert page.count("<svg") == 3
+    assert "http" not in page.replace("http://www.w3.org", "")
+    assert plan.verdict[0] in page
