@@ -19,11 +19,11 @@ from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.feature_store import FeatureStore
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.proposing import Drafted, add_drafted, draft_next
+from pilotfish.engine.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
 from pilotfish.engine.results import commit_outcome, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.self_drafting import SelfDrafter, SelfDrafting
-from pilotfish.engine.sequence import EngineSequence, ProposeTask
+from pilotfish.engine.sequence import EngineSequence
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -89,6 +89,7 @@ class EngineCore:
             vocab_size=model.vocab_size,
             max_context_tokens=model.max_context_tokens,
             limits=self.limits,
+            move_kv=decoder.move_kv,
         )
         self._step_time_ns = 0
         self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
@@ -150,7 +151,7 @@ class EngineCore:
         if not scheduled:
             return events
         # Verdicts first, so that each kind's logits are one slice.
-        scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, ProposeTask))
+        scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, DRAFTING_TASKS))
         num_decoding = sum(rows.is_decode for rows in scheduled)
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
@@ -219,9 +220,7 @@ class EngineCore:
         if moves:
             self._decoder.move_kv(moves)
         for rows, drafted in zip(proposals, drafts, strict=True):
-            proposal = add_drafted(rows.sequence, drafted)
-            if proposal is not None:
-                events.append(proposal)
+            events.extend(add_drafted(rows.sequence, drafted))
         by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
         if self._features is not None:
             self._features.keep(scheduled, by_id)
@@ -257,5 +256,5 @@ class EngineCore:
 def _complete(scheduled: Sequence[ScheduledRows]) -> tuple[list[ScheduledRows], list[ScheduledRows]]:
     """Those that reach the end of their task: verdicts, then proposals, as `step` has sorted them."""
     complete = [rows for rows in scheduled if rows.is_complete]
-    verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, ProposeTask)]
+    verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, DRAFTING_TASKS)]
     return verdicts, complete[len(verdicts) :]

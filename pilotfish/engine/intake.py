@@ -7,19 +7,34 @@ items are recognised. What cannot be served is answered with a SequenceError; no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from pilotfish.engine.ahead_growth import AheadBranch
+from pilotfish.engine.going_ahead import resume
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.sequence import AheadTask, DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.tree_proposal import TreeProposal
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.messages import (
+    AheadRequest,
+    CloseSequence,
+    Decode,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verify,
+)
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
+
+
+MoveKV = Callable[[Sequence[tuple[int, int]]], None]
+"""See Decoder.move_kv."""
 
 
 class Intake:
@@ -33,12 +48,15 @@ class Intake:
         vocab_size: int,
         max_context_tokens: int,
         limits: Limits,
+        move_kv: MoveKV | None = None,
     ) -> None:
+        """move_kv: of the decoder; without it nothing that was drafted ahead is kept."""
         self._sequences = sequences
         self._kv_cache = kv_cache
         self._vocab_size = vocab_size
         self._max_context_tokens = max_context_tokens
         self._limits = limits
+        self._move_kv = move_kv
         self._capacity = kv_cache.pool.num_usable * kv_cache.pool.block_size
         self._num_opened = 0
 
@@ -149,7 +167,8 @@ class Intake:
             sequence.task = DecodeTask(goal, now_ns, num_draft_tokens, tree)
         return None
 
-    def propose(self, command: Propose, now_ns: int) -> SequenceError | None:
+    def propose(self, command: Propose, now_ns: int) -> SequenceError | Proposal | None:
+        """A draft that was made ahead is the answer at once."""
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
         if sequence is None or not sequence.num_prompt_tokens <= start <= sequence.num_committed_tokens:
@@ -171,6 +190,7 @@ class Intake:
             )
         if command.base_length >= self._max_context_tokens:
             return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
+        branch = self._settle(sequence, command, start)
         common = start
         for mine, stated in zip(sequence.tokens[start:], command.new_token_ids, strict=False):
             if mine != stated:
@@ -180,12 +200,44 @@ class Intake:
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)
         sequence.num_committed_tokens = len(sequence.tokens)
+        if branch is not None:
+            return resume(sequence, branch, command, self._ahead(command))
         # The last token's logits are wanted even if drafting already computed it.
         self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
         growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
-        sequence.task = ProposeTask(command.base_length, num_drafts, now_ns, tree=command.tree, growth=growth)
+        sequence.task = ProposeTask(
+            command.base_length,
+            num_drafts,
+            now_ns,
+            tree=command.tree,
+            growth=growth,
+            ahead=self._ahead(command),
+            is_prepared=command.is_prepared,
+        )
         return None
+
+    def _settle(self, sequence: EngineSequence, command: Propose, start: int) -> AheadBranch | None:
+        """Keep what was drafted ahead and came true; the whole branch that assumed just what is committed now."""
+        task = sequence.task
+        if not isinstance(task, AheadTask):
+            return None
+        sequence.task = None
+        if self._move_kv is None or start != len(sequence.tokens):
+            return None
+        path, branch = task.growth.follow(command.new_token_ids)
+        moves = self._kv_cache.path_moves(sequence, start, path)
+        if moves:
+            self._move_kv(moves)
+        num_known = min(len(path), len(command.new_token_ids))
+        sequence.append(command.new_token_ids[:num_known], committed=True)
+        sequence.num_computed_tokens += num_known
+        return branch if command.tree is None else None
+
+    def _ahead(self, command: Propose) -> AheadRequest | None:
+        """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""
+        end = command.base_length + 2 * command.num_draft_tokens + 1
+        return command.ahead if command.tree is None and end < self._max_context_tokens else None
 
     def close(self, command: CloseSequence) -> None:
         sequence = self._sequences.get(command.sequence_id)

@@ -1,92 +1,134 @@
-"""The next draft tokens of sequences with a proposal to make, and the proposals that they complete."""
+"""The next draft tokens of sequences with drafts to make, and the proposals that they complete."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from pilotfish.engine.sequence import EngineSequence, ProposeTask
+from pilotfish.engine.ahead_growth import AheadGrowth
+from pilotfish.engine.going_ahead import begin_ahead, chain_proposal, prepared_proposals
+from pilotfish.engine.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import Proposal
 from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
+from pilotfish.speculation.fan_out import MAX_RIVALS
 from pilotfish.speculation.penalties import Row
 from pilotfish.speculation.tree_growth import Candidate, GrownTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, Timings
 
-Drafted = Draft | list[list[Candidate]]
-"""The next token of a chain, or the candidates of each node that a tree expands."""
+DRAFTING_TASKS = (ProposeTask, AheadTask)
+
+
+@dataclass(slots=True)
+class Drafted:
+    """What a step says of one sequence: of each row whose logits it asked for, what it is to be used for."""
+
+    drafts: Sequence[Draft] = ()
+    """The next token of its chain, or of each of those that are drafted ahead."""
+    candidates: Sequence[list[Candidate]] = ()
+    """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What to make of a sequence's rows of logits."""
+
+    rows: list[Row]
+    draws: bool
+    """A token from each."""
+    num_candidates: int
+    """From each; 0 for none."""
 
 
 def draft_next(logits: Tensor, sequences: Sequence[EngineSequence], top_m: int) -> list[Drafted]:
-    """What follows for each sequence, each with a ProposeTask; changes none.
+    """What follows for each sequence, each with a ProposeTask or an AheadTask; changes none.
 
-    logits: [R, V], their rows one after the other: one for a chain, one per expanded node for a tree.
+    logits: [R, V], their rows one after the other: one for a chain, else one per node whose next tokens are wanted.
     """
-    chain_rows: list[int] = []
-    chains: list[DraftRow] = []
-    node_rows: list[int] = []
-    nodes: list[Row] = []
+    plans = [_plan(sequence) for sequence in sequences]
+    drawn: list[int] = []
+    branched: list[int] = []
     first_row = 0
-    for sequence in sequences:
-        growth = _growth_of(sequence)
-        if growth is None:
-            chain_rows.append(first_row)
-            chains.append(DraftRow(sequence.sampling, len(sequence.tokens), sequence.history))
-            first_row += 1
-        else:
-            nodes.extend(_node_rows(sequence, growth))
-            node_rows.extend(range(first_row, first_row + growth.num_logit_rows))
-            first_row += growth.num_logit_rows
-    drafts = iter(draft(logits if not nodes else logits[chain_rows], chains, top_m))
-    width = max((growth.branching for growth in map(_growth_of, sequences) if growth), default=1)
-    candidates = iter(branch(logits if not chains else logits[node_rows], nodes, width))
-    drafted: list[Drafted] = []
-    for sequence in sequences:
-        growth = _growth_of(sequence)
-        if growth is None:
-            drafted.append(next(drafts))
-        else:
-            drafted.append([next(candidates)[: growth.branching] for _ in range(growth.num_logit_rows)])
-    return drafted
+    for plan in plans:
+        row_ids = range(first_row, first_row + len(plan.rows))
+        drawn.extend(row_ids if plan.draws else ())
+        branched.extend(row_ids if plan.num_candidates else ())
+        first_row += len(plan.rows)
+    rows = [row for plan in plans for row in plan.rows]
+    drafts = iter(draft(_select(logits, drawn), [_draft_row(rows[index]) for index in drawn], top_m))
+    width = max((plan.num_candidates for plan in plans), default=0)
+    candidates = iter(branch(_select(logits, branched), [rows[index] for index in branched], width))
+    return [
+        Drafted(
+            [next(drafts) for _ in plan.rows] if plan.draws else (),
+            [next(candidates)[: plan.num_candidates] for _ in plan.rows] if plan.num_candidates else (),
+        )
+        for plan in plans
+    ]
 
 
-def add_drafted(sequence: EngineSequence, drafted: Drafted) -> Proposal | None:
-    """Add what was drafted; the proposal once it is complete."""
+def add_drafted(sequence: EngineSequence, drafted: Drafted) -> list[Proposal]:
+    """Add what was drafted; the proposals that are complete."""
     task = sequence.task
+    if isinstance(task, AheadTask):
+        return _go_ahead(sequence, task.growth, drafted)
     assert isinstance(task, ProposeTask)
-    if isinstance(drafted, Draft):
+    if task.growth is None:
         return _add_token(sequence, task, drafted)
-    assert task.growth is not None
-    grown = task.growth.extend(drafted)
-    return None if grown is None else _tree_proposal(sequence, task, grown)
+    grown = task.growth.extend(drafted.candidates)
+    return [] if grown is None else [_tree_proposal(sequence, task, grown)]
 
 
-def _growth_of(sequence: EngineSequence) -> TreeProposal | None:
-    assert isinstance(sequence.task, ProposeTask)
-    return sequence.task.growth
+def _plan(sequence: EngineSequence) -> _Plan:
+    task = sequence.task
+    assert isinstance(task, DRAFTING_TASKS)
+    growth = task.growth
+    if growth is None:
+        row = Row(sequence.sampling, len(sequence.tokens), sequence.history)
+        return _Plan([row], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
+    if isinstance(growth, TreeProposal):
+        return _Plan(_node_rows(sequence, growth), draws=False, num_candidates=growth.branching)
+    return _Plan(_node_rows(sequence, growth), draws=not growth.is_choosing, num_candidates=MAX_RIVALS + 1)
 
 
-def _node_rows(sequence: EngineSequence, growth: TreeProposal) -> list[Row]:
+def _node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:
     return [Row(sequence.sampling, len(sequence.tokens) + len(path), sequence.history, path) for path in growth.paths()]
 
 
-def _add_token(sequence: EngineSequence, task: ProposeTask, drafted: Draft) -> Proposal | None:
-    sequence.append((drafted.token_id,), committed=False)
-    task.draft_token_ids.append(drafted.token_id)
-    if drafted.probs is not None:
-        task.draft_probs.append(drafted.probs)
-    if len(task.draft_token_ids) < task.num_draft_tokens:
-        return None
+def _draft_row(row: Row) -> DraftRow:
+    return DraftRow(row.sampling, row.position, row.history, row.draft_token_ids)
+
+
+def _select(logits: Tensor, rows: list[int]) -> Tensor:
+    return logits if len(rows) == logits.shape[0] else logits[rows]
+
+
+def _add_token(sequence: EngineSequence, task: ProposeTask, drafted: Drafted) -> list[Proposal]:
+    (chosen,) = drafted.drafts
+    sequence.append((chosen.token_id,), committed=False)
+    task.drafts.add(chosen.token_id, chosen.probs, drafted.candidates[0] if drafted.candidates else [])
+    if len(task.drafts.token_ids) < task.num_draft_tokens:
+        return []
     sequence.task = None
-    return Proposal(
-        sequence_id=sequence.sequence_id,
-        base_length=task.base_length,
-        draft_token_ids=tuple(task.draft_token_ids),
-        draft_probs=tuple(task.draft_probs),
-        timings=_timings(sequence, task),
-    )
+    if task.ahead is not None:
+        # The drafts stay where they are in the KV cache, as the first nodes of a tree.
+        sequence.truncate(task.base_length)
+        begin_ahead(sequence, task.drafts, task.ahead)
+    if task.is_prepared:
+        return []
+    return [chain_proposal(sequence, task.base_length, task.drafts, _timings(sequence, task))]
+
+
+def _go_ahead(sequence: EngineSequence, growth: AheadGrowth, drafted: Drafted) -> list[Proposal]:
+    if growth.is_choosing:
+        growth.choose(drafted.candidates[0])
+        return []
+    if not growth.extend(drafted.drafts, drafted.candidates):
+        return []
+    return prepared_proposals(sequence, growth)
 
 
 def _tree_proposal(sequence: EngineSequence, task: ProposeTask, grown: GrownTree) -> Proposal:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.sequence import NO_DRAFTS, AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""
@@ -68,6 +68,8 @@ class Scheduler:
         self._step += 1
         self.oversized = []
         ready = [sequence for sequence in sequences if sequence.num_pending_rows > 0]
+        # Drafting ahead waits until nothing else is to be done, and gives way with the next step.
+        ready = [sequence for sequence in ready if not isinstance(sequence.task, AheadTask)] or ready
         # Longest unserved first; sorting is stable, so earlier opened ones win ties.
         ready.sort(key=lambda sequence: sequence.last_step)
         short = [sequence for sequence in ready if sequence.num_pending_rows <= self._short]
@@ -104,6 +106,11 @@ class Scheduler:
         """Blocks for the rows, preempting later sequences that are not in this step if need be."""
         sequence = rows.sequence
         needed = rows.first_position + rows.num_rows
+        if isinstance(sequence.task, AheadTask):
+            if self._kv_cache.reserve(sequence, needed):
+                return True
+            sequence.task = None  # it takes nothing from others
+            return False
         if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
             self.oversized.append(sequence)
             return False
@@ -127,6 +134,6 @@ class Scheduler:
         """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
         spared = {sequence.sequence_id, *(rows.sequence.sequence_id for rows in scheduled)}
         candidates = [holder for sequence_id, holder in holders.items() if sequence_id not in spared]
-        idle = [holder for holder in candidates if holder.task is None]
+        idle = [holder for holder in candidates if holder.is_idle]
         later = [holder for holder in candidates if holder.open_order > sequence.open_order]
         return max(idle or later, key=lambda holder: holder.open_order, default=None)

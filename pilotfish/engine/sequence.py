@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from pilotfish.engine.ahead_growth import AheadGrowth, DraftedChain
 from pilotfish.engine.block_pool import ROOT_HASH, BlockHash
 from pilotfish.engine.tree_proposal import TreeProposal
-from pilotfish.messages import OpenSequence
+from pilotfish.messages import AheadRequest, OpenSequence
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.lookup import LookupIndex
 from pilotfish.speculation.trees import DraftTree
@@ -81,11 +82,24 @@ class ProposeTask:
     tree: TreeRequest | None = None
     growth: TreeProposal | None = None
     """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
-    draft_token_ids: list[int] = field(default_factory=list)
-    draft_probs: list[SparseDistribution] = field(default_factory=list)
+    drafts: DraftedChain = field(default_factory=DraftedChain)
+    """Of a chain, as far as it has come."""
+    ahead: AheadRequest | None = None
+    """What to draft ahead of a chain once it is proposed."""
+    is_prepared: bool = False
+    """The draft has been proposed before: only what is drafted ahead of it is wanted."""
 
 
-Task = VerifyTask | DecodeTask | ProposeTask
+@dataclass(slots=True)
+class AheadTask:
+    """Draft for what may be committed next. Nobody waits for it: everything else goes first."""
+
+    growth: AheadGrowth
+    arrival_ns: int = 0
+    start_ns: int = 0
+
+
+Task = VerifyTask | DecodeTask | ProposeTask | AheadTask
 
 
 class EngineSequence:
@@ -162,8 +176,8 @@ class EngineSequence:
         return NO_DRAFTS if growth is None else Drafts(growth.token_ids, (), growth.tree)
 
     @property
-    def _growth(self) -> TreeProposal | None:
-        return self.task.growth if isinstance(self.task, ProposeTask) else None
+    def _growth(self) -> TreeProposal | AheadGrowth | None:
+        return self.task.growth if isinstance(self.task, ProposeTask | AheadTask) else None
 
     @property
     def next_place(self) -> int:
@@ -197,11 +211,18 @@ class EngineSequence:
         if growth is not None:
             growth.num_computed = end_place - self.num_computed_tokens
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked of it that anybody waits for."""
+        return self.task is None or isinstance(self.task, AheadTask)
+
     def forget_self_drafts(self) -> None:
-        """Drop what the drafter beside the target has left here; drafts that were sent stay."""
+        """Drop what was drafted without being asked for, beside the target or ahead; drafts that were sent stay."""
         self.drafter_state = None
         if isinstance(self.task, DecodeTask):
             self.task.drafts = NO_DRAFTS
+        elif isinstance(self.task, AheadTask):
+            self.task = None
 
     def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
         """Add tokens at the end; drafts (not committed) may be truncated again."""

@@ -31,6 +31,8 @@ class DraftRow:
     """Absolute index (prompt + output + earlier drafts) of the token to draft; keys the random numbers."""
     history: TokenHistory | None
     """Prompt, output and earlier drafts; None when there are no penalties."""
+    draft_token_ids: Sequence[int] = ()
+    """Earlier drafts that the history does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,10 @@ def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int) -> list[Draft]:
     blocks = BlockedLogits.of(logits)
     drafts: dict[int, Draft] = {}
     for (rule, _), members in group(row.sampling for row in rows).items():
-        chosen = [Row(rows[index].sampling, rows[index].position, rows[index].history) for index in members]
+        chosen = [
+            Row(rows[index].sampling, rows[index].position, rows[index].history, rows[index].draft_token_ids)
+            for index in members
+        ]
         drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
     return [drafts[index] for index in range(len(rows))]
 

@@ -1,0 +1,162 @@
+"""What a drafter's engine drafts ahead of one sequence, as a tree behind its committed tokens.
+
+First come the drafts that are being verified, a chain of nodes; then a branch for each assumed outcome: the
+target's own token, and the drafts that continue it. All branches grow by one token in each step, in one batch.
+The newest draft of a branch is no node: its keys and values are not computed. Torch-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pilotfish.messages import AheadRequest
+from pilotfish.speculation.fan_out import likeliest_outcomes, rivals, split_budget
+from pilotfish.speculation.tree_growth import Candidate
+from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.types import SparseDistribution
+
+
+class DraftedToken(Protocol):
+    """pilotfish.speculation.drafting.Draft, which comes with torch."""
+
+    @property
+    def token_id(self) -> int: ...
+
+    @property
+    def probs(self) -> SparseDistribution | None: ...
+
+
+@dataclass(slots=True)
+class DraftedChain:
+    """Drafts, each with what it was drawn from and what else the drafter thought of at its position."""
+
+    token_ids: list[int] = field(default_factory=list)
+    probs: list[SparseDistribution] = field(default_factory=list)
+    """One per token in rejection mode, else none."""
+    candidates: list[list[Candidate]] = field(default_factory=list)
+
+    def add(self, token_id: int, probs: SparseDistribution | None, candidates: list[Candidate]) -> None:
+        """candidates: may be empty where nothing is drafted ahead."""
+        self.token_ids.append(token_id)
+        self.candidates.append(candidates)
+        if probs is not None:
+            self.probs.append(probs)
+
+    def first(self, num_tokens: int) -> DraftedChain:
+        return DraftedChain(self.token_ids[:num_tokens], self.probs[:num_tokens], self.candidates[:num_tokens])
+
+
+@dataclass(slots=True)
+class AheadBranch:
+    """The draft for one assumed outcome."""
+
+    assumed_token_ids: tuple[int, ...]
+    nodes: list[int]
+    """Of the target's own token, then of the drafts."""
+    drafts: DraftedChain = field(default_factory=DraftedChain)
+
+
+class AheadGrowth:
+    """See the module. Its nodes lie in the KV cache behind the sequence's tokens, in the order they came."""
+
+    def __init__(self, verified: DraftedChain, request: AheadRequest) -> None:
+        """verified: the sequence's drafts, at least one; all but the last are in the KV cache.
+
+        Prepared drafts are as long, as far as the request's budget lasts.
+        """
+        self._verified = verified
+        self._acceptance = request.acceptance
+        num_nodes = len(verified.token_ids)
+        num_outcomes, self._depth = split_budget(request.max_tokens, num_nodes)
+        self._max_outcomes = min(num_outcomes, (MAX_TREE_NODES - num_nodes) // self._depth)
+        self._token_ids = list(verified.token_ids)
+        self._parents = list(range(ROOT, num_nodes - 1))
+        self._tree = DraftTree.chain(num_nodes)
+        self.branches: list[AheadBranch] = []
+        self.num_computed = num_nodes - 1
+        """Nodes in the KV cache, if all tokens of the sequence are."""
+        self.is_complete = False
+        """Whether every prepared draft is there."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether anything can be prepared within the budget and the size of a tree."""
+        return self._max_outcomes > 0
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Of the nodes."""
+        return tuple(self._token_ids)
+
+    @property
+    def tree(self) -> DraftTree:
+        """Their shape."""
+        if len(self._tree) != len(self._parents):
+            self._tree = DraftTree(tuple(self._parents))
+        return self._tree
+
+    @property
+    def num_logit_rows(self) -> int:
+        """Nodes whose next tokens are wanted: the last ones."""
+        if self.is_complete:
+            return 0
+        return len(self.branches) or 1
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether the next step tells what the bonus may be; after it, branches grow."""
+        return not self.branches
+
+    def paths(self) -> list[list[int]]:
+        """The tokens from the sequence's last one to each node whose next tokens are wanted."""
+        if self.is_choosing:
+            return [list(self._verified.token_ids)]
+        return [[*branch.assumed_token_ids, *branch.drafts.token_ids] for branch in self.branches]
+
+    def choose(self, bonus: Sequence[Candidate]) -> None:
+        """Take what may follow all verified drafts, and begin a branch for each of the likeliest outcomes."""
+        verified = self._verified
+        at_positions = [
+            rivals(candidates, token_id)
+            for candidates, token_id in zip(verified.candidates, verified.token_ids, strict=True)
+        ]
+        outcomes = likeliest_outcomes(self._acceptance, [*at_positions, rivals(bonus, None)], self._max_outcomes)
+        for outcome in outcomes:
+            num_accepted = outcome.num_accepted_tokens
+            assumed = (*verified.token_ids[:num_accepted], outcome.token_id)
+            self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
+        self.is_complete = not self.branches
+
+    def extend(self, drafts: Sequence[DraftedToken], candidates: Sequence[list[Candidate]]) -> bool:
+        """Take the next draft of each branch; whether the drafts are as long now as was wanted."""
+        for branch, drafted, at in zip(self.branches, drafts, candidates, strict=True):
+            branch.drafts.add(drafted.token_id, drafted.probs, at)
+        self.is_complete = len(self.branches[0].drafts.token_ids) == self._depth
+        if not self.is_complete:
+            for branch in self.branches:
+                branch.nodes.append(self._add(branch.drafts.token_ids[-1], branch.nodes[-1]))
+        return self.is_complete
+
+    def follow(self, token_ids: Sequence[int]) -> tuple[list[int], AheadBranch | None]:
+        """What is known of a text that goes on with token_ids: the computed nodes on its way, and the complete
+        branch that assumed exactly these tokens, whose nodes are then on the way as well."""
+        for branch in self.branches if self.is_complete else ():
+            if branch.assumed_token_ids == tuple(token_ids):
+                return [*range(len(token_ids) - 1), *branch.nodes], branch
+        path: list[int] = []
+        node = ROOT
+        for token_id in token_ids:
+            children = (child for child in range(node + 1, self.num_computed) if self._parents[child] == node)
+            found = next((child for child in children if self._token_ids[child] == token_id), None)
+            if found is None:
+                break
+            path.append(found)
+            node = found
+        return path, None
+
+    def _add(self, token_id: int, parent: int) -> int:
+        self._token_ids.append(token_id)
+        self._parents.append(parent)
+        return len(self._token_ids) - 1

@@ -1,0 +1,55 @@
+"""From a proposal to what is drafted ahead of it, and back. Torch-free."""
+
+from __future__ import annotations
+
+from pilotfish.engine.ahead_growth import AheadBranch, AheadGrowth, DraftedChain
+from pilotfish.engine.sequence import AheadTask, EngineSequence
+from pilotfish.messages import AheadRequest, Proposal, Propose
+from pilotfish.types import Timings
+
+
+def chain_proposal(
+    sequence: EngineSequence,
+    base_length: int,
+    drafts: DraftedChain,
+    timings: Timings = Timings(),
+    assumed_token_ids: tuple[int, ...] = (),
+) -> Proposal:
+    return Proposal(
+        sequence_id=sequence.sequence_id,
+        base_length=base_length,
+        draft_token_ids=tuple(drafts.token_ids),
+        draft_probs=tuple(drafts.probs),
+        timings=timings,
+        assumed_token_ids=assumed_token_ids,
+    )
+
+
+def prepared_proposals(sequence: EngineSequence, growth: AheadGrowth) -> list[Proposal]:
+    """A draft for each outcome, once the growth is complete."""
+    return [
+        chain_proposal(
+            sequence, len(sequence.tokens), branch.drafts, assumed_token_ids=branch.assumed_token_ids
+        )
+        for branch in growth.branches
+    ]
+
+
+def begin_ahead(sequence: EngineSequence, drafts: DraftedChain, ahead: AheadRequest) -> None:
+    """Go on behind the drafts, which the KV cache holds behind the sequence's tokens, the last of them left out."""
+    growth = AheadGrowth(drafts, ahead)
+    if growth.has_room:
+        sequence.task = AheadTask(growth)
+
+
+def resume(
+    sequence: EngineSequence, branch: AheadBranch, command: Propose, ahead: AheadRequest | None
+) -> Proposal | None:
+    """Go on with a draft that was made ahead of what is committed now; the proposal, if it is asked for.
+
+    The KV cache holds the draft behind the sequence's tokens, its last token left out.
+    """
+    drafts = branch.drafts.first(command.num_draft_tokens)
+    if ahead is not None:
+        begin_ahead(sequence, drafts, ahead)
+    return None if command.is_prepared else chain_proposal(sequence, command.base_length, drafts)
