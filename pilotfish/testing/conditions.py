@@ -40,7 +40,7 @@ class Conditions:
     @classmethod
     def parse(cls, text: str) -> Conditions:
         """From words like `delay_ms=2 frozen=1`. Raises ConfigError."""
-        kinds = {field.name: type(field.default) for field in dataclasses.fields(cls)}
+        kinds = {name: type(default) for name, default in dataclasses.asdict(cls()).items()}
         values: dict[str, float | int | bool] = {}
         for word in text.split():
             name, _, value = word.partition("=")
@@ -55,7 +55,7 @@ class Conditions:
     def format(self) -> str:
         """What `parse` reads."""
         fields = ((field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self))
-        return " ".join(f"{name}={float(value):g}" for name, value, default in fields if value != default)
+        return " ".join(f"{name}={float(value):.15g}" for name, value, default in fields if value != default)
 
 
 class DelayLine:

@@ -25,10 +25,13 @@ class ProxyProcess:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        ready = self._read_line()
-        self.address = ready.rpartition(" ")[2]
-        if self._conditions is not None:
-            self.apply(self._conditions)
+        try:
+            self.address = self._read_line().rpartition(" ")[2]
+            if self._conditions is not None:
+                self.apply(self._conditions)
+        except ConfigError:
+            self._process.communicate()
+            raise
         return self
 
     def __exit__(

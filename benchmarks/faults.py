@@ -1,0 +1,146 @@
+"""Does any failure of a replica reach a client, and is anything left behind?
+
+Emulated engines behind real services, each a process of its own: requests at random (some are cancelled, some read
+slowly, some have deadlines) while target and draft replicas are killed (SIGKILL) and frozen (SIGSTOP) at random and
+come back. Every answer is held against what an undisturbed run says. Then: what the draft pool's outage costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import psutil
+from chaos.clients import SHARES, Clients, Tally, Truth, plans
+from chaos.faults import Faults
+from chaos.fleet import Fleet
+from chaos.outage import measure_outage
+from report import Report, parser
+
+from pilotfish.config import Config, EmulationConfig, OrchestratorConfig
+from pilotfish.profiles import load_profile
+
+PROFILE = "a100-70b"
+NUM_TARGETS, NUM_DRAFTS, NUM_ORCHESTRATORS = 3, 2, 2
+LET_GO_S = 10.0
+"""A replica that was frozen notices its lost peers after a few seconds."""
+MEMORY_BOUND = 1.1
+
+
+def config() -> Config:
+    return Config(
+        emulation=EmulationConfig(profile=PROFILE),
+        orchestrator=OrchestratorConfig(slow_reader_tokens=64),
+    )
+
+
+def memory_mb(fleet: Fleet) -> list[float]:
+    """Resident set of each orchestrator."""
+    return [psutil.Process(member.pid).memory_info().rss / 1e6 for member in fleet.orchestrators]
+
+
+def num_handles(fleet: Fleet) -> int:
+    """Open files, sockets included, and threads of all orchestrators."""
+    processes = [psutil.Process(member.pid) for member in fleet.orchestrators]
+    return sum(process.num_fds() + process.num_threads() for process in processes)
+
+
+async def run_chaos(report: Report, fleet: Fleet, truth: Truth, *, requests: int, kills: int, concurrency: int) -> None:
+    """Warm up undisturbed, then the same with faults; rows and checks into the report."""
+    addresses = [member.address for member in fleet.orchestrators]
+    warm_up, clients = Clients(addresses, truth), Clients(addresses, truth)
+    try:
+        await warm_up.run(plans(max(100, requests // 5), seed=1), concurrency)
+        await fleet.num_held_after(LET_GO_S)
+        memory_before, handles_before = memory_mb(fleet), num_handles(fleet)
+        faults = Faults(
+            fleet.replicas,
+            lambda: clients.tally.num_ended,
+            kills=kills,
+            freezes=kills // 2,
+            last=int(0.95 * requests),
+            seed=2,
+        )
+        start = time.perf_counter()
+        await asyncio.gather(clients.run(plans(requests, seed=3), concurrency), faults.run())
+        elapsed_s = time.perf_counter() - start
+        num_held = await fleet.num_held_after(LET_GO_S)
+        memory_after, handles_after = memory_mb(fleet), num_handles(fleet)
+    finally:
+        await warm_up.close()
+        await clients.close()
+    for name, count in sorted({**clients.tally.ends, **faults.done}.items()):
+        report.row(what=name, count=count)
+    report.row(what="seconds", count=elapsed_s)
+    report.row(what="tokens", count=clients.tally.num_tokens)
+    for name, tally in (("undisturbed", warm_up.tally), ("with faults", clients.tally)):
+        report.row(what=f"longest gap of an answer, median and 99 %, ms: {name}", count=_gaps(tally))
+    report.row(what="orchestrators' memory before and after, MB", count=f"{memory_before} {memory_after}")
+    for problem in (*clients.tally.failures, *clients.tally.wrong, *(e for m in fleet.members for e in m.errors)):
+        report.row(what="problem", count=problem)
+    report.check("kills", sum(n for kind, n in faults.done.items() if "kill" in kind), kills, "", "equal to")
+    report.check("requests that ended", clients.tally.num_ended, requests, "", "equal to")
+    report.check("failed requests", len(clients.tally.failures), 0, "", "equal to")
+    report.check("wrong texts", len(clients.tally.wrong), 0, "", "equal to")
+    report.check("sequences and KV blocks still held", num_held, 0, "", "equal to")
+    growth = max(after / before for after, before in zip(memory_after, memory_before, strict=True))
+    report.check("orchestrators' memory, after over before", growth, MEMORY_BOUND)
+    report.check("orchestrators' open files and threads, after minus before", handles_after - handles_before, 8, "")
+
+
+async def run_outage(report: Report, fleet: Fleet, truth: Truth, *, turns: int, requests: int) -> None:
+    outage = await measure_outage(fleet, truth, turns=turns, requests=requests, concurrency=8)
+    for name in ("present", "gone", "never_there"):
+        values = getattr(outage, name)
+        report.row(what=f"tokens/s, draft pool {name.replace('_', ' ')}", count=sorted(values)[len(values) // 2])
+    report.check("draft pool gone, over a deployment without one", outage.ratio, 0.99, kind="at least")
+
+
+async def run(report: Report, *, requests: int, kills: int, concurrency: int, quick: bool) -> None:
+    fleet = Fleet(config(), num_targets=NUM_TARGETS, num_drafts=NUM_DRAFTS, num_orchestrators=NUM_ORCHESTRATORS)
+    truth = Truth(config())
+    async with fleet:
+        await run_chaos(report, fleet, truth, requests=requests, kills=kills, concurrency=concurrency)
+        await run_outage(report, fleet, truth, turns=3 if quick else 9, requests=16 if quick else 48)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options_parser = parser(__doc__)
+    options_parser.add_argument("--requests", type=int, help="default 10,000, with --quick 500")
+    options_parser.add_argument(
+        "--kills", type=int, help="default 20, with --quick 6; half as many freezes come on top"
+    )
+    options_parser.add_argument("--concurrency", type=int, default=32, help="requests at once")
+    options = options_parser.parse_args(arguments)
+    requests = options.requests or (500 if options.quick else 10_000)
+    kills = (6 if options.quick else 20) if options.kills is None else options.kills
+    report = Report(
+        "Does any failure of a replica reach a client, and is anything left behind?",
+        {
+            "engines": f"EMULATED {PROFILE}: {load_profile(PROFILE).description}",
+            "targets": NUM_TARGETS,
+            "drafts": NUM_DRAFTS,
+            "orchestrators": NUM_ORCHESTRATORS,
+            "requests": requests,
+            "in flight": options.concurrency,
+            "manners": dict(SHARES),
+            "cores shared by clients and services": len(os.sched_getaffinity(0)),
+        },
+    )
+    asyncio.run(run(report, requests=requests, kills=kills, concurrency=options.concurrency, quick=options.quick))
+    report.finish(options)
+    return 0
+
+
+def _gaps(tally: Tally) -> str:
+    gaps = sorted(tally.longest_gaps_s)
+    if not gaps:
+        return "none"
+    return f"{1e3 * gaps[len(gaps) // 2]:.0f} {1e3 * gaps[int(0.99 * (len(gaps) - 1))]:.0f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
