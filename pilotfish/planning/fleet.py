@@ -20,6 +20,7 @@ from pilotfish.planning.replica import Replica
 from pilotfish.planning.router import LeastLoaded
 from pilotfish.planning.running import Running
 from pilotfish.planning.workload import Request
+from pilotfish.profiles import HardwareProfile
 
 
 class FleetSimulation:
@@ -36,7 +37,6 @@ class FleetSimulation:
             for _ in range(num_targets)
         ]
         profile = rates.model.profile
-        self._kv_cache_tokens = profile.kv_cache_tokens
         self._router = LeastLoaded(
             self._replicas, max_sequences=profile.max_sequences, kv_cache_tokens=profile.kv_cache_tokens
         )
@@ -88,13 +88,9 @@ class FleetSimulation:
             self._admit(request)
 
     def _admit(self, request: Request) -> None:
+        require_room(self._rates.model.profile, request)
         running = Running(request, self.env.now, is_counted=not self._num_left_to_warm_up)
         self._num_left_to_warm_up = max(0, self._num_left_to_warm_up - 1)
-        if running.num_kv_tokens > self._kv_cache_tokens:
-            raise ConfigError(
-                f"a request of {request.num_prompt_tokens} + {request.num_output_tokens} tokens never fits the KV "
-                f"cache of profile {self._rates.model.profile.name}, {self._kv_cache_tokens} tokens: plan shorter ones"
-            )
         self._queue.append(running)
         self._start_queued()
 
@@ -122,3 +118,14 @@ class FleetSimulation:
         if self._is_closed_loop:
             self._send_next()
         self._start_queued()
+
+
+def require_room(profile: HardwareProfile, request: Request) -> None:
+    """Raises ConfigError for a request that no replica can hold."""
+    num_tokens = request.num_prompt_tokens + request.num_output_tokens
+    if num_tokens > min(profile.kv_cache_tokens, profile.max_context_tokens):
+        raise ConfigError(
+            f"a request of {request.num_prompt_tokens} + {request.num_output_tokens} tokens never fits a replica of "
+            f"profile {profile.name} ({profile.max_context_tokens} tokens of context, {profile.kv_cache_tokens} in the "
+            "KV cache): plan shorter ones"
+        )

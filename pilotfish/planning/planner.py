@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
-from pilotfish.planning.fleet import FleetSimulation
+from pilotfish.planning.fleet import FleetSimulation, require_room
 from pilotfish.planning.goals import Goals
 from pilotfish.planning.outcome import Outcome, quantile
 from pilotfish.planning.rates import ReplicaRates
@@ -21,8 +21,6 @@ MAX_REQUESTS = 200_000
 _REQUESTS_PER_CONCURRENT = 20
 """A simulation is long against what one request takes, so that beginning and end count for little."""
 _WARM_UP_SHARE = 0.1
-_UNLIMITED = 1 << 24
-"""Replicas: more than there are ever requests at once."""
 TARGETS_PER_DRAFTER = (1, 2, 4, 8, 16)
 """Tried when a fleet is sized."""
 
@@ -112,19 +110,20 @@ class Planner:
     def smallest(self, placement: Placement, goals: Goals) -> Fleet:
         """The cheapest fleet that meets the goals. Raises ConfigError naming the limit that none gets below."""
         self._require_reachable(placement, goals)
-        if placement is not Placement.SEPARATE:
-            return self._smallest(placement, math.inf, goals)
-        estimates = {ratio: self._estimate(placement, ratio, goals) for ratio in TARGETS_PER_DRAFTER}
-        cheapest = min(estimates, key=lambda ratio: (self.num_gpus(_fleet(placement, estimates[ratio], ratio)), -ratio))
-        return self._smallest(placement, cheapest, goals)
+        ratios = TARGETS_PER_DRAFTER if placement is Placement.SEPARATE else TARGETS_PER_DRAFTER[:1]
+        estimates = {ratio: self._estimate(placement, ratio, goals) for ratio in ratios}
+        by_cost = sorted(ratios, key=lambda ratio: (self.num_gpus(_fleet(placement, estimates[ratio], ratio)), -ratio))
+        # The estimate knows nothing of sequences that get out of step.
+        ratio = next(ratio for ratio in by_cost if self.rates(placement, ratio).token_s[1] <= goals.token_s)
+        return self._smallest(placement, ratio, estimates[ratio], goals)
 
-    def _smallest(self, placement: Placement, ratio: float, goals: Goals) -> Fleet:
+    def _smallest(self, placement: Placement, ratio: int, estimate: int, goals: Goals) -> Fleet:
         """Gallop from the estimate to where the simulation agrees, then halve."""
 
         def is_enough(num_targets: int) -> bool:
             return goals.are_met(self.simulate(_fleet(placement, num_targets, ratio)))
 
-        high = max(1, self._estimate(placement, ratio, goals))
+        high = estimate
         low, stride = 0, max(1, high // 16)
         while not is_enough(high):
             low, high, stride = high, high + stride, 2 * stride
@@ -141,16 +140,17 @@ class Planner:
             low, high = (low, middle) if is_enough(middle) else (middle, high)
         return _fleet(placement, high, ratio)
 
-    def _estimate(self, placement: Placement, ratio: float, goals: Goals) -> int:
-        """Target replicas by mean values."""
-        rates = self.rates(placement, ratio if ratio < math.inf else 1.0, stepwise=False)
+    def _estimate(self, placement: Placement, ratio: int, goals: Goals) -> int:
+        """Target replicas by mean values; no more than one for each request there is at once."""
+        rates = self.rates(placement, ratio, stepwise=False)
+        limit = max(1, round(self.workload.rate * self.workload.mean_output_tokens * rates.token_s[1]))
 
         def is_enough(num_targets: int) -> bool:
             state = steady_state(rates, self.workload, self.workload.rate / num_targets)
             return state is not None and state.token_s <= goals.token_s
 
         high = 1
-        while not is_enough(high) and high < _UNLIMITED:
+        while high < limit and not is_enough(high):
             high *= 2
         low = high // 2
         while high - low > 1:
@@ -169,7 +169,9 @@ class Planner:
                 f"{self.profile.name} to itself takes {alone_s * 1e3:.3g} ms, decoding {how}. Ask for less, or plan "
                 "with a faster target, a better drafter (--acceptance) or more drafting ahead (--ahead-tokens)"
             )
-        sample = self.workload.requests(min(MIN_REQUESTS, self.num_requests or MIN_REQUESTS), self.seed)
+        sample = list(self.workload.requests(min(MIN_REQUESTS, self.num_requests or MIN_REQUESTS), self.seed))
+        for request in sample:
+            require_room(self.profile, request)
         prefills_s = [rates.prefill_s(0, request.num_prompt_tokens) + self.round_trip_s for request in sample]
         prefill_s = quantile(prefills_s, goals.share)
         if prefill_s > goals.first_token_s:
@@ -186,6 +188,6 @@ class Planner:
         return int(min(MAX_REQUESTS, max(MIN_REQUESTS, _REQUESTS_PER_CONCURRENT * concurrent)))
 
 
-def _fleet(placement: Placement, num_targets: int, ratio: float) -> Fleet:
+def _fleet(placement: Placement, num_targets: int, ratio: int) -> Fleet:
     num_drafters = math.ceil(num_targets / ratio) if placement is Placement.SEPARATE else 0
     return Fleet(placement, num_targets, num_drafters)

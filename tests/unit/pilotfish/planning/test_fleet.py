@@ -124,7 +124,7 @@ def test_requests_that_have_no_room_wait_in_line(make_profile: Profile) -> None:
 
 def test_a_request_larger_than_the_cache_is_refused(make_profile: Profile) -> None:
     rates = ReplicaRates(DecodingModel(make_profile(kv_cache_tokens=100), PLAIN))
-    with pytest.raises(ConfigError, match="never fits the KV cache"):
+    with pytest.raises(ConfigError, match="never fits a replica"):
         FleetSimulation(rates, 1).run_open(iter([Request(0.0, 90, 20)]))
 
 
