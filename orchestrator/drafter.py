@@ -24,6 +24,8 @@ class DraftBlock:
     """As the drafter estimates; None if it does not."""
     num_self_drafted: int = 0
     """Drafts that the target may make for itself in a step of the run that follows."""
+    compute_s: float = 0.0
+    """Time that it took the drafter, as that says; 0: it does not say."""
     problem: str = ""
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
 
@@ -42,6 +44,10 @@ class Drafter(Protocol):
     @property
     def unavailable_reason(self) -> str:
         """Why proposals cannot be had now; empty if they can."""
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it has more to do than it can: proposals would come late."""
 
     def prepare(self, sequence: Sequence) -> None:
         """Begin to read the prompt, while the target does. Optional; never raises."""

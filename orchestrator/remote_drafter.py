@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable
 from typing import Protocol
 
+from orchestrator.ahead_drafts import AheadDrafts
+from orchestrator.ahead_policy import AheadPolicy
 from orchestrator.drafter import DraftBlock
 from orchestrator.feature_feed import FeatureFeed
+from orchestrator.proposal_check import check_proposal
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup import needs_draft_probs
-from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
-_MAX_UNREAD_EVENTS = 64
-"""A drafter that is slow but alive answers once per round; unread answers are those of missed rounds."""
+_MAX_UNREAD_EVENTS = 512
+"""A drafter that is slow but alive answers once per round, and with what it drafts ahead; unread answers are those
+of missed rounds and of drafts that nobody looked for."""
 _MAX_OPENINGS = 2
 """In one round: a replica that has lost the sequence gets it once more."""
-_PROBS_TOLERANCE = 1e-3
-"""Sums of float32 probabilities may be this far from 1."""
 
 
 class DraftPool(Protocol):
@@ -37,10 +37,6 @@ class DraftPool(Protocol):
     def pick(self) -> Link | None: ...
 
 
-class GarbageError(PilotfishError):
-    """A proposal that no working drafter would make."""
-
-
 class RemoteDrafter:
     """See the module. One per request."""
 
@@ -50,12 +46,15 @@ class RemoteDrafter:
         deadline_s: Callable[[int], float],
         features: FeatureFeed | None = None,
         tree: TreeRequest | None = None,
+        ahead: AheadPolicy | None = None,
     ) -> None:
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens.
 
         features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
+        ahead: how far the replica may draft ahead; None: not at all.
         """
         self._pool = pool
+        self._ahead = AheadDrafts(ahead or AheadPolicy("off", 0))
         self._features = features or FeatureFeed()
         self._features_end = 0
         """Where what the replica has got of them ends."""
@@ -71,6 +70,13 @@ class RemoteDrafter:
         link = self._pool.pick() if remote is None else remote.link
         return self._pool.absence_reason if link is None else self._features.shortage(link.model)
 
+    @property
+    def is_saturated(self) -> bool:
+        remote = self._usable_remote()
+        link = self._pool.pick() if remote is None else remote.link
+        # More wait than are served: a pool whose cache is full, or that was just flooded with prompts.
+        return link is not None and link.load.num_sequences_waiting > link.load.num_sequences_running
+
     def prepare(self, sequence: Sequence) -> None:
         try:
             self._opened(sequence)
@@ -78,6 +84,41 @@ class RemoteDrafter:
             _log.debug("the drafter could not be prepared: %s", error)
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        loop = asyncio.get_running_loop()
+        self._ahead.learn(sequence, loop.time())
+        draft = self._prepared(sequence, num_tokens)
+        if draft is None:
+            draft = await self._asked(sequence, num_tokens)
+        self._ahead.remember(sequence, () if draft.parents else draft.token_ids, loop.time())
+        return draft
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
+        """Nothing: an answer takes a round trip."""
+        return DraftBlock()
+
+    def close(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+        self._ahead.forget()
+
+    def _prepared(self, sequence: Sequence, num_tokens: int) -> DraftBlock | None:
+        """What the replica has drafted ahead for just the committed tokens, without waiting; None if nothing."""
+        remote = self._usable_remote()
+        draft = None if remote is None else self._ahead.take(remote.arrived(), sequence)
+        if remote is None or draft is None:
+            return None
+        try:
+            check_proposal(draft, sequence, len(draft.draft_token_ids), None, remote.link.model.vocab_size)
+            block = _block(draft, sequence, num_tokens)
+            self._send_propose(remote, sequence, len(block.token_ids), is_prepared=True)
+        except PilotfishError as error:
+            self._give_up(str(error))
+            return None
+        return block
+
+    async def _asked(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """The answer of the replica, if it comes in time."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         try:
@@ -95,17 +136,9 @@ class RemoteDrafter:
             self._give_up(str(error))
             return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))
         self._has_answered = True
-        probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
-        return DraftBlock(proposal.draft_token_ids, probs, loop.time() - started_s, proposal.parents)
-
-    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
-        """Nothing: an answer takes a round trip."""
-        return DraftBlock()
-
-    def close(self) -> None:
-        if self._remote is not None:
-            self._remote.close()
-            self._remote = None
+        elapsed_s = loop.time() - started_s
+        self._ahead.add_ask(elapsed_s)
+        return _block(proposal, sequence, num_tokens, elapsed_s)
 
     async def _ask(self, sequence: Sequence, num_tokens: int) -> Proposal:
         """The proposal on the committed tokens. Raises PilotfishError for every way to fail but lateness."""
@@ -114,47 +147,58 @@ class RemoteDrafter:
             if remote.link.model.feature_layers and self._features.is_empty:
                 # They come with the next verdict.
                 return Proposal(remote.sequence_id, sequence.length, ())
-            limit = remote.link.limits.max_draft_tokens
-            num_tokens = min(num_tokens, limit)
-            tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
-            remote.send(
-                Propose(
-                    sequence_id=remote.sequence_id,
-                    base_length=sequence.length,
-                    new_token_ids=sequence.tokens_since(remote.known_length),
-                    num_draft_tokens=num_tokens,
-                    features=self._features.since(self._features_end),
-                    tree=tree,
-                )
-            )
-            self._features_end = self._features.end_position
-            remote.known_length = sequence.length
-            proposal = await self._answer(remote, sequence.length)
+            num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
+            tree = self._send_propose(remote, sequence, num_tokens)
+            proposal = await self._answer(remote, sequence)
             if proposal is None:
                 self.close()
                 continue
-            _check_shape(proposal, num_tokens, tree)
-            _check(proposal, sequence, remote.link.model.vocab_size)
+            max_tokens = len(proposal.draft_token_ids) if proposal.assumed_token_ids else num_tokens
+            check_proposal(proposal, sequence, max_tokens, tree, remote.link.model.vocab_size)
             remote.link.report_success()
             return proposal
         raise UnavailableError("the draft replica forgets the sequence again and again")
 
-    async def _answer(self, remote: RemoteSequence, base_length: int) -> Proposal | None:
-        """The answer on `base_length`; None if the replica does not know the sequence (any more)."""
+    def _send_propose(
+        self, remote: RemoteSequence, sequence: Sequence, num_tokens: int, *, is_prepared: bool = False
+    ) -> TreeRequest | None:
+        """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
+        limit = remote.link.limits.max_draft_tokens
+        tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
+        remote.send(
+            Propose(
+                sequence_id=remote.sequence_id,
+                base_length=sequence.length,
+                new_token_ids=sequence.tokens_since(remote.known_length),
+                num_draft_tokens=num_tokens,
+                features=self._features.since(self._features_end),
+                tree=tree,
+                ahead=None if tree else self._ahead.request(remote.link, sequence, num_tokens),
+                is_prepared=is_prepared,
+            )
+        )
+        self._features_end = self._features.end_position
+        remote.known_length = sequence.length
+        return tree
+
+    async def _answer(self, remote: RemoteSequence, sequence: Sequence) -> Proposal | None:
+        """The answer on the committed tokens; None if the replica does not know the sequence (any more)."""
         while True:
             event = await remote.receive()
-            if isinstance(event, Proposal) and event.base_length == base_length:
-                return event
-            if isinstance(event, SequenceError):
+            if isinstance(event, Proposal):
+                is_answer = event.base_length == sequence.length and not event.assumed_token_ids
+                if is_answer or self._ahead.is_late_hit(event, sequence):
+                    return event
+            elif isinstance(event, SequenceError):
                 if event.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
                     return None
-                if event.code is not SequenceErrorCode.STALE or event.base_length == base_length:
+                if event.code is not SequenceErrorCode.STALE or event.base_length == sequence.length:
                     raise UnavailableError(f"draft replica {remote.link.replica_id}: {event.message}")
             # Anything else is the late answer to an earlier round.
 
     def _usable_remote(self) -> RemoteSequence | None:
         remote = self._remote
-        if remote is None or not remote.is_usable or not remote.link.is_healthy:
+        if remote is None or not remote.is_welcome:
             return None
         return remote
 
@@ -188,39 +232,11 @@ class RemoteDrafter:
             self.close()
 
 
-def _check_shape(proposal: Proposal, num_tokens: int, tree: TreeRequest | None) -> None:
-    """Raises GarbageError for more than was asked for, and for what is no tree."""
-    num_drafts, parents = len(proposal.draft_token_ids), proposal.parents
-    if parents and len(parents) != num_drafts:
-        raise GarbageError(f"{num_drafts} draft tokens came with {len(parents)} parents")
-    try:
-        depth = DraftTree(parents).depth if parents else num_drafts
-    except ValueError as error:
-        raise GarbageError(str(error)) from None
-    max_drafts = num_tokens if tree is None else max(num_tokens, tree.max_nodes)
-    if depth > num_tokens or num_drafts > max_drafts:
-        raise GarbageError(
-            f"{num_drafts} draft tokens of depth {depth} came where {max_drafts} of depth {num_tokens} were asked for"
-        )
-
-
-def _check(proposal: Proposal, sequence: Sequence, vocab_size: int) -> None:
-    """Raises GarbageError for what the target must never see."""
-    token_ids, probs = proposal.draft_token_ids, proposal.draft_probs
-    if any(not 0 <= token_id < vocab_size for token_id in token_ids):
-        raise GarbageError("a draft token is not in the vocabulary")
-    if not needs_draft_probs(sequence.request.sampling):
-        return
-    if len(probs) != len(token_ids):
-        raise GarbageError(f"{len(token_ids)} draft tokens came with {len(probs)} distributions")
-    for token_id, distribution in zip(token_ids, probs, strict=True):
-        pairs = dict(zip(distribution.token_ids, distribution.probs, strict=False))
-        is_sound = (
-            len(distribution.token_ids) == len(distribution.probs) == len(pairs)
-            and all(0 <= candidate < vocab_size for candidate in pairs)
-            and all(prob >= 0 for prob in pairs.values())
-            and math.isclose(sum(pairs.values()), 1.0, abs_tol=_PROBS_TOLERANCE)
-            and pairs.get(token_id, 0.0) > 0
-        )
-        if not is_sound:
-            raise GarbageError("a draft distribution is not one, or its token was not drawn from it")
+def _block(proposal: Proposal, sequence: Sequence, num_tokens: int, elapsed_s: float = 0.0) -> DraftBlock:
+    """The proposal as the round's draft: of a chain that was prepared before, no more than is wanted now."""
+    token_ids = proposal.draft_token_ids
+    probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
+    if not proposal.parents:
+        token_ids, probs = token_ids[:num_tokens], probs[:num_tokens]
+    compute_s = proposal.timings.compute_time_ns / 1e9
+    return DraftBlock(token_ids, probs, elapsed_s, proposal.parents, compute_s=compute_s)

@@ -39,6 +39,17 @@ class Link(Protocol):
     @property
     def load(self) -> LoadReport: ...
 
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of this orchestrator on the replica."""
+
+    @property
+    def num_other_sequences(self) -> int:
+        """Sequences of other orchestrators there, as of its last reports."""
+
+    def serves(self, sequence_id: int) -> bool:
+        """Whether an open sequence should stay: not on a replica that drains, or fails while others try it again."""
+
     def attach(self, sequence: RemoteSequence) -> int:
         """Route events to `sequence`; returns the id it has on this replica, never used before."""
 
@@ -56,6 +67,9 @@ class Link(Protocol):
 
     def report_draining(self) -> None:
         """A sequence was turned away because the replica drains."""
+
+    def report_full(self) -> None:
+        """A sequence was turned away because all places of the replica are taken."""
 
 
 class RemoteSequence:
@@ -85,6 +99,11 @@ class RemoteSequence:
     def is_usable(self) -> bool:
         return not self._is_closed and self.link.is_connected
 
+    @property
+    def is_welcome(self) -> bool:
+        """Usable, and on a replica that is worth staying on."""
+        return not self._is_closed and self.link.serves(self.sequence_id)
+
     def send(self, command: Command) -> None:
         """Raises UnavailableError when the replica is gone, ResourceExhaustedError when it is swamped."""
         self.last_sent_s = self._loop.time()
@@ -101,6 +120,12 @@ class RemoteSequence:
             self._arrival, self._waits_since_s = self._loop.create_future(), self._loop.time()
             await self._arrival
         return self._events.popleft()
+
+    def arrived(self) -> list[Event]:
+        """All events that came and were not received, without waiting."""
+        events = list(self._events)
+        self._events.clear()
+        return events
 
     def deliver(self, event: Event) -> None:
         """Called by the link, in order of arrival."""

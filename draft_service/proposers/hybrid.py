@@ -113,8 +113,10 @@ class HybridProposer:
             self._grafts[request.sequence_id] = graft
             request_of_model = graft.with_room(request, request.tree)
         new_token_ids = tuple(sequence.index.token_ids[told : request.base_length])
+        # What the model would draft ahead, a lookup may know better, at no cost.
+        request_of_model = msgspec.structs.replace(request_of_model, new_token_ids=new_token_ids, ahead=None)
         with contextlib.suppress(UnavailableError):  # the pump tells
-            self._model.send([msgspec.structs.replace(request_of_model, new_token_ids=new_token_ids)])
+            self._model.send([request_of_model])
 
     async def _pass_events(self) -> None:
         try:

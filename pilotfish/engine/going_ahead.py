@@ -28,9 +28,7 @@ def chain_proposal(
 def prepared_proposals(sequence: EngineSequence, growth: AheadGrowth) -> list[Proposal]:
     """A draft for each outcome, once the growth is complete."""
     return [
-        chain_proposal(
-            sequence, len(sequence.tokens), branch.drafts, assumed_token_ids=branch.assumed_token_ids
-        )
+        chain_proposal(sequence, len(sequence.tokens), branch.drafts, assumed_token_ids=branch.assumed_token_ids)
         for branch in growth.branches
     ]
 

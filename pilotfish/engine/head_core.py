@@ -154,14 +154,14 @@ class HeadCore:
             events.append(_proposal(sequence, drafted, start_ns, self._step_time_ns))
         return events
 
-    def _propose(self, command: Propose) -> SequenceError | None:
+    def _propose(self, command: Propose) -> Event | None:
         sequence = self._sequences.get(command.sequence_id)
         if sequence is not None and _rewrites(sequence, command):
             # The features of what was replaced are gone: whoever asks has them and opens the sequence again.
             self._forget(sequence)
-        error = self._intake.propose(command, self._clock_ns())
-        if error is not None:
-            return error
+        answer = self._intake.propose(command, self._clock_ns())
+        if answer is not None:
+            return answer
         sequence = self._sequences[command.sequence_id]
         if command.features is not None:
             self._take_features(sequence, command.features)

@@ -84,14 +84,14 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> list[Proposal]:
 
 def _plan(sequence: EngineSequence) -> _Plan:
     task = sequence.task
-    assert isinstance(task, DRAFTING_TASKS)
-    growth = task.growth
-    if growth is None:
-        row = Row(sequence.sampling, len(sequence.tokens), sequence.history)
-        return _Plan([row], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
-    if isinstance(growth, TreeProposal):
-        return _Plan(_node_rows(sequence, growth), draws=False, num_candidates=growth.branching)
-    return _Plan(_node_rows(sequence, growth), draws=not growth.is_choosing, num_candidates=MAX_RIVALS + 1)
+    if isinstance(task, AheadTask):
+        rows = _node_rows(sequence, task.growth)
+        return _Plan(rows, draws=not task.growth.is_choosing, num_candidates=MAX_RIVALS + 1)
+    assert isinstance(task, ProposeTask)
+    if task.growth is not None:
+        return _Plan(_node_rows(sequence, task.growth), draws=False, num_candidates=task.growth.branching)
+    row = Row(sequence.sampling, len(sequence.tokens), sequence.history)
+    return _Plan([row], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
 
 
 def _node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:

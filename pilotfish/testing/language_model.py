@@ -10,6 +10,8 @@ from pilotfish.types import SamplingParams
 _MASK = 2**64 - 1
 _MIX_FACTOR = 0x9E3779B97F4A7C15
 _DRAW_FACTOR = 0xBF58476D1CE4E5B9
+_RANK_FACTOR = 0x94D049BB133111EB
+_MAX_RANK = 64
 
 
 @dataclass(frozen=True)
@@ -22,20 +24,46 @@ class HashLanguageModel:
     """Tokens of context that decide the next one."""
     first_token_id: int = 0
     """Ids below it are never said: special tokens, usually."""
+    acceptance_seed: int = 0
+    """Of what a drafter gets right; the text is the same with any."""
 
     def next_token(self, context: Sequence[int], sampling: SamplingParams) -> int:
         """The token after `context`. Costs under a microsecond, whatever the length."""
         return self._token(self._hash(context, sampling))
 
     def draft_token(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
-        """next_token with probability `acceptance`, decided by the context; another token otherwise."""
+        """next_token with probability `acceptance`, another token otherwise.
+
+        Decided by the context and its length: independent from token to token even where greedy text runs in circles.
+        """
         number = self._hash(context, sampling)
         token_id = self._token(number)
-        draw = number * _DRAW_FACTOR & _MASK
+        draw = (hash((number, len(context), self.acceptance_seed)) & _MASK) * _DRAW_FACTOR & _MASK
         if draw < acceptance * 2**64:
             return token_id
         num_tokens = self.vocab_size - self.first_token_id
         return self.first_token_id + (token_id - self.first_token_id + 1 + draw % (num_tokens - 1)) % num_tokens
+
+    def rank(self, context: Sequence[int], sampling: SamplingParams, acceptance: float) -> int:
+        """How many of a drafter's next best guesses are wrong after its best one was: each holds with `acceptance`.
+
+        Decided by the context, apart from what `draft_token` decides.
+        """
+        number = self._hash(context, sampling)
+        draw = (hash((number, len(context), self.acceptance_seed)) & _MASK) * _RANK_FACTOR & _MASK
+        rest, rank = draw / 2**64, 0
+        while rank < _MAX_RANK and rest >= acceptance:
+            rest, rank = (rest - acceptance) / (1 - acceptance), rank + 1
+        return rank
+
+    def wrong_tokens(self, next_token: int, draft_token: int, count: int) -> list[int]:
+        """Other tokens than these two, as many as there are up to count."""
+        num_tokens = self.vocab_size - self.first_token_id
+        around = (
+            self.first_token_id + (next_token - self.first_token_id + offset) % num_tokens
+            for offset in range(1, min(count + 2, num_tokens))
+        )
+        return [token_id for token_id in around if token_id != draft_token][:count]
 
     def _token(self, number: int) -> int:
         # The high bits are the well mixed ones.

@@ -1,0 +1,74 @@
+"""One request's side of drafting ahead: what it asks a replica to prepare, and what it finds prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrator.ahead_policy import AheadPolicy
+from orchestrator.remote_sequence import Link
+from orchestrator.sequence import Sequence
+from orchestrator.speculation_cache import SpeculationCache
+from pilotfish.messages import AheadRequest, Event, Proposal
+from pilotfish.speculation.statistics import DecayedAcceptance
+
+_PRIOR_ACCEPTANCE = 0.7
+"""Believed for the first few rounds."""
+
+
+class AheadDrafts:
+    """See the module. Follows the rounds of one request; everything is told to it, nothing waited for."""
+
+    def __init__(self, policy: AheadPolicy) -> None:
+        self._policy = policy
+        self._cache = SpeculationCache(policy.counters)
+        self._acceptance = DecayedAcceptance(prior=_PRIOR_ACCEPTANCE)
+        self._last_draft: tuple[int, ...] = ()
+        self._last_length = 0
+        self._last_s = 0.0
+
+    def learn(self, sequence: Sequence, now_s: float) -> None:
+        """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
+        draft, self._last_draft = self._last_draft, ()
+        committed = sequence.tokens_since(self._last_length)
+        if not draft or not committed or len(committed) > len(draft) + 1:
+            return  # something else than its verification came between
+        num_accepted = 0
+        while num_accepted < min(len(draft), len(committed)) and draft[num_accepted] == committed[num_accepted]:
+            num_accepted += 1
+        self._acceptance.add(len(draft), min(num_accepted, len(committed) - 1))
+        self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
+
+    def add_ask(self, elapsed_s: float) -> None:
+        """A draft was asked for, and came."""
+        self._policy.add_ask(elapsed_s)
+
+    def remember(self, sequence: Sequence, token_ids: tuple[int, ...], now_s: float) -> None:
+        """This draft is what the round verifies."""
+        self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
+
+    def take(self, arrived: Iterable[Event], sequence: Sequence) -> Proposal | None:
+        """The draft that was prepared for just the committed tokens; `arrived` came since the last round."""
+        for event in arrived:
+            if isinstance(event, Proposal) and event.assumed_token_ids:
+                self._cache.add(event)
+        draft = self._cache.take(sequence.tokens_since(self._cache.base_length))
+        if draft is not None:
+            self._policy.add_hit()
+        return draft
+
+    def is_late_hit(self, event: Proposal, sequence: Sequence) -> bool:
+        """Whether a draft that was prepared answers what has been asked for meanwhile."""
+        if not event.assumed_token_ids or event.assumed_token_ids != sequence.tokens_since(event.base_length):
+            return False
+        self._cache.count_late_hit(event)
+        return True
+
+    def request(self, link: Link, sequence: Sequence, num_tokens: int) -> AheadRequest | None:
+        """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
+        budget = self._policy.budget(link.model, link.load, num_tokens)
+        self._cache.begin(sequence.length, is_expecting=budget > 0)
+        return AheadRequest(budget, self._acceptance.probabilities(num_tokens)) if budget else None
+
+    def forget(self) -> None:
+        """The replica, and what it had prepared, is gone."""
+        self._cache.begin(0, is_expecting=False)

@@ -1,0 +1,77 @@
+"""How far the draft pool may draft ahead: as far as it has time, and no longer than it makes rounds shorter.
+
+Where drafter and target share a machine, what is drafted during a verification can slow it down. So `auto`
+measures: now and then a round goes without, and the faster way is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from orchestrator.speculation_cache import AheadCounters
+from orchestrator.window import ClippedAverage
+from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.types import LoadReport, ModelInfo
+
+_MAX_STEP_ROWS = 64
+"""Rows of a draft step that cost little more than one: reading the weights takes most of its time."""
+_PROBE_INTERVAL_ROUNDS = 32
+"""One round in so many is measured the other way."""
+_MIN_SAMPLES = 4
+"""Before as many rounds of both ways were measured, none is held to be the slower one."""
+_TOLERANCE = 1.02
+"""Rounds this much longer are within the noise."""
+
+
+class AheadPolicy:
+    """Shared by the requests of one orchestrator."""
+
+    def __init__(self, mode: Literal["auto", "off", "on"], max_tokens: int) -> None:
+        """max_tokens: drafted ahead in one round of one request, at most; 0 is off."""
+        self._mode = mode if max_tokens else "off"
+        self._max_tokens = max_tokens
+        self._num_rounds = 0
+        self._round_s = {True: ClippedAverage(), False: ClippedAverage()}
+        self._num_samples = {True: 0, False: 0}
+        self._ask_s = ClippedAverage()
+        self.counters = AheadCounters()
+
+    @property
+    def is_paying(self) -> bool:
+        """Whether rounds with drafting ahead are no longer than those without, as far as that was measured."""
+        ahead_s, plain_s = self._round_s[True].value, self._round_s[False].value
+        if ahead_s is None or plain_s is None or min(self._num_samples.values()) < _MIN_SAMPLES:
+            return True
+        return ahead_s <= plain_s * _TOLERANCE
+
+    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> int:
+        """Tokens that the replica may draft ahead in the round that begins; 0: none.
+
+        num_draft_tokens: of the round's own draft.
+        """
+        if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:
+            return 0  # features come with the verdict, and a lookup takes no time to hide
+        if self._mode == "on":
+            return self._max_tokens
+        if load.num_sequences_waiting or load.draining:
+            return 0
+        self._num_rounds += 1
+        is_probe = self._num_rounds % _PROBE_INTERVAL_ROUNDS == 0
+        if is_probe == self.is_paying:
+            return 0
+        # Several requests share a step.
+        share = _MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
+        return min(self._max_tokens, share)
+
+    def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
+        """From one draft to the next, with or without drafting ahead between them."""
+        self._round_s[is_ahead].add(elapsed_s)
+        self._num_samples[is_ahead] += 1
+
+    def add_ask(self, elapsed_s: float) -> None:
+        """What it took to ask for a draft."""
+        self._ask_s.add(elapsed_s)
+
+    def add_hit(self) -> None:
+        """A draft need not be asked for."""
+        self.counters.hidden_s += self._ask_s.value or 0.0

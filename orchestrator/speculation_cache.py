@@ -1,0 +1,82 @@
+"""Drafts that a replica made ahead for one request, by the tokens that they assume to be committed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pilotfish.messages import Proposal
+
+
+@dataclass(slots=True)
+class AheadCounters:
+    """What drafting ahead came to, over all requests of an orchestrator."""
+
+    num_hits: int = 0
+    """Rounds whose draft was there before it was asked for."""
+    num_misses: int = 0
+    """Rounds after drafting ahead whose draft had to be asked for all the same."""
+    num_late_hits: int = 0
+    """Of the misses, those whose prepared draft came while it was being asked for."""
+    num_prepared_tokens: int = 0
+    num_wasted_tokens: int = 0
+    """Of the prepared ones, those whose outcome did not come true."""
+    num_stale_drafts: int = 0
+    """That came after their round was over."""
+    hidden_s: float = 0.0
+    """Drafting time that nobody waited for: for each hit, what asking took of late."""
+
+    @property
+    def hit_rate(self) -> float:
+        """0 before the first round."""
+        num_rounds = self.num_hits + self.num_misses
+        return self.num_hits / num_rounds if num_rounds else 0.0
+
+
+class SpeculationCache:
+    """Holds the drafts of one round: those that stand on what the replica was last told.
+
+    A prepared draft is found by the tokens that were committed since, whatever it contains: choosing by its
+    content would change the distribution of the output.
+    """
+
+    def __init__(self, counters: AheadCounters) -> None:
+        self._counters = counters
+        self._drafts: dict[tuple[int, ...], Proposal] = {}
+        self.base_length = 0
+        """Committed tokens that the replica was last told of."""
+        self.is_expecting = False
+        """Whether it was asked to draft ahead of them."""
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    def begin(self, base_length: int, *, is_expecting: bool) -> None:
+        """The replica is told of base_length tokens: what stands on others is of no use any more."""
+        self._counters.num_wasted_tokens += sum(len(draft.draft_token_ids) for draft in self._drafts.values())
+        self._drafts.clear()
+        self.base_length, self.is_expecting = base_length, is_expecting
+
+    def add(self, draft: Proposal) -> None:
+        """Keep a draft that came unasked; one of an earlier round is dropped."""
+        self._counters.num_prepared_tokens += len(draft.draft_token_ids)
+        if not self.is_expecting or draft.base_length != self.base_length:
+            self._counters.num_stale_drafts += 1
+            self._counters.num_wasted_tokens += len(draft.draft_token_ids)
+            return
+        self._drafts[draft.assumed_token_ids] = draft
+
+    def take(self, committed_token_ids: tuple[int, ...]) -> Proposal | None:
+        """The draft for just these tokens after base_length, and count a hit or a miss."""
+        if not self.is_expecting:
+            return None
+        draft = self._drafts.pop(committed_token_ids, None)
+        if draft is None:
+            self._counters.num_misses += 1
+        else:
+            self._counters.num_hits += 1
+        return draft
+
+    def count_late_hit(self, draft: Proposal) -> None:
+        """A draft came while it was being asked for: it serves as the answer."""
+        self._counters.num_prepared_tokens += len(draft.draft_token_ids)
+        self._counters.num_late_hits += 1

@@ -1,0 +1,145 @@
+"""Rounds whose drafts were partly made ahead: the output has the target's distribution, on hits and on misses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+from torch import Tensor
+
+from pilotfish.engine.ahead_growth import AheadGrowth, DraftedChain
+from pilotfish.messages import AheadRequest
+from pilotfish.speculation.branching import branch
+from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+
+NUM_CANDIDATES = 5
+Choose = Callable[[DraftedChain], bool]
+
+
+@dataclass
+class AheadDrafter:
+    """Drafts one token a round; a third of the time nothing was made ahead of it. A TreeDrafter of the simulation."""
+
+    world: SimpleNamespace
+    table: Tensor
+    is_wanted: Choose = lambda chain: True
+    """Which drafts that were made ahead are used, besides those of other outcomes: the right rule takes all."""
+    num_hits: int = 0
+    num_misses: int = 0
+    prepared: dict[int, dict[tuple[int, ...], DraftedChain]] = field(default_factory=dict)
+    generator: random.Random = field(default_factory=lambda: random.Random(5))
+
+    def __call__(
+        self, samplings: list[SamplingParams], positions: list[int], contexts: list[list[int]]
+    ) -> list[tuple[list[int], list[SparseDistribution], DraftTree]]:
+        chains = [self.prepared.pop(id(context), {}).get(tuple(context)) for context in contexts]
+        chains = [chain if chain is not None and self.is_wanted(chain) else None for chain in chains]
+        self.num_hits += sum(chain is not None for chain in chains)
+        missing = [index for index, chain in enumerate(chains) if chain is None]
+        self.num_misses += len(missing)
+        rows = [Row(samplings[i], positions[i], self._history(samplings[i], contexts[i]), ()) for i in missing]
+        for index, chain in zip(missing, self._draft(rows, [contexts[index] for index in missing]), strict=True):
+            chains[index] = chain
+        verified = [chain for chain in chains if chain is not None]
+        self._go_ahead(samplings, positions, contexts, verified)
+        return [(chain.token_ids, chain.probs, DraftTree.chain(1)) for chain in verified]
+
+    def _draft(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> list[DraftedChain]:
+        logits = self.table[[text[-1] if text else self.world.prompt[-1] for text in texts]]
+        drafts = draft(logits, [DraftRow(r.sampling, r.position, r.history, r.draft_token_ids) for r in rows], 12)
+        candidates = branch(logits, rows, NUM_CANDIDATES)
+        return [
+            DraftedChain([drafted.token_id], [] if drafted.probs is None else [drafted.probs], [at])
+            for drafted, at in zip(drafts, candidates, strict=True)
+        ]
+
+    def _go_ahead(
+        self,
+        samplings: list[SamplingParams],
+        positions: list[int],
+        contexts: list[list[int]],
+        verified: list[DraftedChain],
+    ) -> None:
+        """A draft for each of six outcomes, of those sequences that will be asked again."""
+        chosen = [index for index, context in enumerate(contexts) if not context and self.generator.random() < 2 / 3]
+        growths = [AheadGrowth(verified[index], AheadRequest(6, (0.6,))) for index in chosen]
+        self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
+        self._step(growths, [(samplings[index], positions[index], contexts[index]) for index in chosen])
+        for index, growth in zip(chosen, growths, strict=True):
+            assert growth.is_complete
+            self.prepared[id(contexts[index])] = {
+                branch_.assumed_token_ids: branch_.drafts for branch_ in growth.branches
+            }
+
+    def _step(self, growths: Sequence[AheadGrowth], sequences: Sequence[tuple[SamplingParams, int, list[int]]]) -> None:
+        paths = [growth.paths() for growth in growths]
+        rows = [
+            Row(sampling, position + len(path), self._history(sampling, context), path)
+            for (sampling, position, context), of_growth in zip(sequences, paths, strict=True)
+            for path in of_growth
+        ]
+        chains = iter(self._draft(rows, [row.draft_token_ids for row in rows]))
+        for growth, of_growth in zip(growths, paths, strict=True):
+            drafted = [next(chains) for _ in of_growth]
+            candidates = [chain.candidates[0] for chain in drafted]
+            if growth.is_choosing:
+                growth.choose(candidates[0])
+            else:
+                growth.extend([_Token(chain) for chain in drafted], candidates)
+
+    def _history(self, sampling: SamplingParams, output: Sequence[int]) -> TokenHistory | None:
+        return TokenHistory(self.world.prompt, output) if sampling.has_penalties else None
+
+
+class _Token:
+    def __init__(self, chain: DraftedChain) -> None:
+        self.token_id = chain.token_ids[0]
+        self.probs = chain.probs[0] if chain.probs else None
+
+
+def run(world, sampling, drafter_name, **changes) -> tuple[tuple[float, float], AheadDrafter]:
+    drafter = AheadDrafter(world, world.draft_table(drafter_name), **changes)
+    simulation = world.simulation(sampling, drafter_name, tree_drafter=drafter)
+    return world.p_values(simulation.run(), sampling), drafter
+
+
+@pytest.mark.parametrize("drafter_name", ["good", "bad"])
+@pytest.mark.parametrize("mode", AcceptanceMode, ids=lambda mode: mode.name.lower())
+def test_output_has_the_targets_distribution(world, mode, drafter_name):
+    p_values, drafter = run(world, SamplingParams(acceptance=mode), drafter_name)
+    assert min(p_values) > 1e-4
+    assert drafter.num_hits > 1000
+    assert drafter.num_misses > 1000
+
+
+def test_with_penalties(world):
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, repetition_penalty=1.4, presence_penalty=0.7)
+    p_values, drafter = run(world, sampling, "good")
+    assert min(p_values) > 1e-4
+    assert drafter.num_hits > 1000
+
+
+def test_choosing_a_draft_by_its_content_is_caught(world):
+    """Only drafts of the likeliest token are used, of others another one is drawn: the distribution lies."""
+
+    def is_likeliest(chain: DraftedChain) -> bool:
+        return chain.token_ids[0] == chain.probs[0].token_ids[0]
+
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
+    drafter = AheadDrafter(world, world.draft_table("bad"), is_wanted=is_likeliest)
+    redrawn = world.simulation(sampling, "bad", tree_drafter=drafter)
+    draft_again = drafter._draft
+
+    def with_other_noise(rows, texts):
+        shifted = [Row(row.sampling, row.position + 1000, row.history, row.draft_token_ids) for row in rows]
+        return draft_again(shifted if any(texts) and not rows[0].draft_token_ids else rows, texts)
+
+    drafter._draft = with_other_noise
+    assert min(world.p_values(redrawn.run(), sampling)) < 1e-6
