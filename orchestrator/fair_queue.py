@@ -9,7 +9,6 @@ away starts where the queue stands: it neither saves up service nor owes for wha
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -44,10 +43,10 @@ class FairQueue(Generic[ItemT]):
     def __len__(self) -> int:
         return self._num_items
 
-    def __iter__(self) -> Iterator[ItemT]:
-        for client in self._backlogged.values():
-            for item, _ in client.waiting:
-                yield item
+    @property
+    def num_clients(self) -> int:
+        """Clients that are remembered, with items or without."""
+        return len(self._clients)
 
     def num_items(self, client_id: str) -> int:
         """Items of one client."""
@@ -63,8 +62,11 @@ class FairQueue(Generic[ItemT]):
         client.waiting.append((item, cost))
         self._num_items += 1
 
-    def pop(self) -> ItemT:
-        """Take the next item out and charge its client. Raises IndexError when nothing waits."""
+    def pop(self) -> tuple[str, ItemT, float]:
+        """Take the next item out and charge its client: its name, the item, and the cost.
+
+        Raises IndexError when nothing waits.
+        """
         if not self._backlogged:
             raise IndexError("the queue is empty")
         client = min(self._backlogged.values(), key=lambda client: client.counter)
@@ -74,7 +76,7 @@ class FairQueue(Generic[ItemT]):
             del self._backlogged[client.client_id]
         self._start = max(self._start, client.counter)
         client.counter += cost
-        return item
+        return client.client_id, item, cost
 
     def remove(self, client_id: str, item: ItemT) -> None:
         """Forget an item that does not want to wait any more. Idempotent."""
@@ -98,13 +100,15 @@ class FairQueue(Generic[ItemT]):
     def _seen(self, client_id: str) -> _Client[ItemT]:
         client = self._clients.get(client_id)
         if client is None:
-            client = self._clients[client_id] = _Client(client_id, self._start)
             self._drop_idle()
+            client = self._clients[client_id] = _Client(client_id, self._start)
         self._clients.move_to_end(client_id)
         return client
 
     def _drop_idle(self) -> None:
-        for client_id in list(self._clients)[:-1] if len(self._clients) > _MAX_IDLE_CLIENTS else ():
-            if client_id not in self._backlogged:
-                del self._clients[client_id]
-                return
+        """Forget the least recently seen client that has nothing in the queue, if there are too many."""
+        if len(self._clients) < _MAX_IDLE_CLIENTS:
+            return
+        idle = next((client_id for client_id in self._clients if client_id not in self._backlogged), None)
+        if idle is not None:
+            del self._clients[idle]

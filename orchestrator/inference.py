@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
+from orchestrator.admission import Admission, Caller, actual_cost, estimated_cost
 from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
@@ -26,7 +27,6 @@ from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
-from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
@@ -54,6 +54,12 @@ class Answer:
                 if self._first_token_ns == self._arrival_ns:
                     self._first_token_ns = self._last_token_ns
                 yield chunk
+
+    @property
+    def cost(self) -> float:
+        """What it has cost so far, in the fair queue's currency."""
+        sequence = self._session.sequence
+        return actual_cost(len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
 
     def report(self) -> Report:
         """The account of a finished answer."""
@@ -87,23 +93,33 @@ class InferenceService:
         self.tokenizer = tokenizer
         self.targets = targets
         self.drafts = drafts
-        self.num_active_requests = 0
         self._config = config.orchestrator
+        self.admission = Admission(config.orchestrator, lambda: targets.num_places)
+        targets.on_room(self.admission.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
         self._measurements = Measurements()
 
-    @contextlib.contextmanager
-    def admission(self) -> Iterator[None]:
-        """Hold a place for one request. Raises ResourceExhaustedError when all are taken."""
-        limit = self._config.max_concurrent_requests
-        if self.num_active_requests >= limit:
-            raise ResourceExhaustedError(f"{limit} requests are being served, which is the limit; try again later")
-        self.num_active_requests += 1
-        try:
-            yield
-        finally:
-            self.num_active_requests -= 1
+    @property
+    def num_active_requests(self) -> int:
+        """Requests that are served or wait for their turn."""
+        return self.admission.num_running + self.admission.num_waiting
+
+    @contextlib.asynccontextmanager
+    async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
+        """Wait for the caller's turn, then hold its place inside the block.
+
+        Raises what `Admission.place` and `answer` do.
+        """
+        cost = estimated_cost(prompt, options.sampling.max_tokens)
+        async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
+            # A request that fails before it is bound has cost nothing.
+            place.cost = 0
+            answer = await self.answer(prompt, options, caller.arrival_ns)
+            try:
+                yield answer
+            finally:
+                place.cost = answer.cost
 
     async def answer(self, prompt: Prompt, options: GenerationOptions, arrival_ns: int) -> Answer:
         """Validate a request and make ready to serve it.

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from orchestrator.circuit import Circuit
 from orchestrator.remote_sequence import RemoteSequence
+from orchestrator.silence import SilenceWatch
 from pilotfish.errors import HandshakeError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -22,8 +23,6 @@ _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 5.0
 _MISMATCH_BACKOFF_S = 15.0
 """A replica with another model stays that way until somebody restarts it."""
-_SILENCE_S = 10.0
-"""Replicas report their load once a second; one that is silent for this long is lost."""
 
 
 class Stream(Protocol):
@@ -65,11 +64,13 @@ class ReplicaLink:
         check: Callable[[ModelInfo], None] | None,
         on_change: Callable[[], None],
         on_room: Callable[[], None],
+        silence_timeout_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`check` raises HandshakeError for a model that does not fit.
 
-        `on_change` hears of every (dis)connection, `on_room` of every sequence that ends.
+        `on_change` hears of every (dis)connection, `on_room` whenever there may be room for one more sequence.
+        A replica that is silent for silence_timeout_s is lost.
         """
         self.replica_id = replica_id
         self.address = address
@@ -81,9 +82,16 @@ class ReplicaLink:
         self._clock = clock
         self._stream: Stream | None = None
         self._lost: asyncio.Future[PilotfishError] | None = None
-        self._last_heard_s = 0.0
+        self._silence_timeout_s = silence_timeout_s
+        self._silence = SilenceWatch(silence_timeout_s, clock())
         self._is_draining = False
+        self._is_retired = False
         self._circuit = Circuit()
+        self._trial_id = 0
+        """The sequence that tries a half-open circuit."""
+        self._last_other_sequences = 0
+        self.num_other_sequences = 0
+        """Sequences of other orchestrators on the replica, as of its last reports."""
         self._sequences: dict[int, RemoteSequence] = {}
         self._ids = itertools.count(1)
         self.problem = "not connected yet"
@@ -115,15 +123,36 @@ class ReplicaLink:
     @property
     def has_room(self) -> bool:
         """Whether the replica takes another sequence, as far as this orchestrator knows."""
-        return self._stream is not None and self.num_sequences < self._stream.limits.max_sequences
+        return self.num_sequences < self.num_places
+
+    @property
+    def num_places(self) -> int:
+        """Sequences that this orchestrator may have on the replica; 0 while it takes no new ones."""
+        if self._stream is None or self._is_draining:
+            return 0
+        return max(0, self._stream.limits.max_sequences - self.num_other_sequences)
+
+    def serves(self, sequence_id: int) -> bool:
+        """Whether an open sequence should stay: on a replica that fails, only the one that tries it again."""
+        if self._stream is None or self._is_draining:
+            return False
+        return self._circuit.is_closed or sequence_id == self._trial_id
 
     def attach(self, sequence: RemoteSequence) -> int:
         sequence_id = next(self._ids)
         self._sequences[sequence_id] = sequence
+        if not self._circuit.is_closed:
+            self._trial_id = sequence_id
+            self._circuit.begin_trial(self._clock())
         return sequence_id
 
     def detach(self, sequence_id: int) -> None:
         self._sequences.pop(sequence_id, None)
+        if sequence_id == self._trial_id:
+            self._trial_id = 0
+            self._circuit.end_trial()
+        if self._is_retired and not self._sequences:
+            self.on_lost(UnavailableError("retired"))
         self._on_room()
 
     def send(self, command: Command) -> None:
@@ -143,21 +172,44 @@ class ReplicaLink:
         self._is_draining = True
         self.problem = "draining"
 
+    def report_full(self) -> None:
+        """It refused a sequence for want of a place: others have the rest, until it reports otherwise."""
+        if self._stream is not None:
+            self.num_other_sequences = self._stream.limits.max_sequences - self.num_sequences
+            self._last_other_sequences = self.num_other_sequences
+
+    def retire(self) -> None:
+        """It left the directory: no new sequences, and no stream any more once the open ones have ended or moved."""
+        self._is_retired = True
+        self.report_draining()
+        if not self._sequences:
+            self.on_lost(UnavailableError("retired"))
+
     # What the stream tells.
 
     def on_events(self, events: Sequence[Event]) -> None:
-        self._last_heard_s = self._clock()
+        self._silence.heard(self._clock())
         for event in events:
             sequence = self._sequences.get(event.sequence_id)
             if sequence is not None:
                 sequence.deliver(event)
 
     def on_load(self, load: LoadReport) -> None:
-        self._last_heard_s = self._clock()
+        self._silence.heard(self._clock())
         self.load = load
+        self._note_others(load)
         if load.draining and not self._is_draining:
             _log.info("replica %s at %s drains", self.replica_id, self.address)
             self.report_draining()
+
+    def _note_others(self, load: LoadReport) -> None:
+        """Count what is not ours. A report may cross with our own Open or Close: only two in a row are believed."""
+        latest = max(0, load.num_sequences_running + load.num_sequences_waiting - self.num_sequences)
+        believed, before = min(latest, self._last_other_sequences), self.num_other_sequences
+        self._last_other_sequences = latest
+        self.num_other_sequences = believed
+        if believed < before:
+            self._on_room()
 
     def on_lost(self, error: PilotfishError) -> None:
         if self._lost is not None and not self._lost.done():
@@ -166,7 +218,7 @@ class ReplicaLink:
     # The connection's life.
 
     async def run(self) -> None:
-        """Connect, and again after every loss, until cancelled."""
+        """Connect, and again after every loss, until cancelled or retired."""
         backoff_s = _FIRST_BACKOFF_S
         while True:
             try:
@@ -178,6 +230,8 @@ class ReplicaLink:
                 self._note(error)
             else:
                 backoff_s = _FIRST_BACKOFF_S
+            if self._is_retired:
+                return
             # Jitter: the orchestrators of a pool shall not dial a restarted replica in step.
             await asyncio.sleep(backoff_s * random.uniform(0.5, 1.0))
             backoff_s = min(2 * backoff_s, _MAX_BACKOFF_S)
@@ -189,8 +243,9 @@ class ReplicaLink:
         try:
             if self._check is not None:
                 self._check(stream.model)
-            self._stream, self._last_heard_s = stream, self._clock()
+            self._stream, self._silence = stream, SilenceWatch(self._silence_timeout_s, self._clock())
             self._is_draining, self._circuit, self.problem = False, Circuit(), ""
+            self.load, self.num_other_sequences, self._last_other_sequences = LoadReport(), 0, 0
             _log.info("connected to replica %s at %s", self.replica_id, self.address)
             self._on_change()
             error = await self._loss(self._lost)
@@ -204,13 +259,13 @@ class ReplicaLink:
 
     async def _loss(self, lost: asyncio.Future[PilotfishError]) -> PilotfishError:
         while True:
-            done, _ = await asyncio.wait((lost,), timeout=_SILENCE_S / 4)
+            done, _ = await asyncio.wait((lost,), timeout=self._silence.check_interval_s)
             if done:
                 return lost.result()
             for sequence in tuple(self._sequences.values()):
                 sequence.fail_if_overdue()
-            if self._clock() - self._last_heard_s > _SILENCE_S:
-                return UnavailableError(f"nothing was heard for {_SILENCE_S:.0f} s")
+            if self._silence.is_over(self._clock()):
+                return UnavailableError(f"nothing was heard for {self._silence_timeout_s:g} s")
 
     def _fail_sequences(self) -> None:
         error = UnavailableError(f"a replica was lost: {self.problem or 'closed'}")

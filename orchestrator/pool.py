@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from orchestrator.directory import PoolName, ReplicaDirectory
 from orchestrator.link import Connect, ReplicaLink
+from orchestrator.prefix_affinity import PrefixHashes
+from orchestrator.routing import LeastLoadedRouter, Replica
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.types import ModelInfo
 
@@ -24,19 +26,30 @@ class ReplicaPool:
         directory: ReplicaDirectory,
         connect: Connect,
         check: Callable[[ModelInfo], None] | None = None,
+        *,
+        router: LeastLoadedRouter | None = None,
+        silence_timeout_s: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`check` raises HandshakeError for a replica whose model does not fit; None takes all."""
+        """`check` raises HandshakeError for a replica whose model does not fit; None takes all.
+
+        router: chooses among the replicas that take a sequence; None: the least loaded. A replica that is silent
+        for silence_timeout_s is lost.
+        """
         self._name = name
         self._directory = directory
         self._connect = connect
         self._check = check
         self._clock = clock
+        self._silence_timeout_s = silence_timeout_s
         self._links: dict[tuple[str, str], tuple[ReplicaLink, asyncio.Task[None]]] = {}
-        self._retired: set[asyncio.Task[None]] = set()
+        self._retired: dict[asyncio.Task[None], ReplicaLink] = {}
+        """Links that the directory names no more, until their sequences have left."""
         self._changed = asyncio.Event()
         self._line = asyncio.Lock()
         self._on_change: list[Callable[[], None]] = []
+        self._on_room: list[Callable[[], None]] = []
+        self.router = router or LeastLoadedRouter()
         self._unsubscribe: Callable[[], None] | None = None
 
     def start(self) -> None:
@@ -66,6 +79,10 @@ class ReplicaPool:
         """Call `callback` whenever a replica connects or is lost."""
         self._on_change.append(callback)
 
+    def on_room(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever num_places may have grown. It must be quick: a report of load may be the cause."""
+        self._on_room.append(callback)
+
     @property
     def links(self) -> tuple[ReplicaLink, ...]:
         """All links, connected or not."""
@@ -78,7 +95,12 @@ class ReplicaPool:
     @property
     def num_sequences(self) -> int:
         """Sequences that this orchestrator has open on the pool."""
-        return sum(link.num_sequences for link in self.links)
+        return sum(link.num_sequences for link in (*self.links, *self._retired.values()))
+
+    @property
+    def num_places(self) -> int:
+        """Sequences that this orchestrator may have open on the pool at once; 0 without a replica."""
+        return sum(link.num_places for link, _ in self._links.values())
 
     @property
     def absence_reason(self) -> str:
@@ -89,28 +111,50 @@ class ReplicaPool:
         problems = "; ".join(f"{link.address}: {link.problem or _BUSY}" for link in links)
         return f"no {self._name} replica can be used ({problems})"
 
-    def pick(self, avoid: Collection[str] = ()) -> ReplicaLink | None:
-        """The least loaded healthy replica with room; one whose id is in `avoid` only if there is no other."""
-        candidates = [link for link in self.links if link.is_healthy and link.has_room]
-        # Our own count is exact and immediate; the reported load tells what other orchestrators do.
-        return min(
-            candidates,
-            key=lambda link: (link.replica_id in avoid, link.load.num_sequences_waiting, link.num_sequences),
-            default=None,
-        )
+    def pick(self, avoid: Collection[str] = (), prefix: PrefixHashes = ()) -> ReplicaLink | None:
+        """The router's choice among the healthy replicas with room; one whose id is in `avoid` only without others.
 
-    async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> ReplicaLink:
+        prefix: the router's, of the tokens that are to go there.
+        """
+        candidates = [link for link, _ in self._links.values() if link.is_healthy and link.has_room]
+        if avoid:
+            candidates = [link for link in candidates if link.replica_id not in avoid] or candidates
+        return self.router.choose(candidates, prefix)
+
+    async def acquire(
+        self,
+        timeout_s: float,
+        avoid: Collection[str] = (),
+        *,
+        token_ids: Sequence[int] = (),
+        is_continued: bool = False,
+    ) -> ReplicaLink:
         """`pick`, waiting in line (first come, first served) until a replica has room.
+
+        token_ids: what is to go there. is_continued: it has begun to answer on a replica that was lost. Such
+        requests pass the line, and wait for room as long as it takes.
 
         Raises after timeout_s: ResourceExhaustedError when all replicas are full, UnavailableError
         when there is none.
         """
-        try:
-            async with asyncio.timeout(timeout_s), self._line:
-                return await self._until(lambda: self.pick(avoid))
-        except TimeoutError:
-            kind = ResourceExhaustedError if self._find_healthy() else UnavailableError
-            raise kind(f"{self.absence_reason}; waited {timeout_s:g} s") from None
+        prefix = self.router.prefix(token_ids)
+        line = contextlib.nullcontext() if is_continued else self._line
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s), line:
+                    link = await self._until(lambda: self.pick(avoid, prefix))
+            except TimeoutError:
+                is_full = self._find_healthy() is not None
+                if is_full and is_continued:
+                    continue
+                kind = ResourceExhaustedError if is_full else UnavailableError
+                raise kind(f"{self.absence_reason}; waited {timeout_s:g} s") from None
+            self.router.record(link, prefix, is_new=True)
+            return link
+
+    def remember(self, link: Replica, token_ids: Sequence[int]) -> None:
+        """The replica has computed these tokens: a prompt that begins with them had best go there."""
+        self.router.record(link, self.router.prefix(token_ids), is_new=False)
 
     async def connected(self, timeout_s: float) -> ReplicaLink:
         """A healthy replica, with room or without. Raises UnavailableError after timeout_s."""
@@ -131,20 +175,40 @@ class ReplicaPool:
     def _follow_directory(self) -> None:
         wanted = set(self._directory.replicas(self._name).items())
         for key in [key for key in self._links if key not in wanted]:
-            _, task = self._links.pop(key)
-            self._retired.add(task)
-            task.add_done_callback(self._retired.discard)
-            task.cancel()
+            self._retire(*self._links.pop(key))
         for replica_id, address in sorted(wanted - self._links.keys()):
-            link = ReplicaLink(replica_id, address, self._connect, self._check, self._notify, self._wake, self._clock)
+            link = ReplicaLink(
+                replica_id,
+                address,
+                self._connect,
+                self._check,
+                self._notify,
+                self._wake,
+                self._silence_timeout_s,
+                self._clock,
+            )
             self._links[replica_id, address] = (link, asyncio.create_task(link.run()))
         self._notify()
+
+    def _retire(self, link: ReplicaLink, task: asyncio.Task[None]) -> None:
+        """Let the link's sequences end or move: a rolling update takes replicas out before it stops them."""
+        self._retired[task] = link
+        task.add_done_callback(lambda task: self._retired.pop(task, None))
+        if link.is_connected:
+            link.retire()
+        else:
+            task.cancel()
 
     def _wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        for callback in self._on_room:
+            callback()
 
     def _notify(self) -> None:
+        for link in self.links:
+            if not link.is_connected:
+                self.router.forget(link.replica_id)
         self._wake()
         for callback in self._on_change:
             callback()

@@ -57,8 +57,11 @@ class RoundTarget(Protocol):
     async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
 
-    def recover(self, error: PilotfishError, num_attempts: int) -> None:
-        """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
+    def recover(self, error: PilotfishError, num_attempts: int) -> bool:
+        """Leave the replica that failed; False if that was no attempt to answer.
+
+        Raises `error` when trying elsewhere is no use.
+        """
 
 
 class RemoteRound:
@@ -137,8 +140,7 @@ class RemoteRound:
                     _log.warning("the target refuses a draft, which is dropped: %s", error)
                     self._draft = DraftBlock()
                     continue
-                self._num_attempts += 1
-                self._target.recover(error, self._num_attempts)
+                self._num_attempts += self._target.recover(error, self._num_attempts + 1)
         self._num_attempts = 0
         if verdict.num_draft_tokens == 0:
             self.num_decoded_tokens += len(verdict.token_ids)

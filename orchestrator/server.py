@@ -13,6 +13,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.pool import ReplicaPool
 from orchestrator.reference import ModelReference
 from orchestrator.request import PROPOSERS
+from orchestrator.routing import make_router
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
@@ -109,7 +110,14 @@ def _check_proposer(config: Config) -> None:
 
 
 def _service(config: Config, directory: ReplicaDirectory, tokenizer: Tokenizer) -> InferenceService:
-    fingerprint = tokenizer.fingerprint
-    targets = ReplicaPool("target", directory, dialer("target", fingerprint), ModelReference().check)
-    drafts = ReplicaPool("draft", directory, dialer("draft", fingerprint))
+    fingerprint, silence_timeout_s = tokenizer.fingerprint, config.orchestrator.silence_timeout_s
+    targets = ReplicaPool(
+        "target",
+        directory,
+        dialer("target", fingerprint),
+        ModelReference().check,
+        router=make_router(config.orchestrator.routing),
+        silence_timeout_s=silence_timeout_s,
+    )
+    drafts = ReplicaPool("draft", directory, dialer("draft", fingerprint), silence_timeout_s=silence_timeout_s)
     return InferenceService(config, tokenizer, targets, drafts)

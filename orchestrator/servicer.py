@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 
 import pilotfish
+from orchestrator.admission import Caller
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
 from orchestrator.prompt import token_ids_of
@@ -19,6 +20,10 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+
+CLIENT_ID_KEY = "x-client-id"
+"""Request metadata: whose request it is, for the fair queue."""
+MAX_CLIENT_ID_CHARACTERS = 256
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -35,15 +40,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     ) -> None:
         arrival_ns = time.monotonic_ns()
         async with aborting_on_error(context):
-            with self._service.admission():
-                check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
-                options = options_from_proto(request, self._config.speculation)
-                prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
-                answer = await self._service.answer(prompt, options, arrival_ns)
-                async with contextlib.aclosing(answer.chunks()) as chunks:
-                    async for chunk in chunks:
-                        # Waits while the client does not read: that is what pauses a sequence.
-                        await context.write(chunk_to_proto(chunk))
+            check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+            options = options_from_proto(request, self._config.speculation)
+            prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
+            async with (
+                self._service.serving(prompt, options, caller_of(context, arrival_ns)) as answer,
+                contextlib.aclosing(answer.chunks()) as chunks,
+            ):
+                async for chunk in chunks:
+                    # Waits while the client does not read: that is what pauses a sequence.
+                    await context.write(chunk_to_proto(chunk))
                 await context.write(report_to_proto(answer.report()))
 
     async def Tokenize(  # noqa: N802
@@ -75,3 +81,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
                 proposers=PROPOSERS,
                 version=pilotfish.__version__,
             )
+
+
+def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int) -> Caller:
+    """Who calls: the client that the metadata name, else the host that the call comes from."""
+    metadata = {key: value for key, value in context.invocation_metadata() or () if key == CLIENT_ID_KEY}
+    # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
+    host, _, _ = context.peer().rpartition(":")
+    client_id = str(metadata.get(CLIENT_ID_KEY, ""))[:MAX_CLIENT_ID_CHARACTERS] or host
+    # Without a deadline gRPC tells None, or an absurdly long time.
+    timeout_s = context.time_remaining()
+    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s)

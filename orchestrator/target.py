@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection
+from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
 from orchestrator.drafter import DraftBlock
 from orchestrator.feature_feed import FeatureFeed
+from orchestrator.prefix_affinity import BLOCK_TOKENS
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.round import RemoteRound
 from orchestrator.sequence import Sequence
@@ -45,7 +47,16 @@ class TargetPool(Protocol):
 
     def pick(self, avoid: Collection[str] = ()) -> Link | None: ...
 
-    async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> Link: ...
+    async def acquire(
+        self,
+        timeout_s: float,
+        avoid: Collection[str] = (),
+        *,
+        token_ids: SequenceOf[int] = (),
+        is_continued: bool = False,
+    ) -> Link: ...
+
+    def remember(self, link: Link, token_ids: SequenceOf[int]) -> None: ...
 
 
 class RemoteTarget:
@@ -74,7 +85,13 @@ class RemoteTarget:
         self._acquire_timeout_s = acquire_timeout_s
         self._max_run_tokens = max_run_tokens
         self._remote: RemoteSequence | None = None
+        self._sequence: Sequence | None = None
+        """What is open there."""
+        self._is_opened = False
+        """The replica has taken it."""
         self._avoid: set[str] = set()
+        self._refused_until_s: float | None = None
+        """When to give up, since replicas that seemed to have room have refused the sequence."""
         self.num_cached_tokens = 0
         """Prompt tokens found in a prefix cache, at the first opening."""
         self.num_failovers = 0
@@ -100,22 +117,36 @@ class RemoteTarget:
             tree=self._tree,
         )
 
+    @property
+    def link(self) -> Link | None:
+        """Where the sequence is now; None while it is nowhere."""
+        return None if self._remote is None else self._remote.link
+
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""
-        if self._remote is not None:
-            self._remote.close()
-            self._remote = None
+        remote, self._remote = self._remote, None
+        if remote is None:
+            return
+        if self._sequence is not None and remote.is_usable:
+            self._pool.remember(remote.link, self._sequence.tokens_since(0))
+        remote.close()
 
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises what TargetPool.acquire does."""
         remote = self._remote
-        if remote is not None and remote.is_usable and (remote.link.is_healthy or self._pool.pick() is None):
+        if remote is not None and remote.is_usable and (remote.is_welcome or self._pool.pick() is None):
             return remote
         self.close()
         asked_ns = time.monotonic_ns()
-        link = await self._pool.acquire(self._acquire_timeout_s, self._avoid)
+        link = await self._pool.acquire(
+            self._acquire_timeout_s,
+            self._avoid,
+            token_ids=sequence.tokens_since(0),
+            is_continued=self.has_answered,
+        )
         if not self.has_answered:
             self.queue_time_ns += time.monotonic_ns() - asked_ns
+        self._sequence, self._is_opened = sequence, False
         remote = self._remote = RemoteSequence(link, max_events=self._max_run_tokens + 8)
         remote.send(
             OpenSequence(
@@ -144,24 +175,51 @@ class RemoteTarget:
             self._features.add(event.features)
         return event
 
-    def recover(self, error: PilotfishError, num_attempts: int) -> None:
-        """Leave the replica that failed. Raises `error` when trying elsewhere is no use."""
+    def recover(self, error: PilotfishError, num_attempts: int) -> bool:
+        """Leave the replica that failed; False if that was no attempt to answer: it had no place left.
+
+        Raises `error` when trying elsewhere is no use.
+        """
         failed, self._remote = self._remote, None
-        if failed is not None:
-            failed.close()
-        if isinstance(error, InvalidRequestError) or num_attempts >= _MAX_ATTEMPTS:
+        if failed is None:
+            # No replica came in time: the pool has waited already.
             raise error
-        if failed is not None and failed.link.is_connected and failed.link.is_healthy:
+        failed.close()
+        if isinstance(error, InvalidRequestError):
+            raise error
+        is_exhausted = isinstance(error, ResourceExhaustedError)
+        if is_exhausted and not self._is_opened:
+            self._wait_for_place(error, failed.link)
+            return False
+        if num_attempts >= _MAX_ATTEMPTS:
+            raise error
+        if failed.link.is_healthy:
             self._avoid.add(failed.link.replica_id)
-            if isinstance(error, ResourceExhaustedError):
-                other = self._pool.pick(self._avoid)
-                if other is None or other.replica_id in self._avoid:
-                    raise error
+            other = self._pool.pick(self._avoid)
+            if is_exhausted and (other is None or other.replica_id in self._avoid):
+                raise error
         self.num_failovers += 1
         _log.info("the target failed, the request goes on elsewhere: %s", error)
+        return True
+
+    def _wait_for_place(self, error: PilotfishError, link: Link) -> None:
+        """Have the pool wait: another orchestrator took the replica's last place.
+
+        Raises `error` when that went on for too long, or the sequence does not fit into the replica at all.
+        """
+        assert self._sequence is not None
+        now_s = time.monotonic()
+        if self._refused_until_s is None:
+            self._refused_until_s = now_s + self._acquire_timeout_s
+        capacity = link.load.num_kv_blocks_total * BLOCK_TOKENS
+        if (capacity and self._sequence.length >= capacity) or now_s >= self._refused_until_s:
+            raise error
+        link.report_full()
 
     def _note(self, event: object, remote: RemoteSequence) -> None:
         if isinstance(event, Opened):
+            self._is_opened = True
+            self._refused_until_s = None
             if not self.has_answered:
                 self.num_cached_tokens = event.num_cached_tokens
         elif isinstance(event, SequenceError):

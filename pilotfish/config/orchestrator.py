@@ -53,7 +53,8 @@ class OrchestratorConfig:
         )
         require(self.max_queue_time_s > 0, "orchestrator.max_queue_time_s must be above 0")
         require(
-            self.silence_timeout_s >= 1, "orchestrator.silence_timeout_s must be at least 1: reports come twice a second"
+            self.silence_timeout_s >= 1,
+            "orchestrator.silence_timeout_s must be at least 1: reports come twice a second",
         )
         require(self.max_prompt_bytes >= 1, "orchestrator.max_prompt_bytes must be at least 1")
         require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")

@@ -535,7 +535,7 @@ async def test_a_request_that_leaves_the_line_harms_nobody(stack: Stack) -> None
 
 async def test_more_requests_than_allowed_are_refused(stack: Stack) -> None:
     await stack.add("target", stack.engine(step_time_s=0.002))
-    await stack.serve(max_concurrent_requests=2)
+    await stack.serve(max_concurrent_requests=2, max_queued_requests=0)
     running = [stack.stub.Generate(request(max_tokens=50_000)) for _ in range(2)]
     for call in running:
         await anext(aiter(call))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from orchestrator.remote_sequence import RemoteSequence
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -55,6 +55,9 @@ class MemoryLink:
         )
         self.limits = Limits(max_draft_tokens=8, max_sequences=64)
         self.load = LoadReport()
+        self.num_other_sequences = 0
+        self.is_full = False
+        """A sequence was refused for want of a place."""
         self.commands: list[Command] = []
         self.failures: list[str] = []
         self.num_successes = 0
@@ -75,6 +78,13 @@ class MemoryLink:
     def is_healthy(self) -> bool:
         return self.is_connected and not self.is_draining and not self.is_circuit_open
 
+    @property
+    def num_sequences(self) -> int:
+        return len(self.mailboxes)
+
+    def serves(self, sequence_id: int) -> bool:
+        return self.is_healthy
+
     def attach(self, sequence: RemoteSequence) -> int:
         self._num_attached += 1
         self.mailboxes[self._num_attached] = sequence
@@ -91,6 +101,9 @@ class MemoryLink:
 
     def report_draining(self) -> None:
         self.is_draining = True
+
+    def report_full(self) -> None:
+        self.is_full = True
 
     def lose(self) -> None:
         """The connection breaks."""
@@ -221,16 +234,31 @@ class MemoryPool:
     def __init__(self, *links: MemoryLink) -> None:
         self.links = list(links)
         self.absence_reason = "there is no replica"
+        self.acquisitions: list[tuple[tuple[int, ...], bool]] = []
+        """Tokens of each that asked for a replica, and whether it had begun to answer."""
+        self.remembered: list[tuple[str, tuple[int, ...]]] = []
 
     def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
-        healthy = [link for link in self.links if link.is_healthy]
+        healthy = [link for link in self.links if link.is_healthy and not link.is_full]
         return min(healthy, key=lambda link: link.replica_id in avoid, default=None)
 
-    async def acquire(self, timeout_s: float, avoid: Collection[str] = ()) -> MemoryLink:
+    async def acquire(
+        self,
+        timeout_s: float,
+        avoid: Collection[str] = (),
+        *,
+        token_ids: Sequence[int] = (),
+        is_continued: bool = False,
+    ) -> MemoryLink:
+        self.acquisitions.append((tuple(token_ids), is_continued))
         link = self.pick(avoid)
         if link is None:
-            raise UnavailableError(self.absence_reason)
+            is_full = any(link.is_full for link in self.links)
+            raise (ResourceExhaustedError if is_full else UnavailableError)(self.absence_reason)
         return link
+
+    def remember(self, link: MemoryLink, token_ids: Sequence[int]) -> None:
+        self.remembered.append((link.replica_id, tuple(token_ids)))
 
 
 class ToyTokenizer:

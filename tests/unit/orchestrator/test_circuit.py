@@ -44,3 +44,45 @@ def test_a_success_closes_an_open_circuit_and_says_so_once() -> None:
     assert circuit.succeeded() is True
     assert circuit.allows(2.0)
     assert circuit.succeeded() is False
+
+
+def opened_at(now_s: float) -> Circuit:
+    circuit = Circuit()
+    for failed_s in (now_s - 2, now_s - 1, now_s):
+        circuit.failed(failed_s)
+    return circuit
+
+
+def test_half_open_lets_one_trial_through_at_a_time() -> None:
+    circuit = opened_at(0.0)
+    assert circuit.allows(0.5)
+    circuit.begin_trial(0.5)
+    assert not circuit.allows(0.5)
+    assert not circuit.allows(5.4)
+
+
+def test_a_trial_that_tells_nothing_makes_way_for_another() -> None:
+    circuit = opened_at(0.0)
+    circuit.begin_trial(0.5)
+    circuit.end_trial()
+    assert circuit.allows(0.5)
+    circuit.begin_trial(0.5)
+    assert circuit.allows(5.5)
+
+
+def test_a_failed_trial_opens_the_circuit_for_longer_and_a_success_closes_it() -> None:
+    circuit = opened_at(0.0)
+    circuit.begin_trial(0.5)
+    assert circuit.failed(0.6) is True
+    assert not circuit.allows(1.5)
+    assert circuit.allows(1.6)
+    circuit.begin_trial(1.6)
+    assert circuit.succeeded() is True
+    assert circuit.is_closed
+    assert circuit.allows(1.6)
+
+
+def test_failures_of_rounds_that_began_before_do_not_prolong_the_pause() -> None:
+    circuit = opened_at(0.0)
+    assert circuit.failed(0.3) is False
+    assert circuit.allows(0.5)

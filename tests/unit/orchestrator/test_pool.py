@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import AsyncIterator
 
@@ -11,8 +12,11 @@ import pytest
 
 from orchestrator.directory import ReplicaDirectory
 from orchestrator.pool import ReplicaPool
+from orchestrator.prefix_affinity import BLOCK_TOKENS
 from orchestrator.reference import ModelReference
 from orchestrator.remote_sequence import RemoteSequence
+from orchestrator.routing import PrefixAwareRouter
+from pilotfish.config import RoutingConfig
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Proposal
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -64,8 +68,10 @@ class Network:
 
 
 @contextlib.asynccontextmanager
-async def running(network: Network, directory: ReplicaDirectory, clock=time.monotonic) -> AsyncIterator[ReplicaPool]:
-    pool = ReplicaPool("target", directory, network.connect, ModelReference().check, clock)
+async def running(
+    network: Network, directory: ReplicaDirectory, clock=time.monotonic, **options
+) -> AsyncIterator[ReplicaPool]:
+    pool = ReplicaPool("target", directory, network.connect, ModelReference().check, clock=clock, **options)
     pool.start()
     try:
         yield pool
@@ -199,7 +205,8 @@ async def test_the_least_loaded_replica_is_picked(network, directory) -> None:
         await until(pool, lambda: pool.num_connected == 2)
         sequences = [RemoteSequence(pool.pick(), max_events=4) for _ in range(4)]
         assert sorted(sequence.link.replica_id for sequence in sequences) == ["a", "a", "b", "b"]
-        network.open_at("a:1").handlers.on_load(LoadReport(num_sequences_waiting=3))
+        for _ in range(2):
+            network.open_at("a:1").handlers.on_load(LoadReport(num_sequences_running=2, num_sequences_waiting=1))
         assert pool.pick().replica_id == "b"
         assert pool.pick(avoid={"b"}).replica_id == "a"
         for sequence in sequences:
@@ -231,11 +238,10 @@ async def test_draining_and_failing_replicas_are_not_picked(network, directory) 
 async def test_a_replica_that_falls_silent_is_lost(network, directory) -> None:
     network.add("a:1")
     directory.set_replicas("target", {"a": "a:1"})
-    now_s = [0.0]
-    async with running(network, directory, clock=lambda: now_s[0]) as pool:
+    clock = itertools.count(step=0.002)
+    async with running(network, directory, clock=lambda: next(clock), silence_timeout_s=0.02) as pool:
         sequence = RemoteSequence(await pool.acquire(5), max_events=4)
-        now_s[0] = 60.0
-        with pytest.raises(UnavailableError, match="nothing was heard for 10 s"):
+        with pytest.raises(UnavailableError, match=r"nothing was heard for 0\.02 s"):
             await sequence.receive()
         sequence.close()
 
@@ -279,3 +285,182 @@ async def test_a_refused_handshake_is_reported(network, directory) -> None:
     with pytest.raises(UnavailableError, match="a:1: tokenizers differ"):
         await pool.acquire(0.02)
     await pool.close()
+
+
+async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    now_s = [0.0]
+    async with running(network, directory, clock=lambda: now_s[0]) as pool:
+        before = RemoteSequence(await pool.acquire(5), max_events=4)
+        assert before.is_welcome
+        for now_s[0] in (1.0, 2.0, 3.0):
+            before.link.report_failure("too slow")
+        assert not before.is_welcome
+        assert before.is_usable
+        now_s[0] = 3.5
+        trial = RemoteSequence(pool.pick(), max_events=4)
+        assert trial.is_welcome
+        assert not before.is_welcome
+        assert pool.pick() is None
+        trial.close()
+        assert pool.pick() is not None
+        second = RemoteSequence(pool.pick(), max_events=4)
+        second.link.report_failure("too slow")
+        now_s[0] = 4.4
+        assert pool.pick() is None
+        now_s[0] = 4.5
+        third = RemoteSequence(pool.pick(), max_events=4)
+        third.link.report_success()
+        assert all(sequence.is_welcome for sequence in (before, second, third))
+        assert pool.pick() is not None
+        for sequence in (before, second, third):
+            sequence.close()
+
+
+async def test_places_that_other_orchestrators_hold_are_left_to_them(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        own = RemoteSequence(await pool.acquire(5), max_events=4)
+        handlers = network.open_at("a:1").handlers
+        grown: list[int] = []
+        pool.on_room(lambda: grown.append(pool.num_places))
+        for _ in range(2):
+            handlers.on_load(LoadReport(num_sequences_running=6, num_sequences_waiting=2))
+        assert own.link.num_other_sequences == 7
+        assert pool.num_places == 1
+        assert pool.pick() is None
+        waiting = asyncio.create_task(pool.acquire(5))
+        handlers.on_load(LoadReport(num_sequences_running=7))
+        assert (await waiting).replica_id == "a"
+        assert grown == [2]
+        own.close()
+
+
+async def test_a_report_that_crosses_with_our_own_close_costs_no_place(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        own = [RemoteSequence(await pool.acquire(5), max_events=4) for _ in range(8)]
+        handlers = network.open_at("a:1").handlers
+        handlers.on_load(LoadReport(num_sequences_running=8))
+        own.pop().close()
+        handlers.on_load(LoadReport(num_sequences_running=8))
+        assert pool.pick() is not None
+        for sequence in own:
+            sequence.close()
+
+
+async def test_a_refused_place_is_not_asked_for_again_before_the_next_reports(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        link = await pool.acquire(5)
+        link.report_full()
+        assert pool.pick() is None
+        network.open_at("a:1").handlers.on_load(LoadReport(num_sequences_running=3))
+        assert pool.pick() is link
+
+
+async def test_a_replica_that_leaves_the_directory_keeps_its_sequences_until_they_have_left(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2")
+    directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+    async with running(network, directory) as pool:
+        await until(pool, lambda: pool.num_connected == 2)
+        sequence = RemoteSequence(await pool.acquire(5, avoid={"b"}), max_events=4)
+        stream = network.open_at("a:1")
+        directory.set_replicas("target", {"b": "b:2"})
+        await until(pool, lambda: len(pool.links) == 1)
+        assert sequence.is_usable
+        assert not sequence.is_welcome
+        assert pool.num_sequences == 1
+        assert pool.pick(avoid={"b"}).replica_id == "b"
+        stream.handlers.on_events([Proposal(sequence.sequence_id, 1, (5,))])
+        assert (await sequence.receive()).draft_token_ids == (5,)
+        closed = asyncio.Event()
+        stream.on_close = closed.set
+        sequence.close()
+        await closed.wait()
+        assert pool.num_sequences == 0
+    assert network.num_dials == 2
+
+
+async def test_a_retired_replica_that_is_lost_is_not_dialled_again(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        stream = network.open_at("a:1")
+        directory.set_replicas("target", {})
+        await until(pool, lambda: not pool.links)
+        closed = asyncio.Event()
+        stream.on_close = closed.set
+        stream.handlers.on_lost(UnavailableError("stopped"))
+        with pytest.raises(UnavailableError, match="was lost: stopped"):
+            await sequence.receive()
+        await closed.wait()
+        sequence.close()
+        assert pool.num_sequences == 0
+    assert network.num_dials == 1
+
+
+async def test_a_request_that_has_begun_passes_the_line_and_waits_as_long_as_it_takes(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        await pool.acquire(5)
+        held = [RemoteSequence(await pool.acquire(5), max_events=4) for _ in range(8)]
+        served: list[str] = []
+
+        async def request(name: str, **options) -> None:
+            link = await pool.acquire(**options)
+            served.append(name)
+            held.append(RemoteSequence(link, max_events=4))
+
+        requests = [asyncio.create_task(request(name, timeout_s=5)) for name in ("first", "second", "third")]
+        continued = asyncio.create_task(request("continued", timeout_s=0.001, is_continued=True))
+        with pytest.raises(ResourceExhaustedError):
+            await pool.acquire(0.02)
+        for _ in range(2):
+            held.pop(0).close()
+            await asyncio.wait((*requests, continued), timeout=0.01, return_when=asyncio.FIRST_COMPLETED)
+        await continued
+        assert "third" not in served
+        for _ in range(2):
+            held.pop(0).close()
+        await asyncio.gather(*requests)
+        for sequence in held:
+            sequence.close()
+
+
+async def test_without_a_replica_a_request_that_has_begun_gives_up_like_others(network, directory) -> None:
+    async with running(network, directory) as pool:
+        with pytest.raises(UnavailableError, match=r"there is no target replica; waited 0\.01 s"):
+            await pool.acquire(0.01, is_continued=True)
+
+
+async def test_sequences_go_where_their_prefix_was_computed_until_that_replica_is_lost(network, directory) -> None:
+    network.add("a:1")
+    network.add("b:2")
+    directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
+    prompt = tuple(range(4 * BLOCK_TOKENS))
+    async with running(network, directory, router=PrefixAwareRouter(RoutingConfig())) as pool:
+        await until(pool, lambda: pool.num_connected == 2)
+        link = await pool.acquire(5, token_ids=prompt)
+        sequences = [RemoteSequence(link, max_events=4) for _ in range(3)]
+        answered = (*prompt, *range(100, 100 + 4 * BLOCK_TOKENS))
+        pool.remember(link, answered)
+        assert await pool.acquire(5, token_ids=(*answered, 1, 2)) is link
+        assert pool.router.counters.num_matched_blocks == 8
+        assert (await pool.acquire(5, token_ids=tuple(range(900, 1000)))) is not link
+        for sequence in sequences:
+            sequence.close()
+        network.open_at(link.address).handlers.on_lost(UnavailableError("killed"))
+        await until(pool, lambda: pool.num_connected == 1)
+        await until(pool, lambda: pool.num_connected == 2)
+        counters = pool.router.counters
+        num_matched = counters.num_matched_blocks
+        await pool.acquire(5, token_ids=answered)
+        assert counters.num_matched_blocks == num_matched

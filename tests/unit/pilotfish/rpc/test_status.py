@@ -3,7 +3,7 @@ import grpc.aio
 import pytest
 
 from pilotfish import errors
-from pilotfish.rpc.status import KIND_KEY, abort, aborting_on_error, error_from_rpc
+from pilotfish.rpc.status import KIND_KEY, PUSHBACK_KEY, RETRY_AFTER_KEY, abort, aborting_on_error, error_from_rpc
 
 
 class Aborted(grpc.aio.AbortError):
@@ -83,3 +83,20 @@ def test_kinds_we_do_not_know_are_internal() -> None:
 
 def test_a_status_without_details_says_its_name() -> None:
     assert str(error_from_rpc(rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED), "x")) == "x: deadline exceeded"
+
+
+async def test_a_hint_when_to_try_again_survives_the_wire() -> None:
+    context, refusal = FakeContext(), errors.ResourceExhaustedError("the queue is full")
+    refusal.retry_after_s = 1.2345
+    with pytest.raises(grpc.aio.AbortError):
+        await abort(context, refusal)
+    assert dict(context.metadata)[RETRY_AFTER_KEY] == dict(context.metadata)[PUSHBACK_KEY] == "1235"
+    received = error_from_rpc(rpc_error(context.code, context.details, context.metadata))
+    assert isinstance(received, errors.ResourceExhaustedError)
+    assert received.retry_after_s == 1.235
+
+
+@pytest.mark.parametrize("metadata", [(), ((RETRY_AFTER_KEY, "soon"),), ((RETRY_AFTER_KEY, "-5"),)])
+def test_without_a_sensible_hint_nobody_knows(metadata: tuple) -> None:
+    received = error_from_rpc(rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", metadata))
+    assert received.retry_after_s is None

@@ -1,0 +1,182 @@
+"""One request's sequence on the target pool: which replica it is on, and when it gives up."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from orchestrator.drafter import DraftBlock
+from orchestrator.output import OutputText
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.sequence import Sequence
+from orchestrator.target import RemoteTarget
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
+from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
+
+PROMPT = (1, 2, 3)
+
+
+@pytest.fixture
+def sequence(toy_tokenizer) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0, max_tokens=20),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=0,
+    )
+    return Sequence(request, OutputText(toy_tokenizer, request))
+
+
+@pytest.fixture
+def target_of():
+    def make(pool, timeout_s: float = 5) -> RemoteTarget:
+        return RemoteTarget(pool, acquire_timeout_s=timeout_s, max_run_tokens=64)
+
+    return make
+
+
+async def run(target: RemoteTarget, sequence: Sequence, num_tokens: int) -> tuple[int, ...]:
+    async for verdict in target.decode(sequence, num_tokens):
+        sequence.commit(verdict)
+    return sequence.output_token_ids
+
+
+def no_place(event):
+    """What a replica's front answers when all its sequences are in use: the engine hears nothing."""
+    if isinstance(event, Opened):
+        return (SequenceError(event.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, "all are in use"),)
+    return ()
+
+
+async def test_a_place_that_another_orchestrator_took_sends_the_request_elsewhere(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    full, free = memory_link("a"), memory_link("b")
+    full.on_event = no_place
+    target = target_of(memory_pool(full, free))
+    assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
+    assert full.is_full
+    assert not full.mailboxes
+    assert target.num_failovers == 0
+    target.close()
+
+
+async def test_a_request_may_be_refused_a_place_many_times(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    link, num_refused = memory_link("a"), [0]
+    # As if the replica reported room before every attempt.
+    link.report_full = lambda: None
+
+    def refuse_ten_times(event):
+        if num_refused[0] < 10:
+            num_refused[0] += isinstance(event, Opened)
+            return no_place(event)
+        return (event,)
+
+    link.on_event = refuse_ten_times
+    target = target_of(memory_pool(link))
+    assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
+    assert num_refused == [10]
+    target.close()
+
+
+async def test_without_a_place_anywhere_the_caller_is_told(memory_pool, memory_link, sequence, target_of) -> None:
+    link = memory_link("a")
+    link.on_event = no_place
+    target = target_of(memory_pool(link))
+    with pytest.raises(ResourceExhaustedError):
+        await run(target, sequence, 5)
+    assert not link.mailboxes
+
+
+async def test_places_that_are_promised_and_refused_for_too_long_are_given_up(
+    memory_pool, memory_link, sequence, target_of
+) -> None:
+    link = memory_link("a")
+    link.report_full = lambda: None
+    link.on_event = no_place
+    target = target_of(memory_pool(link), timeout_s=0.01)
+    with pytest.raises(ResourceExhaustedError, match="all are in use"):
+        await run(target, sequence, 5)
+    assert not link.mailboxes
+
+
+async def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(
+    memory_pool, memory_link, sequence, target_of
+) -> None:
+    link = memory_link("a")
+    link.report_full = lambda: None
+    link.on_event = no_place
+    link.load = LoadReport(num_kv_blocks_total=0)
+    target = target_of(memory_pool(link))
+    link.load = LoadReport(num_kv_blocks_total=1)
+    sequence.commit(Verdict(0, len(PROMPT), 0, 0, (5,)))
+    for base_length in range(len(PROMPT) + 1, 16):
+        sequence.commit(Verdict(0, base_length, 0, 0, (6,)))
+    with pytest.raises(ResourceExhaustedError, match="all are in use"):
+        await run(target, sequence, 1)
+    assert len([command for command in link.commands if isinstance(command, OpenSequence)]) == 1
+
+
+async def test_without_a_replica_the_pools_word_is_final(memory_pool, sequence, target_of) -> None:
+    pool = memory_pool()
+    with pytest.raises(UnavailableError, match="there is no replica"):
+        await run(target_of(pool), sequence, 5)
+    assert len(pool.acquisitions) == 1
+
+
+async def test_the_pool_learns_what_goes_where_and_who_has_begun(memory_pool, memory_link, sequence, target_of) -> None:
+    first, second = memory_link("a"), memory_link("b")
+    pool = memory_pool(first, second)
+    target = target_of(pool)
+    await run(target, sequence, 4)
+    first.lose()
+    await run(target, sequence, 4)
+    begun = (*PROMPT, *sequence.output_token_ids[:4])
+    assert pool.acquisitions == [(PROMPT, False), (begun, True)]
+    assert target.num_failovers == 0
+    target.close()
+    target.close()
+    # Nothing is remembered of a replica that is lost.
+    assert pool.remembered == [("b", (*PROMPT, *sequence.output_token_ids))]
+
+
+async def test_a_draining_replica_is_kept_while_there_is_no_other(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    link, other = memory_link("a"), memory_link("b")
+    pool = memory_pool(link)
+    target = target_of(pool)
+    await run(target, sequence, 2)
+    link.is_draining = True
+    await run(target, sequence, 2)
+    assert len(link.mailboxes) == 1
+    pool.links.append(other)
+    assert await run(target, sequence, 2) == toy_continuation(PROMPT, 6)
+    assert not link.mailboxes
+    assert len(other.mailboxes) == 1
+    target.close()
+
+
+async def test_a_verification_goes_on_elsewhere_with_the_same_text(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    first, second = memory_link("a"), memory_link("b")
+    target = target_of(memory_pool(first, second))
+
+    def lose_it(event):
+        if isinstance(event, Verdict):
+            with contextlib.suppress(UnavailableError):
+                first.lose()
+            return ()
+        return (event,)
+
+    first.on_event = lose_it
+    async for verdict in target.verify(sequence, DraftBlock(toy_continuation(PROMPT, 3))):
+        sequence.commit(verdict)
+    assert sequence.output_token_ids == toy_continuation(PROMPT, 4)
+    assert target.num_failovers == 1
+    target.close()
