@@ -73,7 +73,9 @@ class PilotfishArm:
                 token_ids += message.token_ids
         if summary is None:
             raise InternalError("the answer broke off before its summary")
-        return Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), speculation=_counts(summary))
+        return Measurement(
+            token_ids=tuple(token_ids), arrivals=tuple(arrivals), speculation=speculation_counts(summary)
+        )
 
     def logprobs(
         self, prompt_token_ids: Sequence[int], *, max_tokens: int
@@ -90,7 +92,8 @@ class PilotfishArm:
         return token_ids, tuple(each.logprob for chunk in chunks for each in chunk.logprobs)
 
 
-def _counts(summary: Summary) -> SpeculationCounts:
+def speculation_counts(summary: Summary) -> SpeculationCounts:
+    """How speculation went, as an answer's summary tells it."""
     return SpeculationCounts(
         num_rounds=summary.num_rounds,
         num_draft_tokens=summary.num_draft_tokens,

@@ -58,15 +58,16 @@ def bar_chart(groups: Sequence[tuple[str, Sequence[Bar]]], *, reference: float |
     return _markup(svg)
 
 
-def line_chart(lines: Sequence[Line], *, x_label: str, reference: float | None = None) -> str:
-    """Lines over whole numbers on the x axis, y from 0."""
+def line_chart(lines: Sequence[Line], *, x_label: str, reference: float | None = None, is_log_x: bool = False) -> str:
+    """Lines over a few x values, each with its tick, y from 0; is_log_x: they are above 0 and far apart."""
     xs = sorted({x for line in lines for x, _ in line.points})
+    place = math.log2 if is_log_x else float
     top = _ceiling([*(y for line in lines for _, y in line.points), reference or 0.0])
     left, bottom, plot_width = 44, PLOT_HEIGHT + 10, WIDTH - 44 - 180
     svg = _svg(PLOT_HEIGHT + 48)
 
     def at(x: float, y: float) -> tuple[float, float]:
-        share = (x - xs[0]) / (xs[-1] - xs[0]) if xs[-1] > xs[0] else 0.5
+        share = (place(x) - place(xs[0])) / (place(xs[-1]) - place(xs[0])) if xs[-1] > xs[0] else 0.5
         return left + share * plot_width, bottom - y / top * PLOT_HEIGHT
 
     for tick in range(5):

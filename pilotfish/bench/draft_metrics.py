@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import msgspec
 
-from pilotfish.bench.measurement import Measurement, SpeculationCounts
+from pilotfish.bench.measurement import SpeculationCounts
+
+
+class Answered(Protocol):
+    """An answer, as far as drafts matter."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Output tokens."""
+
+    @property
+    def speculation(self) -> SpeculationCounts | None:
+        """None: not told."""
 
 
 class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,10 +40,10 @@ class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Weighted by each answer's rounds."""
 
 
-def draft_metrics(measurements: Sequence[Measurement]) -> DraftMetrics | None:
+def draft_metrics(answers: Sequence[Answered]) -> DraftMetrics | None:
     """None when one of the answers does not tell."""
-    counts = [each.speculation for each in measurements if each.speculation is not None]
-    if len(counts) < len(measurements):
+    counts = [each.speculation for each in answers if each.speculation is not None]
+    if len(counts) < len(answers):
         return None
     num_rounds = sum(each.num_rounds for each in counts)
     num_drafted = sum(each.num_draft_tokens for each in counts)
@@ -39,7 +52,7 @@ def draft_metrics(measurements: Sequence[Measurement]) -> DraftMetrics | None:
     return DraftMetrics(
         acceptance_rate=num_accepted / num_drafted if num_drafted else None,
         mean_acceptance_length=1 + num_accepted / num_rounds if num_rounds else None,
-        tokens_per_step=sum(each.num_tokens for each in measurements) / num_steps if num_steps else None,
+        tokens_per_step=sum(each.num_tokens for each in answers) / num_steps if num_steps else None,
         num_draft_tokens=num_drafted,
         num_accepted_tokens=num_accepted,
         num_wasted_tokens=num_drafted - num_accepted,

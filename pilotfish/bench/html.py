@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.charts import Bar, Line, bar_chart, line_chart
 from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.page import render_page
 from pilotfish.bench.result import Result
-from pilotfish.bench.tables import identical, number
+from pilotfish.bench.tables import identical
 
-_TEMPLATE = Path(__file__).with_name("report.html.jinja")
 ACCEPTED_SERIES, WASTED_SERIES = 2, 5
 
 
 def to_html(result: Result, variants: Mapping[str, Variant]) -> str:
     """The whole page; variants: what each of our own arms is, by its name."""
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals.update(number=number, identical=identical, all_categories=ALL)
-    template = environment.from_string(_TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(result=result, charts=_charts(result, variants))
+    helpers = {"identical": identical, "all_categories": ALL}
+    return render_page("report.html.jinja", result=result, charts=_charts(result, variants), **helpers)
 
 
 def _charts(result: Result, variants: Mapping[str, Variant]) -> list[tuple[str, str, Markup]]:

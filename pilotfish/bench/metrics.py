@@ -10,6 +10,7 @@ import msgspec
 
 from pilotfish.bench.draft_metrics import DraftMetrics, draft_metrics
 from pilotfish.bench.measurement import Measurement
+from pilotfish.bench.quantiles import nearest_rank
 from pilotfish.bench.runner import Sample
 
 ALL = "all"
@@ -133,9 +134,4 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 
 def _quantile_ms(sorted_s: Sequence[float], share: float) -> float | None:
-    """Nearest rank: the smallest value that `share` of the values do not exceed."""
-    if not sorted_s:
-        return None
-    # Rounded first: 0.99 * 100 is a little above 99.
-    rank = -int(-round(share * len(sorted_s), 9) // 1)
-    return sorted_s[max(rank, 1) - 1] * 1e3
+    return nearest_rank(sorted_s, share) * 1e3 if sorted_s else None

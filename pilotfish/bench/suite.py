@@ -123,8 +123,8 @@ def run_stations(
     progress.begin(num_arms * len(prompts) * settings.num_repeats)
     for index, station in enumerate(stations):
         progress.doing("starting the services" if station.config else f"connecting to {station.address}")
-        with _address(station, progress) as address, InferenceClient(address) as client:
-            info = _info(client, station)
+        with station_address(station, progress) as address, InferenceClient(address) as client:
+            info = station_info(client, station)
             _check(info, station, settings)
             tokenised = [TokenisedPrompt(prompt, _tokenise(client, info, prompt)) for prompt in prompts]
             arms = _arms(client, station, settings)
@@ -143,7 +143,8 @@ def run_stations(
 
 
 @contextmanager
-def _address(station: Station, progress: Progress) -> Iterator[str]:
+def station_address(station: Station, progress: Progress) -> Iterator[str]:
+    """Where its orchestrator answers, for as long as the block lasts. Raises UnavailableError."""
     if station.config is None:
         yield station.address
     else:
@@ -166,7 +167,7 @@ def _arms(client: InferenceClient, station: Station, settings: Settings) -> list
     ]
 
 
-def _info(client: InferenceClient, station: Station) -> ServiceInfo:
+def station_info(client: InferenceClient, station: Station) -> ServiceInfo:
     """What serves there. In a stack that has just started, the orchestrator may still be dialling the draft service."""
     deadline_s = time.monotonic() + DRAFT_LINK_TIMEOUT_S
     while True:

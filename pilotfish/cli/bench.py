@@ -44,6 +44,7 @@ class Peer(StrEnum):
 
 @fail_on_error()
 def bench(
+    context: typer.Context,
     prompts: Annotated[
         Path | None,
         typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file with one a line."),
@@ -91,6 +92,9 @@ def bench(
     Starts the services on this machine for each configuration that the proposers need, or uses a running one.
     Ends with a verdict for each category of prompts. docs/benchmarking.md explains the figures.
     """
+    if context.invoked_subcommand:
+        _require_no_options(context)
+        return
     if html:
         require_writable(html)
     chosen = load_prompts(prompts, per_category=per_category)
@@ -116,6 +120,14 @@ def bench(
         print(to_json(result))
     else:
         show(result, output_console(no_color=no_color))
+
+
+def _require_no_options(context: typer.Context) -> None:
+    """Options before a sub-command would be ignored in silence."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise ConfigError(f"options of `{context.invoked_subcommand}` come after it, but {given[0]} came before")
 
 
 def _stations(

@@ -8,10 +8,13 @@ import typer
 
 from pilotfish import __version__
 from pilotfish.cli.bench import bench
+from pilotfish.cli.bench_load import load
 from pilotfish.cli.chat import chat
 from pilotfish.cli.demo import demo
 from pilotfish.cli.generate import generate
 from pilotfish.cli.models import models_app
+from pilotfish.cli.plan import plan
+from pilotfish.cli.profile import profile
 from pilotfish.cli.show_config import config
 from pilotfish.cli.train import train
 from pilotfish.cli.up import up
@@ -46,11 +49,17 @@ def pilotfish(
     """
 
 
+bench_app = typer.Typer(invoke_without_command=True)
+bench_app.callback()(bench)
+bench_app.command()(load)
+
 app.command()(up)
 app.command()(generate)
 app.command()(chat)
-app.command()(bench)
+app.add_typer(bench_app, name="bench")
 app.command()(train)
+app.command()(plan)
+app.command()(profile)
 app.command()(config)
 app.add_typer(models_app, name="models")
 app.command(hidden=True)(demo)

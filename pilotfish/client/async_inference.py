@@ -29,9 +29,7 @@ class AsyncInferenceClient:
     Belongs to the event loop that it was made on.
     """
 
-    def __init__(
-        self, address: str, *, num_channels: int = 1, connect_timeout_s: float = CONNECT_TIMEOUT_S
-    ) -> None:
+    def __init__(self, address: str, *, num_channels: int = 1, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """num_channels: TCP connections; what one carries in a moment waits for the same flow-control window."""
         self._address = address
         self._connect_timeout_s = connect_timeout_s
@@ -82,4 +80,4 @@ class AsyncInferenceClient:
         return summary_from_proto(summary)
 
     async def _close(self) -> None:
-        await asyncio.gather(*(channel.close() for channel in self._channels))
+        await asyncio.gather(*(channel.close(None) for channel in self._channels))

@@ -1,0 +1,155 @@
+"""Whole load tests: every mode at every load, in turns, against one orchestrator."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable
+from datetime import UTC, datetime
+
+import uvloop
+
+from pilotfish.bench.load.driver import Ask, Driver, Window
+from pilotfish.bench.load.level import Level
+from pilotfish.bench.load.result import LoadResult, points_of
+from pilotfish.bench.load.settings import LoadSettings
+from pilotfish.bench.load.workload import ListedPrompts, PlannedRequest, Prompts, SyntheticPrompts, Workload
+from pilotfish.bench.machine import this_machine
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.suite import Progress, Station, has_proposer, station_address, station_info
+from pilotfish.client.answer import ServiceInfo, Summary
+from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
+from pilotfish.client.inference import InferenceClient
+from pilotfish.errors import ConfigError
+
+
+@dataclasses.dataclass
+class LoadRun:
+    """What a load test saw."""
+
+    result: LoadResult
+    windows: dict[tuple[Level, str], list[Window]]
+    """The turns of each (level, mode), with a record of every request."""
+
+
+def run_load(station: Station, settings: LoadSettings, progress: Progress | None = None) -> LoadRun:
+    """Start or find the services, load them, and sum up.
+
+    Requests that fail are counted, not raised. Raises PilotfishError for what keeps it from running at all.
+    """
+    progress = progress or Progress()
+    num_measured = sum(settings.requests(level) for level in settings.levels)
+    progress.begin(num_measured * settings.num_turns * len(settings.modes))
+    progress.doing("starting the services" if station.config else f"connecting to {station.address}")
+    with station_address(station, progress) as address:
+        with InferenceClient(address) as client:
+            info = station_info(client, station)
+            workload = _workload(client, info, settings)
+        # One loop for all runs: channels belong to it.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            windows = runner.run(_run_all(address, workload, settings, progress, is_repeating=_is_repeating(station)))
+    result = LoadResult(
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=this_machine(),
+        conditions=_conditions(info, settings, is_repeating=_is_repeating(station)),
+        slo=settings.slo,
+        baseline=settings.baseline,
+        points=points_of(
+            windows, settings.slo, settings.baseline, with_texts=info.deterministic and _is_repeating(station)
+        ),
+    )
+    return LoadRun(result, windows)
+
+
+def _is_repeating(station: Station) -> bool:
+    """Whether every run gets the same prompts. A service that caches prefixes must not: the first run would pay for
+    all of them."""
+    return station.config is not None and not station.config.target.engine.prefix_caching
+
+
+async def _run_all(
+    address: str, workload: Workload, settings: LoadSettings, progress: Progress, *, is_repeating: bool
+) -> dict[tuple[Level, str], list[Window]]:
+    windows: dict[tuple[Level, str], list[Window]] = {
+        (level, mode): [] for level in settings.levels for mode in settings.modes
+    }
+    async with AsyncInferenceClient(address, num_channels=settings.num_channels) as client:
+        for level in settings.levels:
+            for turn in range(settings.num_turns):
+                first = turn % len(settings.modes)
+                for mode in (*settings.modes[first:], *settings.modes[:first]):
+                    progress.doing(f"{mode}, {level}")
+                    driver = Driver(
+                        _asker(client, settings, mode),
+                        num_warm_up=settings.warm_up(level),
+                        num_measured=settings.requests(level),
+                        on_measured=progress.advance,
+                    )
+                    salt = "" if is_repeating else f"{level} {mode} {turn}"
+                    windows[level, mode].append(await driver.run(level, workload.requests(level, salt)))
+    return windows
+
+
+def _asker(client: AsyncInferenceClient, settings: LoadSettings, mode: str) -> Ask:
+    common = dataclasses.replace(settings.options, speculation=mode)
+    if mode == "off":
+        common = dataclasses.replace(common, num_speculative_tokens=None)
+
+    def ask(request: PlannedRequest, on_tokens: OnTokens) -> Awaitable[Summary]:
+        options = dataclasses.replace(common, max_tokens=request.max_tokens, seed=request.seed)
+        return client.follow(request.prompt, options, timeout_s=settings.timeout_s, on_tokens=on_tokens)
+
+    return ask
+
+
+def _workload(client: InferenceClient, info: ServiceInfo, settings: LoadSettings) -> Workload:
+    """Raises ConfigError for requests that what serves there cannot answer."""
+    name = settings.options.proposer
+    if name and not has_proposer(info, name):
+        there = ", ".join(each for each in info.proposers if has_proposer(info, each))
+        raise ConfigError(f"what serves there has no proposer {name}; it has {there or 'none'}")
+    num_tokens = settings.output_lengths.smallest + (0 if settings.prompts else settings.prompt_lengths.smallest)
+    if num_tokens > info.max_context_tokens and not settings.trace:
+        raise ConfigError(
+            f"prompts and answers have at least {num_tokens} tokens together; {info.model_id} takes "
+            f"{info.max_context_tokens}"
+        )
+    prompts: Prompts
+    if settings.prompts:
+        prompts = ListedPrompts(settings.prompts)
+    else:
+        corpus = client.tokenize("\n".join(prompt.text for prompt in load_prompts()))
+        prompts = SyntheticPrompts(corpus, settings.prompt_lengths)
+    return Workload(
+        prompts=prompts,
+        output_lengths=settings.output_lengths,
+        seed=settings.seed,
+        max_context_tokens=info.max_context_tokens,
+        trace=settings.trace,
+    )
+
+
+def _conditions(
+    info: ServiceInfo, settings: LoadSettings, *, is_repeating: bool
+) -> dict[str, str | int | float | bool]:
+    emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
+    options = settings.options
+    burstiness = {level.burstiness for level in settings.levels if level.kind == "rate"}
+    lengths = "trace" if settings.trace else None
+    return {
+        "model": info.model_id + emulated,
+        "target replicas": info.num_target_replicas,
+        "draft replicas": info.num_draft_replicas,
+        "prompts": f"{len(settings.prompts)} given" if settings.prompts else "synthetic",
+        "prompt tokens": "as given" if settings.prompts else lengths or str(settings.prompt_lengths),
+        "output tokens": lengths or str(settings.output_lengths),
+        "after the end": "goes on" if options.ignore_eos else "stops",
+        "sampling": f"temperature {options.temperature:g}" if options.temperature else "greedy",
+        "proposer": options.proposer or "the server's",
+        "draft tokens": options.num_speculative_tokens or "the server's",
+        **({"burstiness": burstiness.pop()} if burstiness else {}),
+        "turns": settings.num_turns,
+        "connections": settings.num_channels,
+        "seed": settings.seed,
+        "prompts of each run": "the same, nothing is cached" if is_repeating else "other ones",
+    }

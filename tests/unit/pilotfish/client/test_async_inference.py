@@ -1,0 +1,61 @@
+"""The asyncio client against a running Pilotfish over emulated engines."""
+
+import asyncio
+
+import pytest
+
+from pilotfish.client.answer import Chunk, GenerateOptions, TokenPrompt
+from pilotfish.client.async_inference import AsyncInferenceClient
+from pilotfish.client.inference import InferenceClient
+from pilotfish.errors import InvalidRequestError, UnavailableError
+
+PROMPT = TokenPrompt((5, 6, 7, 5, 6, 7))
+OPTIONS = GenerateOptions(max_tokens=12, temperature=0, ignore_eos=True)
+
+
+async def follow(client: AsyncInferenceClient, prompt: TokenPrompt = PROMPT) -> tuple[list[int], int]:
+    token_ids: list[int] = []
+    summary = await client.follow(prompt, OPTIONS, timeout_s=60, on_tokens=token_ids.extend)
+    return token_ids, summary.num_output_tokens
+
+
+async def test_many_at_once_over_several_channels_get_what_one_gets(address: str) -> None:
+    with InferenceClient(address) as blocking:
+        messages = blocking.generate(PROMPT, OPTIONS, timeout_s=60)
+        expected = [token_id for message in messages if isinstance(message, Chunk) for token_id in message.token_ids]
+    async with AsyncInferenceClient(address, num_channels=3) as client:
+        answers = await asyncio.gather(*(follow(client) for _ in range(10)))
+    assert answers == [(expected, 12)] * 10
+
+
+async def test_errors_of_the_server_keep_their_kind(address: str) -> None:
+    async with AsyncInferenceClient(address) as client:
+        with pytest.raises(InvalidRequestError, match="token id"):
+            await follow(client, TokenPrompt((10**6,)))
+
+
+async def test_the_summary_tells_how_long_it_was_queued(address: str) -> None:
+    async with AsyncInferenceClient(address) as client:
+        summary = await client.follow(PROMPT, OPTIONS, timeout_s=60, on_tokens=lambda _token_ids: None)
+    assert 0 < summary.queue_time_s <= summary.time_to_first_token_s
+
+
+async def test_cancelling_ends_the_call(address: str) -> None:
+    started = asyncio.Event()
+    options = GenerateOptions(max_tokens=400, temperature=0, ignore_eos=True)
+    async with AsyncInferenceClient(address) as client:
+        call = asyncio.create_task(
+            client.follow(PROMPT, options, timeout_s=60, on_tokens=lambda _token_ids: started.set())
+        )
+        await started.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert (await follow(client))[1] == 12
+
+
+async def test_nobody_there_is_said_with_what_to_do() -> None:
+    client = AsyncInferenceClient("127.0.0.1:1", num_channels=2, connect_timeout_s=0.2)
+    with pytest.raises(UnavailableError, match=r"nothing answers at 127\.0\.0\.1:1: start it with `pilotfish up`"):
+        async with client:
+            pytest.fail("it must not connect")
