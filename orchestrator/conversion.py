@@ -84,14 +84,14 @@ def _speculation(options: inference_pb2.SpeculationOptions, defaults: Speculatio
 
 
 def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
-    return inference_pb2.GenerateResponse(
-        chunk=inference_pb2.Chunk(
-            text=chunk.text,
-            token_ids=chunk.token_ids,
-            origins=[types_pb2.TokenOrigin.ValueType(origin) for origin in chunk.origins],
-            logprobs=[logprobs_to_proto(logprobs) for logprobs in chunk.logprobs],
-        )
-    )
+    response = inference_pb2.GenerateResponse()
+    proto = response.chunk
+    proto.text = chunk.text
+    proto.token_ids.extend(chunk.token_ids)
+    proto.origins.extend(chunk.origins)  # the values are equal
+    if chunk.logprobs:
+        proto.logprobs.extend(map(logprobs_to_proto, chunk.logprobs))
+    return response
 
 
 def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:

@@ -61,6 +61,11 @@ class Answer:
         sequence = self._session.sequence
         return actual_cost(len(sequence.request.prompt_token_ids), sequence.num_output_tokens)
 
+    @property
+    def has_more_at_hand(self) -> bool:
+        """Whether the next chunk comes without waiting for the target."""
+        return self._session.target.has_waiting_verdict
+
     def report(self) -> Report:
         """The account of a finished answer."""
         sequence, target = self._session.sequence, self._session.target

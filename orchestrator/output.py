@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from orchestrator.request import GenerationRequest
 from pilotfish.messages import Verdict
-from pilotfish.models.detokenizer import Decoder, IncrementalDetokenizer
+from pilotfish.models.byte_detokenizer import detokenizer_of
+from pilotfish.models.detokenizer import Decoder
 from pilotfish.speculation.stopping import StopStringMatcher
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputChunk:
-    """Tokens committed together, as the client gets them."""
+class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens committed together, as the client gets them. A struct, as it is made for every token."""
 
     text: str
     """Text that is certain now; the text of a stop is never part of it."""
@@ -29,12 +29,26 @@ class OutputText:
     """Detokenises one answer and looks for its stop strings."""
 
     def __init__(self, decoder: Decoder, request: GenerationRequest) -> None:
-        self._detokenizer = IncrementalDetokenizer(decoder)
+        self._detokenizer = detokenizer_of(decoder)
         self._matcher = StopStringMatcher(request.stop) if request.stop else None
         self._stop_token_ids = frozenset(request.sampling.stop_token_ids)
 
     def push(self, verdict: Verdict) -> OutputChunk:
         """The chunk of a verdict, ended early where a stop string is complete."""
+        if verdict.finish_reason is None and self._matcher is None:
+            return OutputChunk(
+                text=self._detokenizer.add(verdict.token_ids),
+                token_ids=verdict.token_ids,
+                origins=verdict.origins,
+                logprobs=verdict.logprobs,
+                num_accepted_tokens=verdict.num_accepted_tokens,
+                finish_reason=None,
+                stopped_by="",
+            )
+        return self._push_to_an_end(verdict)
+
+    def _push_to_an_end(self, verdict: Verdict) -> OutputChunk:
+        """As `push`, of a verdict that may end the answer."""
         text, num_tokens, stopped_by = self._text_of(verdict)
         finish_reason = FinishReason.STOP if stopped_by else verdict.finish_reason
         if finish_reason is not None and not stopped_by:

@@ -8,7 +8,7 @@ from collections import deque
 from typing import Protocol
 
 from pilotfish.errors import DeadlineExceededError, InternalError, PilotfishError
-from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.messages import CloseSequence, Command, Event, Verdict, join_plain
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 ANSWER_DEADLINE_S = 300.0
@@ -110,7 +110,7 @@ class RemoteSequence:
         self.link.send(command)
 
     async def receive(self) -> Event:
-        """The next event, for one caller at a time. Cancelling loses nothing.
+        """The next event, for one caller at a time; plain steps that wait together are one. Cancelling loses nothing.
 
         Raises the PilotfishError that ended the connection, or DeadlineExceededError.
         """
@@ -119,7 +119,23 @@ class RemoteSequence:
                 raise self._failure
             self._arrival, self._waits_since_s = self._loop.create_future(), self._loop.time()
             await self._arrival
-        return self._events.popleft()
+        event = self._events.popleft()
+        return self._with_plain_steps_after(event) if self._events and isinstance(event, Verdict) else event
+
+    @property
+    def has_waiting_verdict(self) -> bool:
+        """Whether `receive` has a verdict at hand."""
+        return bool(self._events) and isinstance(self._events[0], Verdict)
+
+    def _with_plain_steps_after(self, verdict: Verdict) -> Verdict:
+        verdicts = [verdict]
+        while self._events:
+            following = self._events[0]
+            if not isinstance(following, Verdict) or not following.continues_plainly(verdicts[-1]):
+                break
+            verdicts.append(following)
+            self._events.popleft()
+        return verdict if len(verdicts) == 1 else join_plain(verdicts)
 
     def arrived(self) -> list[Event]:
         """All events that came and were not received, without waiting."""

@@ -11,10 +11,12 @@ import grpc.aio
 
 import pilotfish
 from orchestrator.admission import Caller
+from orchestrator.chunk_buffer import ChunkBuffer
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
-from orchestrator.inference import InferenceService
+from orchestrator.inference import Answer, InferenceService
 from orchestrator.prompt import token_ids_of
 from orchestrator.request import PROPOSERS, check_request_bytes
+from orchestrator.write_turns import WriteTurns
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
@@ -34,6 +36,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
         self._service = service
         self._config = config
+        self._turns = WriteTurns()
 
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
         self, request: inference_pb2.GenerateRequest, context: GenerateContext
@@ -43,14 +46,26 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
-            async with (
-                self._service.serving(prompt, options, caller_of(context, arrival_ns)) as answer,
-                contextlib.aclosing(answer.chunks()) as chunks,
-            ):
-                async for chunk in chunks:
-                    # Waits while the client does not read: that is what pauses a sequence.
-                    await context.write(chunk_to_proto(chunk))
+            async with self._service.serving(prompt, options, caller_of(context, arrival_ns)) as answer:
+                await self._write_chunks(answer, context)
                 await context.write(report_to_proto(answer.report()))
+
+    async def _write_chunks(self, answer: Answer, context: GenerateContext) -> None:
+        buffer, turns, has_turn = ChunkBuffer(self._config.stream_interval_tokens), self._turns, True
+        async with contextlib.aclosing(answer.chunks()) as chunks:
+            async for chunk in chunks:
+                buffer.add(chunk)
+                if not buffer.is_due(more_waits=answer.has_more_at_hand):
+                    continue
+                # The first token waits for nobody.
+                if not has_turn and not turns.take_free():
+                    await turns.take()
+                    if answer.has_more_at_hand and chunk.finish_reason is None:
+                        has_turn = True
+                        continue
+                # Waits while the client does not read: that is what pauses a sequence.
+                await context.write(chunk_to_proto(buffer.take()))
+                has_turn = False
 
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]

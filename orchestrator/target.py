@@ -122,6 +122,11 @@ class RemoteTarget:
         """Where the sequence is now; None while it is nowhere."""
         return None if self._remote is None else self._remote.link
 
+    @property
+    def has_waiting_verdict(self) -> bool:
+        """Whether the next verdict has come already."""
+        return self._remote is not None and self._remote.has_waiting_verdict
+
     def close(self) -> None:
         """Free what the replica holds. Idempotent."""
         remote, self._remote = self._remote, None

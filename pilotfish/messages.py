@@ -7,6 +7,9 @@ are those of the messages with the same names in protos/pilotfish/v1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 import msgspec
 
 from pilotfish.types import (
@@ -100,9 +103,10 @@ class Opened(msgspec.Struct, frozen=True, tag=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, tag=True):
-    """Tokens committed by one verification or one plain decode step.
+    """Tokens committed by one verification or by plain decode steps that follow one another.
 
-    The first num_accepted_tokens of token_ids are accepted drafts; at most one more follows.
+    The first num_accepted_tokens of token_ids are accepted drafts; at most one more follows. All are plain where
+    there was no draft.
     """
 
     sequence_id: int
@@ -128,15 +132,39 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     @property
     def origins(self) -> tuple[TokenOrigin, ...]:
         """The origin of each of token_ids."""
-        origins = [TokenOrigin.ACCEPTED] * self.num_accepted_tokens
-        if len(self.token_ids) > self.num_accepted_tokens:
-            if self.num_draft_tokens == 0:
-                origins.append(TokenOrigin.PLAIN)
-            elif self.ended_in_leaf or self.num_accepted_tokens == self.num_draft_tokens:
-                origins.append(TokenOrigin.BONUS)
-            else:
-                origins.append(TokenOrigin.RECOVERED)
-        return tuple(origins)
+        num_tokens, num_accepted = len(self.token_ids), self.num_accepted_tokens
+        if self.num_draft_tokens == 0:
+            return (TokenOrigin.PLAIN,) * num_tokens
+        origins = (TokenOrigin.ACCEPTED,) * num_accepted
+        if num_tokens == num_accepted:
+            return origins
+        is_bonus = self.ended_in_leaf or num_accepted == self.num_draft_tokens
+        return (*origins, TokenOrigin.BONUS if is_bonus else TokenOrigin.RECOVERED)
+
+    def continues_plainly(self, earlier: Verdict) -> bool:
+        """Whether both are plain steps of one sequence, this one right after the earlier one."""
+        return (
+            self.num_draft_tokens == 0 == earlier.num_draft_tokens
+            and earlier.finish_reason is None
+            and earlier.features is None
+            and earlier.base_length + len(earlier.token_ids) == self.base_length
+        )
+
+
+def join_plain(verdicts: Sequence[Verdict]) -> Verdict:
+    """One verdict for plain steps of which each `continues_plainly` the one before; at least one."""
+    first, last = verdicts[0], verdicts[-1]
+    return Verdict(
+        first.sequence_id,
+        first.base_length,
+        0,
+        0,
+        tuple(chain.from_iterable(verdict.token_ids for verdict in verdicts)),
+        logprobs=tuple(chain.from_iterable(verdict.logprobs for verdict in verdicts)),
+        finish_reason=last.finish_reason,
+        timings=Timings(first.timings.queue_time_ns, sum(verdict.timings.compute_time_ns for verdict in verdicts)),
+        features=last.features,
+    )
 
 
 class Proposal(msgspec.Struct, frozen=True, tag=True):

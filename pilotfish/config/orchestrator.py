@@ -41,6 +41,9 @@ class OrchestratorConfig:
     more is a second that every stream on a frozen replica stands still."""
     slow_reader_tokens: int = 1024
     """Output tokens buffered for a client that reads slowly before its sequence pauses."""
+    stream_interval_tokens: int = 1
+    """Fewer tokens are not sent to the client alone (vLLM's stream_interval), but at an answer's begin and end. 1 sends
+    at once; tokens that wait for a busy orchestrator or a slow client travel together in any case."""
     routing: RoutingConfig = field(default_factory=RoutingConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
 
@@ -59,3 +62,4 @@ class OrchestratorConfig:
         require(self.max_prompt_bytes >= 1, "orchestrator.max_prompt_bytes must be at least 1")
         require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
         require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")
+        require(self.stream_interval_tokens >= 1, "orchestrator.stream_interval_tokens must be at least 1")

@@ -7,7 +7,7 @@ window of the latest tokens, emits what is certain, and holds the rest back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 _REPLACEMENT = "\ufffd"
@@ -21,7 +21,12 @@ _KEPT_WINDOW_TOKENS = 16
 class Decoder(Protocol):
     """The part of a Tokenizer that is needed here."""
 
-    special_token_ids: frozenset[int]
+    @property
+    def special_token_ids(self) -> frozenset[int]: ...
+
+    @property
+    def token_bytes(self) -> Mapping[int, bytes] | None:
+        """What each token stands for, special ones for nothing; None where text is not just its tokens' bytes."""
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str: ...
 

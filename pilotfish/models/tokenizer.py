@@ -11,13 +11,14 @@ from pilotfish.errors import InvalidRequestError, UnsupportedModelError
 from pilotfish.models.chat_template import ChatTemplate, load_chat_template
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import ModelMetadata, read_metadata
+from pilotfish.models.token_bytes import TokenBytes
 from pilotfish.types import ChatMessage
 
 
 class Tokenizer:
     """Text and chats to token ids and back, with the limits of the model they belong to.
 
-    Safe to share between threads: nothing changes after loading.
+    Safe to share between threads: nothing changes after loading but a memo of token_bytes.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Tokenizer:
         self.special_token_ids: frozenset[int] = frozenset(
             token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
         )
+        self.token_bytes = TokenBytes.of(backend, self.special_token_ids)
 
     @classmethod
     def load(cls, folder: Path | str) -> Tokenizer:

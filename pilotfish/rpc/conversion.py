@@ -10,7 +10,7 @@ import enum
 from typing import TypeVar
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import CloseSequence, OpenSequence, SequenceError
+from pilotfish.messages import OpenSequence, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.types import (
     AcceptanceMode,
@@ -104,8 +104,12 @@ def logprobs_from_proto(proto: pb.TokenLogprobs) -> TokenLogprobs:
     return TokenLogprobs(proto.logprob, tuple(proto.top_token_ids), tuple(proto.top_logprobs))
 
 
-def timings_to_proto(timings: Timings) -> pb.Timings:
-    return pb.Timings(queue_time_ns=timings.queue_time_ns, compute_time_ns=timings.compute_time_ns)
+def fill_timings(proto: pb.Timings, timings: Timings) -> None:
+    """Write timings into an empty field of a message."""
+    if timings.queue_time_ns:
+        proto.queue_time_ns = timings.queue_time_ns
+    if timings.compute_time_ns:
+        proto.compute_time_ns = timings.compute_time_ns
 
 
 def timings_from_proto(proto: pb.Timings) -> Timings:
@@ -144,17 +148,15 @@ def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
     )
 
 
-def tree_request_to_proto(request: TreeRequest | None) -> pb.TreeRequest | None:
-    return None if request is None else pb.TreeRequest(max_nodes=request.max_nodes, branching=request.branching)
+def tree_request_to_proto(request: TreeRequest) -> pb.TreeRequest:
+    return pb.TreeRequest(max_nodes=request.max_nodes, branching=request.branching)
 
 
 def tree_request_from_proto(proto: pb.TreeRequest) -> TreeRequest:
     return TreeRequest(proto.max_nodes, proto.branching)
 
 
-def feature_request_to_proto(request: FeatureRequest | None) -> pb.FeatureRequest | None:
-    if request is None:
-        return None
+def feature_request_to_proto(request: FeatureRequest) -> pb.FeatureRequest:
     return pb.FeatureRequest(first_position=request.first_position, format=pb.FeatureFormat.ValueType(request.format))
 
 
@@ -162,9 +164,7 @@ def feature_request_from_proto(proto: pb.FeatureRequest) -> FeatureRequest:
     return FeatureRequest(proto.first_position, enum_from_proto(FeatureFormat, proto.format))
 
 
-def features_to_proto(features: Features | None) -> pb.Features | None:
-    if features is None:
-        return None
+def features_to_proto(features: Features) -> pb.Features:
     return pb.Features(
         first_position=features.first_position,
         num_tokens=features.num_tokens,
@@ -226,26 +226,20 @@ def open_to_proto(command: OpenSequence) -> pb.OpenSequence:
     )
 
 
-def open_from_proto(proto: pb.OpenSequence) -> OpenSequence:
+def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
+    """sequence_id: what the sequence is called here."""
     return OpenSequence(
-        sequence_id=proto.sequence_id,
+        sequence_id=sequence_id,
         prompt_token_ids=tuple(proto.prompt_token_ids),
         output_token_ids=tuple(proto.output_token_ids),
         sampling=sampling_from_proto(proto.sampling),
     )
 
 
-def close_to_proto(command: CloseSequence) -> pb.CloseSequence:
-    return pb.CloseSequence(sequence_id=command.sequence_id)
-
-
-def close_from_proto(proto: pb.CloseSequence) -> CloseSequence:
-    return CloseSequence(proto.sequence_id)
-
-
-def error_to_proto(error: SequenceError) -> pb.SequenceError:
+def error_to_proto(error: SequenceError, sequence_id: int) -> pb.SequenceError:
+    """sequence_id: what the peer calls the sequence."""
     return pb.SequenceError(
-        sequence_id=error.sequence_id,
+        sequence_id=sequence_id,
         code=pb.SequenceErrorCode.ValueType(error.code),
         message=error.message,
         base_length=error.base_length,

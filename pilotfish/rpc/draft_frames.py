@@ -31,37 +31,40 @@ class DraftFrames(FrameCodec):
     request_frame_type = pb.DraftRequestFrame
     response_frame_type = pb.DraftResponseFrame
 
-    def request(self, command: Command) -> pb.DraftRequest:
+    def fill_request(self, request: pb.DraftRequest, command: Command) -> None:
         match command:
             case Propose():
-                return pb.DraftRequest(propose=_propose_to_proto(command))
+                _fill_propose(request.propose, command)
             case OpenSequence():
-                return pb.DraftRequest(open=conversion.open_to_proto(command))
+                request.open.CopyFrom(conversion.open_to_proto(command))
             case CloseSequence():
-                return pb.DraftRequest(close=conversion.close_to_proto(command))
+                request.close.sequence_id = command.sequence_id
             case Verify() | Decode():
                 raise TypeError(f"a drafter takes no {type(command).__name__}")
             case _:
                 assert_never(command)
 
-    def command(self, request: pb.DraftRequest) -> Command:
+    def command(self, request: pb.DraftRequest, sequence_id: int) -> Command:
         kind = request.WhichOneof("item")
         if kind == "propose":
-            return _propose_from_proto(request.propose)
+            return _propose_from_proto(request.propose, sequence_id)
         if kind == "open":
-            return conversion.open_from_proto(request.open)
+            return conversion.open_from_proto(request.open, sequence_id)
         if kind == "close":
-            return conversion.close_from_proto(request.close)
+            return CloseSequence(sequence_id)
         raise InvalidRequestError("a request holds no item that this version knows")
 
-    def response(self, event: Event) -> pb.DraftResponse | None:
+    def carries(self, event: Event) -> bool:
+        return isinstance(event, Proposal | SequenceError)
+
+    def fill_response(self, response: pb.DraftResponse, event: Event, sequence_id: int) -> None:
         match event:
             case Proposal():
-                return pb.DraftResponse(proposal=_proposal_to_proto(event))
+                _fill_proposal(response.proposal, event, sequence_id)
             case SequenceError():
-                return pb.DraftResponse(error=conversion.error_to_proto(event))
+                response.error.CopyFrom(conversion.error_to_proto(event, sequence_id))
             case Opened() | Verdict():
-                return None
+                raise TypeError(f"the draft stream carries no {type(event).__name__}")
             case _:
                 assert_never(event)
 
@@ -74,22 +77,25 @@ class DraftFrames(FrameCodec):
         raise InvalidRequestError("a response holds no item that this version knows")
 
 
-def _propose_to_proto(command: Propose) -> pb.Propose:
-    return pb.Propose(
-        sequence_id=command.sequence_id,
-        base_length=command.base_length,
-        new_token_ids=command.new_token_ids,
-        num_draft_tokens=command.num_draft_tokens,
-        features=conversion.features_to_proto(command.features),
-        tree=conversion.tree_request_to_proto(command.tree),
-        ahead=_ahead_to_proto(command.ahead),
-        is_prepared=command.is_prepared,
-    )
+def _fill_propose(proto: pb.Propose, command: Propose) -> None:
+    proto.sequence_id = command.sequence_id
+    proto.base_length = command.base_length
+    proto.new_token_ids.extend(command.new_token_ids)
+    proto.num_draft_tokens = command.num_draft_tokens
+    if command.features is not None:
+        proto.features.CopyFrom(conversion.features_to_proto(command.features))
+    if command.tree is not None:
+        proto.tree.CopyFrom(conversion.tree_request_to_proto(command.tree))
+    if command.ahead is not None:
+        proto.ahead.max_tokens = command.ahead.max_tokens
+        proto.ahead.acceptance.extend(command.ahead.acceptance)
+    if command.is_prepared:
+        proto.is_prepared = True
 
 
-def _propose_from_proto(proto: pb.Propose) -> Propose:
+def _propose_from_proto(proto: pb.Propose, sequence_id: int) -> Propose:
     return Propose(
-        proto.sequence_id,
+        sequence_id,
         proto.base_length,
         tuple(proto.new_token_ids),
         proto.num_draft_tokens,
@@ -100,29 +106,26 @@ def _propose_from_proto(proto: pb.Propose) -> Propose:
     )
 
 
-def _ahead_to_proto(request: AheadRequest | None) -> pb.AheadRequest | None:
-    return None if request is None else pb.AheadRequest(max_tokens=request.max_tokens, acceptance=request.acceptance)
-
-
-def _proposal_to_proto(event: Proposal) -> pb.Proposal:
-    return pb.Proposal(
-        sequence_id=event.sequence_id,
-        base_length=event.base_length,
-        draft_token_ids=event.draft_token_ids,
-        draft_probs=[conversion.distribution_to_proto(probs) for probs in event.draft_probs],
-        timings=conversion.timings_to_proto(event.timings),
-        parents=event.parents,
-        assumed_token_ids=event.assumed_token_ids,
-    )
+def _fill_proposal(proto: pb.Proposal, event: Proposal, sequence_id: int) -> None:
+    proto.sequence_id = sequence_id
+    proto.base_length = event.base_length
+    proto.draft_token_ids.extend(event.draft_token_ids)
+    if event.draft_probs:
+        proto.draft_probs.extend(map(conversion.distribution_to_proto, event.draft_probs))
+    if event.parents:
+        proto.parents.extend(event.parents)
+    if event.assumed_token_ids:
+        proto.assumed_token_ids.extend(event.assumed_token_ids)
+    conversion.fill_timings(proto.timings, event.timings)
 
 
 def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
     return Proposal(
-        sequence_id=proto.sequence_id,
-        base_length=proto.base_length,
-        draft_token_ids=tuple(proto.draft_token_ids),
-        draft_probs=tuple(conversion.distribution_from_proto(probs) for probs in proto.draft_probs),
-        timings=conversion.timings_from_proto(proto.timings),
-        parents=tuple(proto.parents),
-        assumed_token_ids=tuple(proto.assumed_token_ids),
+        proto.sequence_id,
+        proto.base_length,
+        tuple(proto.draft_token_ids),
+        tuple(map(conversion.distribution_from_proto, proto.draft_probs)),
+        conversion.timings_from_proto(proto.timings),
+        tuple(proto.parents),
+        tuple(proto.assumed_token_ids),
     )

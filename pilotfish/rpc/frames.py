@@ -7,7 +7,7 @@ say what an item is.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import grpc
@@ -50,16 +50,28 @@ class FrameCodec(ABC):
     response_frame_type: ClassVar[type[Any]]
 
     @abstractmethod
-    def request(self, command: Command) -> Request:
-        """Raises TypeError for a command of another service, ValueError for a number out of range."""
+    def fill_request(self, request: Request, command: Command) -> None:
+        """Write the command into an empty item.
+
+        Raises: TypeError for a command of another service, ValueError for a number out of range; the item is then
+        half written.
+        """
 
     @abstractmethod
-    def command(self, request: Request) -> Command:
-        """Raises InvalidRequestError."""
+    def command(self, request: Request, sequence_id: int) -> Command:
+        """The command, on the sequence that is called sequence_id here. Raises InvalidRequestError."""
 
     @abstractmethod
-    def response(self, event: Event) -> Response | None:
-        """None for an event that this stream does not carry."""
+    def carries(self, event: Event) -> bool:
+        """Whether this stream tells its peer of such an event."""
+
+    @abstractmethod
+    def fill_response(self, response: Response, event: Event, sequence_id: int) -> None:
+        """Write an event that the stream carries into an empty item, as one of the peer's sequence_id."""
+
+    def extend(self, response: Response, event: Event) -> bool:  # noqa: ARG002
+        """Put an event into the item of the one before it, where that can tell both; whether it could."""
+        return False
 
     @abstractmethod
     def event(self, response: Response) -> Event:
@@ -94,20 +106,33 @@ class FrameCodec(ABC):
         sequence_id: int = getattr(request, kind).sequence_id
         return sequence_id
 
-    def request_frame(self, requests: Sequence[Request], hello: Hello | None = None) -> RequestFrame:
-        return self.request_frame_type(requests=requests, hello=hello_to_proto(hello) if hello else None)
+    def add_request(self, frame: RequestFrame, command: Command) -> None:
+        """Append a command to a frame. Raises TypeError and ValueError as fill_request; the frame is then unchanged."""
+        try:
+            self.fill_request(frame.requests.add(), command)
+        except (TypeError, ValueError):
+            del frame.requests[-1]
+            raise
+
+    def add_response(self, frame: ResponseFrame, event: Event, sequence_id: int) -> Response:
+        """Append an event that the stream carries to a frame, as one of the peer's sequence_id; returns its item."""
+        response = frame.responses.add()
+        self.fill_response(response, event, sequence_id)
+        return response
+
+    def hello_frame(self, hello: Hello) -> RequestFrame:
+        """The first frame of the dialling end."""
+        return self.request_frame_type(hello=hello_to_proto(hello))
 
     def hello(self, frame: RequestFrame) -> Hello | None:
         return hello_from_proto(frame.hello) if frame.HasField("hello") else None
 
-    def response_frame(
-        self, responses: Sequence[Response], load: LoadReport | None = None, welcome: Welcome | None = None
-    ) -> ResponseFrame:
-        return self.response_frame_type(
-            responses=responses,
-            load=load_to_proto(load) if load else None,
-            welcome=welcome_to_proto(welcome) if welcome else None,
-        )
+    def welcome_frame(self, welcome: Welcome, load: LoadReport) -> ResponseFrame:
+        """The first frame of the listening end."""
+        return self.response_frame_type(welcome=welcome_to_proto(welcome), load=load_to_proto(load))
+
+    def set_load(self, frame: ResponseFrame, load: LoadReport) -> None:
+        frame.load.CopyFrom(load_to_proto(load))
 
     def welcome(self, frame: ResponseFrame) -> Welcome | None:
         return welcome_from_proto(frame.welcome) if frame.HasField("welcome") else None

@@ -22,7 +22,8 @@ from pilotfish.errors import (
 from pilotfish.messages import Command, Event
 from pilotfish.rpc.channel import open_channel
 from pilotfish.rpc.draft_frames import DraftFrames
-from pilotfish.rpc.frames import EOF, FrameCodec, Request, RequestFrame, ResponseFrame, Service
+from pilotfish.rpc.frame_queue import FrameQueue
+from pilotfish.rpc.frames import EOF, FrameCodec, RequestFrame, ResponseFrame, Service
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.target_frames import TargetFrames
@@ -67,8 +68,9 @@ class MuxStream:
         self._channel = channel
         self._call = call
         self._on_events, self._on_load, self._on_lost = callbacks
-        self._unsent: list[Request] = []
-        self._has_unsent = asyncio.Event()
+        self._unsent: FrameQueue[RequestFrame] = FrameQueue(
+            codec.request_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
+        )
         self._loss: PilotfishError | None = None
         self._reader = asyncio.create_task(self._read())
         self._writer = asyncio.create_task(self._write())
@@ -124,14 +126,13 @@ class MuxStream:
         """
         if self._loss is not None:
             raise UnavailableError(str(self._loss))
-        if len(self._unsent) >= MAX_UNSENT_ITEMS:
+        if self._unsent.is_full:
             raise ResourceExhaustedError(f"{self._name} does not read: {MAX_UNSENT_ITEMS} items wait for it")
         try:
-            request = self._codec.request(command)
+            self._codec.add_request(self._unsent.frame, command)
         except ValueError as error:
             raise InvalidRequestError(f"a {type(command).__name__} cannot be sent: {error}") from None
-        self._unsent.append(request)
-        self._has_unsent.set()
+        self._unsent.count()
 
     async def close(self) -> None:
         """End the stream; the replica releases its sequences. Idempotent."""
@@ -177,12 +178,7 @@ class MuxStream:
     async def _write(self) -> None:
         try:
             while True:
-                await self._has_unsent.wait()
-                requests = self._unsent[:MAX_ITEMS_PER_FRAME]
-                del self._unsent[:MAX_ITEMS_PER_FRAME]
-                if not self._unsent:
-                    self._has_unsent.clear()
-                await self._call.write(self._codec.request_frame(requests))
+                await self._call.write(await self._unsent.next())
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             # The call has ended; the reader learns why.
             return
@@ -199,7 +195,7 @@ class MuxStream:
 async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:
     # A call that ended before the frame was out tells why when it is read.
     with contextlib.suppress(asyncio.InvalidStateError):
-        await call.write(codec.request_frame((), hello))
+        await call.write(codec.hello_frame(hello))
     frame = await call.read()
     if frame is EOF:
         raise UnavailableError(f"{codec.service_name} ended the stream before its Welcome")

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, SequenceError
+from pilotfish.rpc.frame_queue import FrameQueue
 from pilotfish.rpc.frames import EOF, FrameCodec, Request, RequestFrame, Response, ResponseFrame
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
 from pilotfish.rpc.sequence_table import OpenEntry, SequenceTable
@@ -55,8 +56,12 @@ class StreamConnection:
         self._codec = replica.codec
         self._context = context
         self._entries: dict[int, OpenEntry[StreamConnection]] = {}
-        self._unsent: list[Response] = []
-        self._wake = asyncio.Event()
+        self._unsent: FrameQueue[ResponseFrame] = FrameQueue(
+            self._codec.response_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
+        )
+        self._latest: dict[int, Response] = {}
+        """The latest response of each sequence, among those of the frame that is being filled."""
+        self._latest_frame = self._unsent.frame
         self._failure: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
         self.peer = ""
         """What the peer calls itself."""
@@ -67,7 +72,7 @@ class StreamConnection:
         Raises: PilotfishError when the stream must end with a status.
         """
         self._accept(await self._read_hello())
-        await self._context.write(self._codec.response_frame((), self._replica.load, self._replica.welcome))
+        await self._context.write(self._codec.welcome_frame(self._replica.welcome, self._replica.load))
         reader, writer = asyncio.create_task(self._read()), asyncio.create_task(self._write())
         try:
             await asyncio.wait((reader, writer, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -95,11 +100,11 @@ class StreamConnection:
                 # The engine may hold the sequence still; closing is idempotent.
                 self._close_in_engine([entry])
         entry.has_events = entry.has_events or not isinstance(event, SequenceError)
-        self._queue(msgspec.structs.replace(event, sequence_id=entry.peer_sequence_id))
+        self._queue(event, entry.peer_sequence_id)
 
     def report_load(self) -> None:
         """Send a frame with the current load, and what is queued, soon."""
-        self._wake.set()
+        self._unsent.make_due()
 
     # Incoming.
 
@@ -139,15 +144,15 @@ class StreamConnection:
     def _take(self, request: Request) -> Command | None:
         """The command with the engine's sequence id; None if it was answered here."""
         sequence_id = self._codec.sequence_id(request)
+        entry = self._entries.get(sequence_id)
         try:
-            command = self._codec.command(request)
+            command = self._codec.command(request, sequence_id if entry is None else entry.engine_sequence_id)
             check_command(command, self._replica.welcome.model, self._replica.welcome.limits)
         except InvalidRequestError as error:
             self._refuse(sequence_id, SequenceErrorCode.INVALID, str(error), _base_length(request))
             return None
         if isinstance(command, OpenSequence):
-            return self._open(command)
-        entry = self._entries.get(sequence_id)
+            return self._open(command, sequence_id)
         if isinstance(command, CloseSequence):
             if entry is None:
                 return None
@@ -156,11 +161,11 @@ class StreamConnection:
             message = f"sequence {sequence_id} is not open here: open it with all committed tokens"
             self._refuse(sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, message, command.base_length)
             return None
-        return msgspec.structs.replace(command, sequence_id=entry.engine_sequence_id)
+        return command
 
-    def _open(self, command: OpenSequence) -> Command | None:
+    def _open(self, command: OpenSequence, sequence_id: int) -> Command | None:
         replica = self._replica
-        sequence_id, limit = command.sequence_id, replica.welcome.limits.max_sequences
+        limit = replica.welcome.limits.max_sequences
         if sequence_id in self._entries:
             self._refuse(sequence_id, SequenceErrorCode.INVALID, f"sequence {sequence_id} is open already")
         elif replica.load.draining:
@@ -175,28 +180,30 @@ class StreamConnection:
         return None
 
     def _refuse(self, sequence_id: int, code: SequenceErrorCode, message: str, base_length: int = 0) -> None:
-        self._queue(SequenceError(sequence_id, code, message, base_length))
+        self._queue(SequenceError(sequence_id, code, message, base_length), sequence_id)
 
     # Outgoing.
 
-    def _queue(self, event: Event) -> None:
-        response = self._codec.response(event)
-        if response is None:
+    def _queue(self, event: Event, sequence_id: int) -> None:
+        """sequence_id: the peer's."""
+        unsent = self._unsent
+        if self._latest_frame is not unsent.frame:
+            self._latest_frame, self._latest = unsent.frame, {}
+        latest = self._latest.get(sequence_id)
+        # While frames wait for the peer, the items in them grow instead of their number.
+        if (latest is not None and self._codec.extend(latest, event)) or not self._codec.carries(event):
             return
-        if len(self._unsent) >= MAX_UNSENT_ITEMS:
+        if unsent.is_full:
             self.fail(ResourceExhaustedError(f"{self.peer} does not read: {MAX_UNSENT_ITEMS} results wait for it"))
             return
-        self._unsent.append(response)
-        self._wake.set()
+        self._latest[sequence_id] = self._codec.add_response(unsent.frame, event, sequence_id)
+        unsent.count()
 
     async def _write(self) -> None:
         while True:
-            await self._wake.wait()
-            responses = self._unsent[:MAX_ITEMS_PER_FRAME]
-            del self._unsent[:MAX_ITEMS_PER_FRAME]
-            if not self._unsent:
-                self._wake.clear()
-            await self._context.write(self._codec.response_frame(responses, self._replica.load))
+            frame = await self._unsent.next()
+            self._codec.set_load(frame, self._replica.load)
+            await self._context.write(frame)
 
     # The end.
 

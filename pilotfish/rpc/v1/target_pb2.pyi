@@ -264,7 +264,9 @@ Global___Opened: _TypeAlias = Opened  # noqa: Y015
 
 @_typing.final
 class Verdict(_message.Message):
-    """Tokens committed by one verification or one plain decode step."""
+    """Tokens committed by one verification or by plain decode steps: those that follow
+    one another may be told as one where they would otherwise queue up.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -286,8 +288,9 @@ class Verdict(_message.Message):
     """Draft tokens that were verified (0 in plain decoding)."""
     num_accepted_tokens: _builtins.int
     """Leading token_ids that are accepted draft tokens. At most one more token
-    follows: recovered after a rejection, bonus when all were accepted, plain
-    when there was no draft. None follows when an accepted token ended the sequence.
+    follows: recovered after a rejection, or bonus when all were accepted. None
+    follows when an accepted token ended the sequence. Where there was no draft,
+    all of token_ids are plain.
     """
     finish_reason: _types_pb2.FinishReason.ValueType
     """Set on the last verdict of the sequence."""

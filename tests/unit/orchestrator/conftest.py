@@ -265,6 +265,7 @@ class ToyTokenizer:
     """Token n is the letter that n names, so that tokens and text are easy to match."""
 
     special_token_ids: frozenset[int] = frozenset()
+    token_bytes = None
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         return "".join(chr(ord("A") + token_id) for token_id in token_ids)

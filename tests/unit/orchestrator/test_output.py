@@ -72,6 +72,7 @@ class SplitLetters:
     """Two tokens make a letter; the first alone is an incomplete character."""
 
     special_token_ids: frozenset[int] = frozenset()
+    token_bytes = None
 
     def decode(self, token_ids, skip_special: bool = True) -> str:
         whole = "".join(chr(ord("A") + token_id) for token_id in token_ids[1::2])
@@ -83,3 +84,11 @@ def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
     assert output.push(verdict("A", 0, num_draft=0)).text == ""
     assert output.push(verdict("B", 0, num_draft=0)).text == "B"
     assert output.push(verdict("A", 0, num_draft=0, finish=FinishReason.LENGTH)).text == "\ufffd"
+
+
+def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> None:
+    logprobs = tuple(TokenLogprobs(-float(i)) for i in range(6))
+    chunk = output_of(toy_tokenizer, stop=("DE",)).push(verdict("ABCDEF", 0, num_draft=0, logprobs=logprobs))
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("ABC", (0, 1, 2, 3, 4), "DE")
+    assert chunk.origins == (TokenOrigin.PLAIN,) * 5
+    assert chunk.logprobs == logprobs[:5]

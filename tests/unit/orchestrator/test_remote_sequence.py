@@ -9,7 +9,8 @@ import pytest
 from orchestrator import remote_sequence
 from orchestrator.remote_sequence import RemoteSequence
 from pilotfish.errors import DeadlineExceededError, InternalError, UnavailableError
-from pilotfish.messages import Opened
+from pilotfish.messages import Opened, SequenceError, Verdict
+from pilotfish.types import FeatureFormat, Features, FinishReason, SequenceErrorCode
 
 
 @pytest.fixture
@@ -63,3 +64,40 @@ async def test_nobody_waits_nothing_is_overdue(sequence: RemoteSequence, monkeyp
     sequence.deliver(Opened(1, 0))
     sequence.fail_if_overdue()
     assert await sequence.receive() == Opened(1, 0)
+
+
+def plain(length: int, *token_ids: int, finish: FinishReason | None = None) -> Verdict:
+    return Verdict(1, length, 0, 0, token_ids, finish_reason=finish)
+
+
+async def test_plain_steps_that_wait_together_are_one(memory_link) -> None:
+    sequence = RemoteSequence(memory_link("a"), max_events=8)
+    for event in (plain(3, 10), plain(4, 11), plain(5, 12, finish=FinishReason.LENGTH)):
+        sequence.deliver(event)
+    assert sequence.has_waiting_verdict
+    assert await sequence.receive() == plain(3, 10, 11, 12, finish=FinishReason.LENGTH)
+    assert not sequence.has_waiting_verdict
+
+
+async def test_other_events_and_gaps_are_kept_apart(memory_link) -> None:
+    sequence = RemoteSequence(memory_link("a"), max_events=8)
+    features = Features(0, 1, FeatureFormat.BF16, b"12")
+    events = [
+        plain(3, 10),
+        Verdict(1, 4, 2, 2, (11, 12)),
+        plain(6, 13),
+        SequenceError(1, SequenceErrorCode.STALE, "late", 3),
+        Verdict(1, 7, 0, 0, (14,), features=features),
+        plain(8, 15),
+        plain(10, 16),
+    ]
+    for event in events:
+        sequence.deliver(event)
+    assert [await sequence.receive() for _ in events] == events
+
+
+async def test_an_error_at_the_head_is_no_verdict_at_hand(memory_link) -> None:
+    sequence = RemoteSequence(memory_link("a"), max_events=8)
+    sequence.deliver(SequenceError(1, SequenceErrorCode.STALE, "late", 3))
+    sequence.deliver(plain(3, 10))
+    assert not sequence.has_waiting_verdict

@@ -392,6 +392,7 @@ async def test_a_stop_string_inside_a_block_cuts_text_tokens_and_statistics(worl
 @pytest.mark.parametrize("mode", ["on", "off"])
 @pytest.mark.parametrize("num_chunks", [0, 1, 2, 5])
 async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
+    world.target_a.decodes_step_by_step = True
     async with contextlib.aclosing(world.session(mode=mode).run()) as chunks:
         for _ in range(num_chunks):
             await anext(chunks)

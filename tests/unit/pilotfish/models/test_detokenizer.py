@@ -77,6 +77,8 @@ def test_flush_gives_what_was_held_back_and_starts_anew(tokenizer: Tokenizer) ->
 class CountingDecoder:
     """Counts the tokens that are decoded."""
 
+    token_bytes = None
+
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.special_token_ids = tokenizer.special_token_ids
@@ -125,6 +127,7 @@ class SentencePieceLike:
     """A Llama-2 style decoder: byte fallback, and a space that is stripped from the beginning."""
 
     special_token_ids = frozenset({0})
+    token_bytes = None
 
     def __init__(self) -> None:
         vocab = {"</s>": 0, "▁": 1, "▁a": 2, "b": 3, **{f"<0x{byte:02X}>": 4 + byte for byte in range(256)}}

@@ -1,5 +1,7 @@
 """Every value survives the way over the wire; what is no value is refused."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +17,13 @@ from pilotfish.messages import (
     SequenceError,
     Verdict,
     Verify,
+    join_plain,
 )
 from pilotfish.rpc import conversion
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Hello, Welcome
-from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.rpc.target_frames import MAX_JOINED_TOKENS, TargetFrames
 from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
 from pilotfish.types import (
     AcceptanceMode,
@@ -153,61 +156,149 @@ loads = st.builds(
 )
 
 
-@given(st.lists(target_commands, max_size=4))
-def test_target_commands(commands: list) -> None:
-    codec = TargetFrames()
-    frame = codec.request_frame([codec.request(command) for command in commands])
-    received = target_pb2.TargetRequestFrame.FromString(frame.SerializeToString())
-    assert [codec.command(request) for request in received.requests] == commands
-    assert [codec.sequence_id(request) for request in received.requests] == [c.sequence_id for c in commands]
+def requests_of(codec: FrameCodec, commands: list) -> list:
+    """The items of a frame with the commands, after the wire."""
+    frame = codec.request_frame_type()
+    for command in commands:
+        codec.add_request(frame, command)
+    return codec.request_frame_type.FromString(frame.SerializeToString()).requests
 
 
-@given(st.lists(draft_commands, max_size=4))
-def test_draft_commands(commands: list) -> None:
-    codec = DraftFrames()
-    frame = codec.request_frame([codec.request(command) for command in commands])
-    received = draft_pb2.DraftRequestFrame.FromString(frame.SerializeToString())
-    assert [codec.command(request) for request in received.requests] == commands
+def response_frame_of(codec: FrameCodec, events: list) -> Any:
+    """A frame with the events; items of their own, as long as none is extended."""
+    frame = codec.response_frame_type()
+    for event in events:
+        codec.add_response(frame, event, event.sequence_id)
+    return frame
+
+
+def after_the_wire(frame: Any) -> Any:
+    return type(frame).FromString(frame.SerializeToString())
+
+
+@pytest.mark.parametrize(("codec", "commands"), [(TargetFrames(), target_commands), (DraftFrames(), draft_commands)])
+@given(data=st.data(), local_id=uint64)
+def test_commands(codec: FrameCodec, commands: st.SearchStrategy, data: st.DataObject, local_id: int) -> None:
+    sent = data.draw(st.lists(commands, max_size=4))
+    received = requests_of(codec, sent)
+    assert [codec.sequence_id(request) for request in received] == [command.sequence_id for command in sent]
+    pairs = zip(received, sent, strict=True)
+    assert [codec.command(request, command.sequence_id) for request, command in pairs] == sent
+    assert all(codec.command(request, local_id).sequence_id == local_id for request in received)
 
 
 @given(st.lists(target_events, max_size=4), loads, welcomes)
 def test_target_events(events: list, load: LoadReport, welcome: Welcome) -> None:
     codec = TargetFrames()
-    frame = codec.response_frame([codec.response(event) for event in events], load, welcome)
-    received = target_pb2.TargetResponseFrame.FromString(frame.SerializeToString())
+    frame = response_frame_of(codec, events)
+    codec.set_load(frame, load)
+    received = after_the_wire(frame)
     assert codec.events(received) == events
     assert codec.load(received) == load
-    assert codec.welcome(received) == welcome
+    assert codec.welcome(received) is None
+    first = after_the_wire(codec.welcome_frame(welcome, load))
+    assert (codec.welcome(first), codec.load(first), codec.events(first)) == (welcome, load, [])
 
 
 @given(st.lists(draft_events, max_size=4))
 def test_draft_events(events: list) -> None:
     codec = DraftFrames()
-    frame = codec.response_frame([codec.response(event) for event in events])
-    received = draft_pb2.DraftResponseFrame.FromString(frame.SerializeToString())
+    received = after_the_wire(response_frame_of(codec, events))
     assert codec.events(received) == events
     assert codec.load(received) is None
-    assert codec.welcome(received) is None
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.booleans()), min_size=1, max_size=6), st.data())
+def test_plain_steps_that_follow_one_another_are_told_as_one(
+    steps: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """What comes out is the same as what join_plain makes of the steps."""
+    codec, verdicts, length = TargetFrames(), [], 7
+    for index, (num_tokens, is_timed) in enumerate(steps):
+        verdicts.append(
+            Verdict(
+                5,
+                length,
+                0,
+                0,
+                tuple(range(num_tokens)),
+                logprobs=tuple(TokenLogprobs(-float(token)) for token in range(num_tokens)),
+                finish_reason=FinishReason.STOP if index == len(steps) - 1 else None,
+                timings=Timings(3, 2) if is_timed else Timings(),
+                features=data.draw(features) if index == len(steps) - 1 else None,
+            )
+        )
+        length += num_tokens
+    frame = codec.response_frame_type()
+    response = codec.add_response(frame, verdicts[0], 5)
+    assert all(codec.extend(response, verdict) for verdict in verdicts[1:])
+    assert codec.events(after_the_wire(frame)) == [join_plain(verdicts)]
+
+
+PLAIN = Verdict(1, 10, 0, 0, (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(PLAIN, Verdict(1, 13, 0, 0, (3,)), id="a gap"),
+        pytest.param(PLAIN, Verdict(1, 12, 1, 1, (3, 4)), id="a verified draft follows"),
+        pytest.param(Verdict(1, 10, 1, 1, (1, 2)), Verdict(1, 12, 0, 0, (3,)), id="a verified draft comes first"),
+        pytest.param(
+            Verdict(1, 10, 0, 0, (1,), finish_reason=FinishReason.STOP), Verdict(1, 11, 0, 0, (2,)), id="an end"
+        ),
+        pytest.param(
+            Verdict(1, 10, 0, 0, (1,), features=Features(0, 1, FeatureFormat.BF16, b"12")),
+            Verdict(1, 11, 0, 0, (2,)),
+            id="features",
+        ),
+        pytest.param(Opened(1, 0), PLAIN, id="no verdict first"),
+        pytest.param(PLAIN, SequenceError(1, SequenceErrorCode.STALE, "", 12), id="no verdict second"),
+        pytest.param(
+            Verdict(1, 10, 0, 0, (1,) * MAX_JOINED_TOKENS), Verdict(1, 10 + MAX_JOINED_TOKENS, 0, 0, (2,)), id="enough"
+        ),
+    ],
+)
+def test_other_events_are_told_apart(first: Any, second: Any) -> None:
+    codec = TargetFrames()
+    frame = codec.response_frame_type()
+    assert not codec.extend(codec.add_response(frame, first, 1), second)
+    assert codec.events(frame) == [first]
 
 
 @pytest.mark.parametrize("codec", [TargetFrames(), DraftFrames()])
 @given(st.builds(Hello, peer=st.text(), tokenizer_fingerprint=st.text(), protocol_version=uint32))
 def test_hello(codec: FrameCodec, hello: Hello) -> None:
-    assert codec.hello(codec.request_frame((), hello)) == hello
-    assert codec.hello(codec.request_frame(())) is None
+    assert codec.hello(codec.hello_frame(hello)) == hello
+    assert codec.hello(codec.request_frame_type()) is None
 
 
-def test_streams_drop_events_of_the_other_service() -> None:
-    assert TargetFrames().response(Proposal(1, 2, (3,))) is None
-    assert DraftFrames().response(Opened(1, 0)) is None
-    assert DraftFrames().response(Verdict(1, 2, 0, 0, (3,))) is None
+def test_streams_carry_no_events_of_the_other_service() -> None:
+    for codec, event in (
+        (TargetFrames(), Proposal(1, 2, (3,))),
+        (DraftFrames(), Opened(1, 0)),
+        (DraftFrames(), Verdict(1, 2, 0, 0, (3,))),
+    ):
+        assert not codec.carries(event)
+        with pytest.raises(TypeError, match="carries no"):
+            codec.add_response(codec.response_frame_type(), event, 1)
 
 
-def test_streams_refuse_commands_of_the_other_service() -> None:
-    with pytest.raises(TypeError, match="a target takes no Propose"):
-        TargetFrames().request(Propose(1, 2, (), 3))
-    with pytest.raises(TypeError, match="a drafter takes no Verify"):
-        DraftFrames().request(Verify(1, 2, ()))
+@pytest.mark.parametrize(
+    ("codec", "command", "error"),
+    [
+        (TargetFrames(), Propose(1, 2, (), 3), TypeError),
+        (DraftFrames(), Verify(1, 2, ()), TypeError),
+        (TargetFrames(), Decode(1, 2**32, 1), ValueError),
+        (DraftFrames(), Propose(1, 2, (-1,), 3), ValueError),
+    ],
+)
+def test_a_command_that_cannot_be_sent_leaves_the_frame_as_it_was(codec: FrameCodec, command: Any, error: type) -> None:
+    frame = codec.request_frame_type()
+    codec.add_request(frame, CloseSequence(9))
+    with pytest.raises(error):
+        codec.add_request(frame, command)
+    assert [codec.command(request, 9) for request in frame.requests] == [CloseSequence(9)]
 
 
 @pytest.mark.parametrize("number", [0, 9])
@@ -230,9 +321,10 @@ def test_items_of_an_unknown_kind_are_refused(codec: FrameCodec) -> None:
         if isinstance(codec, TargetFrames)
         else (draft_pb2.DraftRequest(), draft_pb2.DraftResponse())
     )
-    for read in (codec.command, codec.sequence_id):
-        with pytest.raises(InvalidRequestError, match="holds no item"):
-            read(request)
+    with pytest.raises(InvalidRequestError, match="holds no item"):
+        codec.sequence_id(request)
+    with pytest.raises(InvalidRequestError, match="holds no item"):
+        codec.command(request, 1)
     with pytest.raises(InvalidRequestError, match="holds no item"):
         codec.event(response)
 
@@ -245,11 +337,6 @@ def test_lopsided_distributions_are_refused() -> None:
 def test_sampling_out_of_range_is_refused() -> None:
     with pytest.raises(InvalidRequestError, match="top_p is 0"):
         conversion.sampling_from_proto(types_pb2.SamplingParams(acceptance=1, max_tokens=1))
-
-
-def test_numbers_that_do_not_fit_are_the_senders_fault() -> None:
-    with pytest.raises(ValueError):
-        TargetFrames().request(Verify(1, 2, (-1,)))
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
 from pilotfish.testing.emulated_engine import EMULATED_FINGERPRINT, EmulatedEngine
 from pilotfish.testing.peer import RecordingPeer
-from pilotfish.types import SamplingParams
+from pilotfish.types import LoadReport, SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -154,8 +154,8 @@ async def test_nonsense_after_the_welcome_is_a_loss(replica: ReplicaServer) -> N
     async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
         codec = TargetFrames()
         await context.read()
-        await context.write(codec.response_frame((), welcome=replica.streams.welcome))
-        await context.write(codec.response_frame([target_pb2.TargetResponse()]))
+        await context.write(codec.welcome_frame(replica.streams.welcome, LoadReport()))
+        await context.write(target_pb2.TargetResponseFrame(responses=[target_pb2.TargetResponse()]))
         await context.read()
 
     server, address = await serve(connect)

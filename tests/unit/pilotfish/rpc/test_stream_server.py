@@ -29,6 +29,13 @@ def opened(sequence_id: int, *token_ids: int) -> OpenSequence:
     return OpenSequence(sequence_id, token_ids or (1, 2, 3), GREEDY)
 
 
+def frame_of(*commands: Command) -> target_pb2.TargetRequestFrame:
+    frame = CODEC.request_frame_type()
+    for command in commands:
+        CODEC.add_request(frame, command)
+    return frame
+
+
 async def refusal(peer: RecordingPeer, *commands: Command) -> SequenceError:
     event = await peer.ask(*commands)
     assert isinstance(event, SequenceError)
@@ -131,12 +138,12 @@ async def test_a_refusal_leaves_the_rest_alone(
 
 
 async def test_sampling_out_of_range_is_refused(replica: ReplicaServer) -> None:
-    request = CODEC.request(opened(5))
-    request.open.sampling.top_p = 2
+    frame = frame_of(opened(5))
+    frame.requests[0].open.sampling.top_p = 2
     async with open_channel(replica.address) as channel:
         call = CODEC.open_call(channel)
-        await call.write(CODEC.request_frame([request], Hello(peer="test")))
-        await call.write(CODEC.request_frame([request]))
+        await call.write(CODEC.hello_frame(Hello(peer="test")))
+        await call.write(frame)
         assert CODEC.welcome(await call.read()) is not None
         (error,) = CODEC.events(await call.read())
         assert isinstance(error, SequenceError)
@@ -186,8 +193,8 @@ async def test_no_protobuf(replica: ReplicaServer) -> None:
 async def test_garbage_after_the_hello_frees_the_sequences(
     replica: ReplicaServer, engine: EmulatedEngine, eventually: Eventually
 ) -> None:
-    hello = CODEC.request_frame((), Hello(peer="test")).SerializeToString()
-    opening = CODEC.request_frame([CODEC.request(opened(1))]).SerializeToString()
+    hello = CODEC.hello_frame(Hello(peer="test")).SerializeToString()
+    opening = frame_of(opened(1)).SerializeToString()
     unknown_item = target_pb2.TargetRequestFrame(requests=[target_pb2.TargetRequest()]).SerializeToString()
     for garbage in (b"\xff\xff\xff", unknown_item):
         assert isinstance(await raw_status(replica.address, hello, opening, garbage), InvalidRequestError)
@@ -215,13 +222,13 @@ async def test_a_peer_that_does_not_read_is_cut_off(
     monkeypatch.setattr(stream_connection, "MAX_UNSENT_ITEMS", 64)
     async with open_channel(replica.address) as channel, RecordingPeer(replica.address, "target") as other:
         call = CODEC.open_call(channel)
-        await call.write(CODEC.request_frame((), Hello(peer="slow")))
+        await call.write(CODEC.hello_frame(Hello(peer="slow")))
         endless = OpenSequence(1, (1, 2, 3), SamplingParams(temperature=0, max_tokens=2**31))
-        await call.write(CODEC.request_frame([CODEC.request(endless)]))
+        await call.write(frame_of(endless))
         await other.ask(opened(1))
         await eventually(lambda: engine.num_sequences == 2)
         # More than any window between the two holds, and nobody reads it.
-        await call.write(CODEC.request_frame([CODEC.request(Decode(1, 3, 2**31))]))
+        await call.write(frame_of(Decode(1, 3, 2**31)))
         await eventually(lambda: engine.num_sequences == 1)
         assert isinstance(await other.ask(Decode(1, 3, 1)), Verdict)
         call.cancel()
