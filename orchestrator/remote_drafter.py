@@ -14,7 +14,7 @@ from orchestrator.feature_feed import FeatureFeed
 from orchestrator.proposal_check import check_proposal
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
-from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup import needs_draft_probs
 from pilotfish.types import SequenceErrorCode, TreeRequest
@@ -113,7 +113,7 @@ class RemoteDrafter:
             block = _block(draft, sequence, num_tokens)
             self._send_propose(remote, sequence, len(block.token_ids), is_prepared=True)
         except PilotfishError as error:
-            self._give_up(str(error))
+            self._give_up(error)
             return None
         return block
 
@@ -133,7 +133,7 @@ class RemoteDrafter:
             self._has_answered = True
             return DraftBlock(elapsed_s=loop.time() - started_s, problem=problem)
         except PilotfishError as error:
-            self._give_up(str(error))
+            self._give_up(error)
             return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))
         self._has_answered = True
         elapsed_s = loop.time() - started_s
@@ -193,7 +193,9 @@ class RemoteDrafter:
                 if event.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
                     return None
                 if event.code is not SequenceErrorCode.STALE or event.base_length == sequence.length:
-                    raise UnavailableError(f"draft replica {remote.link.replica_id}: {event.message}")
+                    is_full = event.code is SequenceErrorCode.RESOURCE_EXHAUSTED
+                    kind = ResourceExhaustedError if is_full else UnavailableError
+                    raise kind(f"draft replica {remote.link.replica_id}: {event.message}")
             # Anything else is the late answer to an earlier round.
 
     def _usable_remote(self) -> RemoteSequence | None:
@@ -226,10 +228,15 @@ class RemoteDrafter:
         remote.known_length = sequence.length
         return remote
 
-    def _give_up(self, reason: str) -> None:
-        if self._remote is not None:
-            self._remote.link.report_failure(reason)
-            self.close()
+    def _give_up(self, error: PilotfishError) -> None:
+        if self._remote is None:
+            return
+        if isinstance(error, ResourceExhaustedError):
+            # Those who have a place there are served well.
+            self._remote.link.report_full()
+        else:
+            self._remote.link.report_failure(str(error))
+        self.close()
 
 
 def _block(proposal: Proposal, sequence: Sequence, num_tokens: int, elapsed_s: float = 0.0) -> DraftBlock:

@@ -166,6 +166,21 @@ async def test_a_replica_whose_circuit_is_open_is_not_asked(memory_pool, link, s
 GOOD = SparseDistribution((4, 5), (0.5, 0.5))
 
 
+async def test_a_replica_without_a_free_place_is_no_failing_replica(memory_pool, memory_link, sequence) -> None:
+    """Its circuit must not open: it would take the drafter away from those who have a place."""
+    full, free = memory_link("full"), memory_link("free")
+    code = SequenceErrorCode.RESOURCE_EXHAUSTED
+    full.on_event = lambda event: (SequenceError(event.sequence_id, code, "all are in use", sequence.length),)
+    drafter = drafter_on(memory_pool, full, free)
+    refused = await drafter.propose(sequence, 2)
+    assert "all are in use" in refused.problem
+    assert full.is_full
+    assert full.failures == []
+    assert not full.mailboxes
+    assert len((await drafter.propose(sequence, 2)).token_ids) == 2
+    drafter.close()
+
+
 @pytest.mark.parametrize(
     ("probs", "is_taken"),
     [
