@@ -97,7 +97,7 @@ def point_of(mode: str, level: Level, windows: Sequence[Window], slo: Slo | None
         mean_in_flight=rates.in_flight,
         offered_rps=rates.due if level.is_open_loop else None,
         achieved_rps=rates.answered,
-        goodput_rps=rates.answered * num_good / len(answered) if num_good is not None and answered else None,
+        goodput_rps=rates.answered * (num_good / len(answered)) if num_good is not None and answered else None,
         good_share=num_good / len(records) if num_good is not None and records else None,
         output_tokens_per_s=rates.output_tokens,
         total_tokens_per_s=rates.output_tokens + rates.prompt_tokens,
