@@ -6,8 +6,6 @@ step is rounds.py's business.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.profiles import HardwareProfile
@@ -25,11 +23,13 @@ class DecodingModel:
         placement: Placement = Placement.SEPARATE,
         context_tokens: float = 0.0,
         round_trip_s: float = 0.0,
+        handling_s: float = 0.0,
         targets_per_drafter: float = 1.0,
         max_batch_tokens: int = 0,
     ) -> None:
         """context_tokens: mean length of a sequence while it decodes. round_trip_s: between the orchestrator and a
-        replica, with all that is done on the way. max_batch_tokens: of a step; 0 takes the profile's.
+        replica, with all that is done on the way. handling_s: of each message by an orchestrator, which takes one after
+        the other; only simulated rounds know of it. max_batch_tokens: of a step; 0 takes the profile's.
 
         Raises ConfigError for a profile whose steps take no time.
         """
@@ -38,6 +38,7 @@ class DecodingModel:
         self.placement = placement
         self.context_tokens = context_tokens
         self.round_trip_s = round_trip_s if placement is Placement.SEPARATE else 0.0
+        self.handling_s = handling_s
         self.targets_per_drafter = targets_per_drafter if placement is Placement.SEPARATE else 1.0
         self.max_batch_tokens = max_batch_tokens or profile.max_batch_tokens
         if self.step_s(1, 1) <= 0:
@@ -97,7 +98,7 @@ class DecodingModel:
         return self.token_s(batch, 0) / self.token_s(batch, num_draft_tokens)
 
     def best_k(self, batch: int) -> int:
-        """The K that makes this batch fastest: what the controller decides where its measurements are right."""
+        """The K that makes this batch fastest, if all its sequences are in step."""
         if self.placement is Placement.NONE:
             return 0
         return best_num_draft_tokens(
@@ -107,25 +108,6 @@ class DecodingModel:
             draft_time=lambda _: 0.0,
             decode_time=self.round_s(batch, 0),
         )
-
-    def policy_k(self, batch: int) -> int:
-        """The K that is used for this batch: fixed, by ranges, or the best."""
-        if self.placement is Placement.NONE:
-            return 0
-        if self.drafting.fixed_draft_tokens is not None:
-            return self.drafting.fixed_draft_tokens
-        limits = [limit for first, last, limit in self.drafting.per_batch_size if first <= batch <= last]
-        return min([self.best_k(batch), *limits])
-
-    @cached_property
-    def crossover_batch(self) -> int | None:
-        """The smallest batch from which on no draft pays; None where one still does in the largest batch."""
-        batch = self.profile.max_sequences
-        if self.best_k(batch) > 0:
-            return None
-        while batch > 1 and self.best_k(batch - 1) == 0:
-            batch -= 1
-        return batch
 
 
 def _at_least_one(value: float) -> int:

@@ -31,7 +31,7 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
 
     Raises ConfigError where no fleet meets them.
     """
-    model = planner.model(Placement.SEPARATE)
+    rates = planner.rates(Placement.SEPARATE)
     notes: list[str] = []
     fleets = [fleet] if fleet is not None else _sized(planner, goals, notes)
     rows = [_row(planner, goals, one) for one in fleets]
@@ -43,12 +43,12 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
         description=planner.profile.description,
         conditions=_conditions(planner),
         goals=str(goals),
-        best_k=model.best_k(1),
-        crossover_batch=model.crossover_batch,
+        best_k=rates.num_draft_tokens[1],
+        crossover_batch=rates.crossover_batch,
         batches=batches,
         fleets=rows,
         equal_gpus=equal,
-        verdict=[*judge(planner.profile, batches, model.crossover_batch, rows, equal), *notes],
+        verdict=[*judge(planner.profile, batches, rates.crossover_batch, rows, equal), *notes],
         approximations=_APPROXIMATIONS,
     )
 

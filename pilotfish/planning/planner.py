@@ -51,6 +51,8 @@ class Planner:
     workload: Workload
     round_trip_s: float = 0.0005
     """Between the orchestrator and a replica, with all that is done on the way."""
+    handling_s: float = 0.0001
+    """Of one message by an orchestrator. There are enough orchestrators that one serves no more than one target."""
     num_requests: int = 0
     """Simulated for each fleet; 0: by the load, 4,000 to 200,000."""
     seed: int = 0
@@ -67,6 +69,7 @@ class Planner:
             placement=placement,
             context_tokens=self.workload.mean_prompt_tokens + self.workload.mean_output_tokens / 2,
             round_trip_s=self.round_trip_s,
+            handling_s=self.handling_s,
             targets_per_drafter=targets_per_drafter,
         )
 

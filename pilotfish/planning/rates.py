@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import Placement
-from pilotfish.planning.rounds import Rounds
+from pilotfish.planning.round_times import RoundTimes
 
 _PREFILL_SHARE = 0.25
 """Of a step, kept for prompts while decodes could fill it, as in pilotfish/engine/scheduler.py."""
@@ -16,14 +15,13 @@ class ReplicaRates:
     def __init__(self, model: DecodingModel, *, stepwise: bool = True) -> None:
         """stepwise: correct the closed formulas by simulated rounds, which takes some seconds."""
         self.model = model
-        self._stepwise = stepwise and model.placement is Placement.SEPARATE
-        self._corrections: dict[tuple[int, int], float] = {}
+        self.times = RoundTimes(model, stepwise=stepwise)
         sizes = range(model.profile.max_sequences + 1)
-        self.num_draft_tokens = [0, *(model.policy_k(batch) for batch in sizes[1:])]
+        self.num_draft_tokens = [0, *(self.times.policy_k(batch) for batch in sizes[1:])]
         """K."""
         self.step_s = [0.0, *(model.verify_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
         """An ordinary step of the target."""
-        self.token_s = [0.0, *(self._token_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
+        self.token_s = [0.0, *(self.times.token_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
         """From token to token of one sequence, on average."""
         self.num_rows = [batch * (self.num_draft_tokens[batch] + 1) for batch in sizes]
         """Of an ordinary step, if all sequences are in it."""
@@ -52,29 +50,11 @@ class ReplicaRates:
         delay = max(1.0, self.num_rows[batch] / self._num_mixed_rows(batch))
         return max(1.0, delay * duration_s / num_steps / self.step_s[batch])
 
-    def correction(self, batch: int, num_draft_tokens: int) -> float:
-        """Simulated rounds over the formula's, interpolated between powers of two."""
-        if not self._stepwise or num_draft_tokens == 0:
-            return 1.0
-        high = 1 << (batch - 1).bit_length()
-        if high == batch:
-            return self._cell(batch, num_draft_tokens)
-        low = high // 2
-        share = (batch - low) / (high - low)
-        return (1 - share) * self._cell(low, num_draft_tokens) + share * self._cell(high, num_draft_tokens)
-
-    def _token_s(self, batch: int, num_draft_tokens: int) -> float:
-        return self.model.token_s(batch, num_draft_tokens) * self.correction(batch, num_draft_tokens)
-
-    def _cell(self, batch: int, num_draft_tokens: int) -> float:
-        key = batch, num_draft_tokens
-        if key not in self._corrections:
-            ratio = self.model.targets_per_drafter
-            num_targets = max(1, round(ratio))
-            num_drafters = max(1, round(num_targets / ratio))
-            rounds = Rounds(self.model, batch, num_draft_tokens, num_targets=num_targets, num_drafters=num_drafters)
-            self._corrections[key] = rounds.measure_round_s() / self.model.round_s(batch, num_draft_tokens)
-        return self._corrections[key]
+    @property
+    def crossover_batch(self) -> int | None:
+        """The smallest batch from which on nothing is drafted; None where the largest still is."""
+        last = max((batch for batch, k in enumerate(self.num_draft_tokens) if k), default=0)
+        return last + 1 if last < self.model.profile.max_sequences else None
 
     def _num_mixed_rows(self, batch: int) -> int:
         return min(self.num_rows[batch], self.model.max_batch_tokens - self.num_chunk_tokens[batch])

@@ -17,10 +17,10 @@ import simpy
 
 from pilotfish.planning.decoding import DecodingModel
 
-_WARM_UP_ROUNDS = 8
-_MEASURED_ROUNDS = 24
-_MAX_MEASURED = 20_000
-"""Rounds over all sequences; a large batch finds its rhythm sooner."""
+_NUM_MEASURED = 3000
+"""Rounds of all sequences together; a large batch finds its rhythm sooner."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 8, 200
+"""Of one sequence."""
 _GOLDEN_RATIO = 0.6180339887498949
 
 Process = Generator[simpy.Event, None, None]
@@ -73,8 +73,8 @@ class Rounds:
         """Mean time of a round, once the rounds have found their rhythm."""
         for sequence in self._sequences:
             self._begin_round(sequence)
-        num_rounds = max(6, min(_MEASURED_ROUNDS, _MAX_MEASURED // len(self._sequences)))
-        self._run_rounds(min(_WARM_UP_ROUNDS, num_rounds))
+        num_rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, _NUM_MEASURED // len(self._sequences)))
+        self._run_rounds(num_rounds // 2)
         start_s, start_rounds = self.env.now, self.num_verified
         self._run_rounds(num_rounds)
         return (self.env.now - start_s) * len(self._sequences) / (self.num_verified - start_rounds)
@@ -84,22 +84,33 @@ class Rounds:
         self.env.timeout(delay_s).callbacks.append(lambda _: call())
 
     def drafted(self, draft: _Draft) -> None:
-        """A draft is ready: on to the target, if it is waited for."""
+        """A draft is ready: by the orchestrator to the target, if it is waited for."""
         if draft.is_waited_for:
-            self._verify(draft.sequence, 2 * self._half_trip_s)
+            sequence = draft.sequence
+            self.later(self._half_trip_s, lambda: self._handle(sequence, lambda: self._verify(sequence)))
 
     def verified(self, sequences: list[_Sequence]) -> None:
-        """Verdicts, back at the orchestrator."""
+        """Verdicts have come to the orchestrator."""
         self.num_verified += len(sequences)
         for sequence in sequences:
-            sequence.hits += self._hit_rate
-            if sequence.hits < 1 or sequence.draft is None:
-                self._begin_round(sequence)
-                continue
-            sequence.hits -= 1
-            sequence.draft.is_waited_for = True
-            if sequence.draft.num_left == 0:
-                self._verify(sequence, self._half_trip_s)
+            self._handle(sequence, lambda sequence=sequence: self._go_on(sequence))  # type: ignore[misc]
+
+    def _handle(self, sequence: _Sequence, call: Callable[[], None]) -> None:
+        """One message after the other, of a target's sequences."""
+        target, now_s = sequence.target, self.env.now
+        target.handled_s = max(target.handled_s, now_s) + self.model.handling_s
+        self.later(target.handled_s - now_s, call)
+
+    def _go_on(self, sequence: _Sequence) -> None:
+        """After a verdict: with the draft that was made ahead, or with a new one."""
+        sequence.hits += self._hit_rate
+        if sequence.hits < 1 or sequence.draft is None:
+            self._begin_round(sequence)
+            return
+        sequence.hits -= 1
+        sequence.draft.is_waited_for = True
+        if sequence.draft.num_left == 0:
+            self._verify(sequence)
 
     def _begin_round(self, sequence: _Sequence) -> None:
         if sequence.draft is not None:
@@ -107,14 +118,14 @@ class Rounds:
         draft = sequence.draft = _Draft(sequence, self.num_draft_tokens, is_waited_for=True)
         self.later(self._half_trip_s, lambda: sequence.drafter.take(draft))
 
-    def _verify(self, sequence: _Sequence, delay_s: float) -> None:
+    def _verify(self, sequence: _Sequence) -> None:
         sequence.draft = None
         if self._num_outcomes:
             # One step more: the outcomes are chosen when the token after the draft is known, too.
             num_steps = self.num_draft_tokens + 1
             sequence.draft = _Draft(sequence, num_steps, num_rows=self._num_outcomes)
             sequence.drafter.take(sequence.draft)
-        self.later(delay_s, lambda: sequence.target.take(sequence))
+        self.later(self._half_trip_s, lambda: sequence.target.take(sequence))
 
     def _run_rounds(self, num_rounds: int) -> None:
         goal = self.num_verified + num_rounds * len(self._sequences)
@@ -127,6 +138,8 @@ class _Target:
 
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
+        self.handled_s = 0.0
+        """When the orchestrator is done with the messages of its sequences."""
         self._ready: deque[_Sequence] = deque()
         self._arrival = rounds.env.event()
         rounds.env.process(self._run())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
+from pilotfish.planning.rates import ReplicaRates
 from pilotfish.profiles import HardwareProfile, RooflineCost, load_profile
 from pilotfish.speculation.cost import speedup
 
@@ -23,7 +24,7 @@ def test_no_drafts_are_plain_decoding(profile: HardwareProfile) -> None:
     model = DecodingModel(profile, PLAIN, round_trip_s=0.002)
     for batch in (1, 7, 64):
         assert model.token_s(batch, 0) == profile.target.step_s(batch, batch, 0)
-        assert model.policy_k(batch) == 0
+        assert model.best_k(batch) == 0
 
 
 @given(
@@ -45,7 +46,7 @@ def test_the_crossover_is_where_the_cost_model_says(
     def pays(batch: int) -> bool:
         return any(model.token_s(batch, k) < model.token_s(batch, 0) for k in range(1, max_draft_tokens + 1))
 
-    crossover = model.crossover_batch
+    crossover = ReplicaRates(model, stepwise=False).crossover_batch
     if crossover is None:
         assert pays(40)
     else:
@@ -84,15 +85,6 @@ def test_a_hit_of_drafting_ahead_hides_drafting_and_one_round_trip(
     assert model.round_s(1, 5) == pytest.approx(0.009)
     slow = make_profile(draft=RooflineCost(weights_s=0.002, token_s=0.0))
     assert DecodingModel(slow, drafting, round_trip_s=0.001).round_s(1, 5) == pytest.approx(6 * 0.002)
-
-
-def test_policies(profile: HardwareProfile) -> None:
-    assert DecodingModel(profile, Drafting(fixed_draft_tokens=3)).policy_k(60) == 3
-    best = DecodingModel(profile, Drafting())
-    limited = DecodingModel(profile, Drafting(per_batch_size=((1, 4, 1), (5, 8, 0))))
-    assert best.policy_k(1) > 1
-    assert [limited.policy_k(batch) for batch in (1, 4, 5, 8)] == [1, 1, 0, 0]
-    assert limited.policy_k(9) == best.policy_k(9)
 
 
 def test_a_profile_that_takes_no_time_is_refused(make_profile: Callable[..., HardwareProfile]) -> None:

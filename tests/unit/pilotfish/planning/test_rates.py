@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.drafting import PLAIN, Drafting, Placement
+from pilotfish.planning.drafting import PLAIN, Drafting
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.profiles import HardwareProfile
 
@@ -13,17 +13,6 @@ def test_plain_rates_are_those_of_steps(profile: HardwareProfile) -> None:
     assert rates.num_draft_tokens == [0] * 65
     for batch in (1, 64):
         assert rates.token_s[batch] == profile.target.step_s(batch, batch)
-
-
-def test_the_formula_is_corrected_by_simulated_rounds_where_drafters_are_apart(profile: HardwareProfile) -> None:
-    model = DecodingModel(profile, Drafting(fixed_draft_tokens=4))
-    formula, stepwise = ReplicaRates(model, stepwise=False), ReplicaRates(model)
-    assert stepwise.token_s[1] == pytest.approx(formula.token_s[1])
-    assert formula.token_s[8] == model.token_s(8, 4)
-    between = [stepwise.correction(batch, 4) for batch in (8, 12, 16)]
-    assert min(between[0], between[2]) <= between[1] <= max(between[0], between[2])
-    colocated = DecodingModel(profile, Drafting(fixed_draft_tokens=4), placement=Placement.COLOCATED)
-    assert ReplicaRates(colocated).token_s[8] == colocated.token_s(8, 4)
 
 
 def test_a_prompt_takes_as_many_steps_as_it_has_chunks(profile: HardwareProfile) -> None:

@@ -1,0 +1,146 @@
+"""Does `pilotfish plan` foretell what the stack does?
+
+A closed loop of requests goes through the emulated stack, where everything but the engines' arithmetic is real, and
+through the planner's simulation, with speculation off, on and by the controller. The one figure that the simulation
+does not know, the round trip between orchestrator and engines, is measured first, on one sequence with one draft
+token a round, which no row of the table has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+
+import psutil
+from emulation.client import Client, Load, Span, closed_loop, connected
+from emulation.stack import PROFILE, emulated_config
+from report import Report, parser
+
+from pilotfish.config import Config
+from pilotfish.launch.local_stack import LocalStack
+from pilotfish.planning.decoding import DecodingModel
+from pilotfish.planning.drafting import PLAIN, Drafting
+from pilotfish.planning.fleet import FleetSimulation
+from pilotfish.planning.rates import ReplicaRates
+from pilotfish.planning.workload import Request
+from pilotfish.profiles import HardwareProfile, load_profile
+
+ACCEPTANCE = 0.8
+NUM_DRAFT_TOKENS = 5
+CONCURRENCIES = (1, 4, 16, 64)
+MODES = ("off", "on", "auto")
+PROMPT_TOKENS = 5
+ANSWER_TOKENS = (192, 320, 256)
+WARM_UP_S, DURATION_S = 3.0, 8.0
+QUICK_WARM_UP_S, QUICK_DURATION_S = 1.0, 2.0
+MAX_ERROR = 0.10
+
+
+def stack_config(*, ahead: bool) -> Config:
+    config = emulated_config(ACCEPTANCE)
+    speculation = dataclasses.replace(
+        config.orchestrator.speculation,
+        num_speculative_tokens=NUM_DRAFT_TOKENS,
+        draft_ahead="on" if ahead else "off",
+    )
+    return dataclasses.replace(config, orchestrator=dataclasses.replace(config.orchestrator, speculation=speculation))
+
+
+async def measure_round_trip_s(client: Client, profile: HardwareProfile, num_answers: int) -> float:
+    """Between the orchestrator and an engine, with all that is done on the way."""
+    span = Span()
+    for _ in range(num_answers):
+        span += (await client.ask("on", ANSWER_TOKENS[0], num_speculative_tokens=1)).span(num_left_out=4)
+    round_s = span.elapsed_s / span.num_rounds
+    engines_s = DecodingModel(profile, Drafting(), context_tokens=_context_tokens()).round_s(1, 1)
+    return max(0.0, (round_s - engines_s) / 2)
+
+
+def simulate(profile: HardwareProfile, drafting: Drafting, concurrency: int, round_trip_s: float) -> float:
+    """Tokens per second of the same closed loop."""
+    model = DecodingModel(profile, drafting, context_tokens=_context_tokens(), round_trip_s=round_trip_s)
+    simulation = FleetSimulation(ReplicaRates(model), 1, round_trip_s=round_trip_s, warm_up=5 * concurrency)
+    return simulation.run_closed(_requests(100 * concurrency), concurrency).tokens_per_s
+
+
+def drafting_of(mode: str, ahead_tokens: int) -> Drafting:
+    if mode == "off":
+        return PLAIN
+    return Drafting(
+        acceptance=(ACCEPTANCE,),
+        max_draft_tokens=NUM_DRAFT_TOKENS,
+        fixed_draft_tokens=NUM_DRAFT_TOKENS if mode == "on" else None,
+        ahead_tokens=ahead_tokens,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser(__doc__).parse_args(arguments)
+    report = Report(
+        "Does the planner foretell what the emulated stack does?",
+        {
+            "profile": PROFILE,
+            "acceptance": ACCEPTANCE,
+            "draft tokens at most": NUM_DRAFT_TOKENS,
+            "prompt tokens": PROMPT_TOKENS,
+            "answer tokens": list(ANSWER_TOKENS),
+        },
+    )
+    for ahead in (False, True):
+        asyncio.run(_compare(report, ahead=ahead, quick=options.quick))
+    errors = {mode: max(abs(row["ratio"] - 1) for row in report.rows if row["mode"] == mode) for mode in MODES}
+    for mode, error in errors.items():
+        report.check(f"simulated over measured tokens/s, speculation {mode}: largest error", error, MAX_ERROR, unit="")
+    report.finish(options)
+    return 0
+
+
+async def _compare(report: Report, *, ahead: bool, quick: bool) -> None:
+    profile, config = load_profile(PROFILE), stack_config(ahead=ahead)
+    ahead_tokens = config.orchestrator.speculation.draft_ahead_tokens if ahead else 0
+    with LocalStack(config) as stack:
+        async with connected(stack.address) as client:
+            round_trip_s = await measure_round_trip_s(client, profile, 2 if quick else 6)
+            report.conditions[f"round trip ms{', drafting ahead' if ahead else ''}"] = round(1e3 * round_trip_s, 3)
+            for concurrency in CONCURRENCIES:
+                for mode in MODES[1:] if ahead else MODES:
+                    load, cpu_percent = await _load(client, mode, concurrency, quick)
+                    simulated = simulate(profile, drafting_of(mode, ahead_tokens), concurrency, round_trip_s)
+                    report.row(
+                        concurrency=concurrency,
+                        mode=mode,
+                        ahead="yes" if ahead else "no",
+                        measured_tokens_per_s=load.tokens_per_s,
+                        simulated_tokens_per_s=simulated,
+                        ratio=simulated / load.tokens_per_s,
+                        plain_share=load.plain_share,
+                        cpu_percent=cpu_percent,
+                    )
+
+
+async def _load(client: Client, mode: str, concurrency: int, quick: bool) -> tuple[Load, float]:
+    psutil.cpu_percent()
+    load = await closed_loop(
+        client,
+        mode,
+        concurrency,
+        warm_up_s=QUICK_WARM_UP_S if quick else WARM_UP_S,
+        duration_s=QUICK_DURATION_S if quick else DURATION_S,
+        answer_tokens=ANSWER_TOKENS,
+    )
+    return load, psutil.cpu_percent()
+
+
+def _requests(number: int) -> Iterator[Request]:
+    for index in range(number):
+        yield Request(0.0, PROMPT_TOKENS, ANSWER_TOKENS[index % len(ANSWER_TOKENS)])
+
+
+def _context_tokens() -> float:
+    return PROMPT_TOKENS + sum(ANSWER_TOKENS) / len(ANSWER_TOKENS) / 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
