@@ -10,6 +10,7 @@ class BesideDrafter:
     """See Drafter. Proposes nothing itself: it only says how many drafts the target may make for a step."""
 
     num_missed_deadlines = 0
+    is_saturated = False
 
     def __init__(self, proposer: str, target_proposer: str) -> None:
         """target_proposer: what the target says that it has; empty if nothing."""

@@ -1,106 +1,100 @@
 """How many tokens to draft next: decided from what is measured, explained with a reason.
 
+K is what maximises expected output tokens per second (2211.17192, equation 1, with measured acceptance by position)
+if all sequences that decode on the replica did the same: under load a draft token costs everybody time, and a
+sequence that looked only at itself would always draft (2406.14066).
 Pure: no I/O and no clock; what it knows is what it is told.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
 
-from orchestrator.measurements import Measurements, new_acceptance
+from orchestrator.acceptance_belief import AcceptanceBelief
+from orchestrator.batch_rules import BatchRules
+from orchestrator.decision import Decision, Observation
+from orchestrator.measurements import Measurements
+from orchestrator.reasons import Reason
+from orchestrator.replica_record import Prices, ReplicaRecord
 from orchestrator.request import GenerationRequest
-from pilotfish.speculation.cost import best_num_draft_tokens
+from orchestrator.seat import Seat
+from orchestrator.standing import standing_reason
+from pilotfish.config import SpeculationConfig
 
-MIN_AUTO_OUTPUT_TOKENS = 10
-"""Shorter answers end before a drafter that has to read the prompt repays it."""
 MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
 _PROBE_TOKENS = 2
-"""Draft tokens of a probe: enough to see whether guesses hold again."""
-FIRST_PROBE_INTERVAL_TOKENS = 32
-MAX_PROBE_INTERVAL_TOKENS = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """What the last round asked for, cost and yielded; all zero before the first."""
-
-    num_output_tokens: int = 0
-    """Committed so far."""
-    num_remaining_tokens: int
-    """Output tokens still allowed."""
-    num_requested_tokens: int = 0
-    """Draft tokens asked of the drafter."""
-    num_draft_tokens: int = 0
-    """Draft tokens verified."""
-    num_accepted_tokens: int = 0
-    draft_depth: int = 0
-    """Of a tree: those on its longest path. 0: they were a chain."""
-    num_decoded_tokens: int = 0
-    """Tokens of the last round that were decoded plainly."""
-    num_committed_tokens: int = 0
-    """All tokens of the last round."""
-    propose_s: float = 0.0
-    step_s: float = 0.0
-    """Time of the verification or of the whole decode run; 0 where it was not measured."""
-    draft_problem: str = ""
-    """Why the last proposal was empty, when something went wrong."""
-    drafter_absence: str = ""
-    """Why no proposal can be had now; empty if one can."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What the next round does, and why."""
-
-    num_draft_tokens: int
-    """To ask of the drafter, one after another: the depth where it answers with a tree; 0 asks for none."""
-    num_decode_tokens: int
-    """To decode plainly where there is no draft."""
-    reason: str
-    min_accepted_tokens: float = 0.0
-    """A draft that promises less is not worth the round trip of a verification."""
+"""Draft tokens of a first probe: enough to see whether guesses hold again."""
+_MARGIN = 0.02
+"""What is on goes off, and what is off goes on, where that is better by so much: it keeps noise from switching."""
+_GOOD_ACCEPTANCE = 0.9
+"""Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
 
 class Controller:
-    """Decides for one request; learns for all of them through `measurements`."""
+    """Decides for one request; learns for all of them through `measurements`. Close it when the request ends."""
 
-    def __init__(
-        self,
-        request: GenerationRequest,
-        measurements: Measurements,
-        *,
-        decode_run_tokens: int,
-    ) -> None:
+    def __init__(self, request: GenerationRequest, measurements: Measurements, config: SpeculationConfig) -> None:
         self._mode = request.speculation.mode
+        self._proposer_name = request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
         self._max_tokens = request.sampling.max_tokens
-        self._times = measurements.times
-        self._proposer = measurements.proposer(request.speculation.proposer)
-        self._acceptance = new_acceptance(prior=self._proposer.acceptance.probabilities(1)[0])
-        self._decode_run_tokens = decode_run_tokens
+        self._measurements = measurements
+        self._proposer = measurements.proposer(self._proposer_name)
+        self._acceptance = AcceptanceBelief(self._proposer.acceptance)
+        self._rules = BatchRules(config)
+        self._min_acceptance_rate = config.min_acceptance_rate
+        self._decode_run_tokens = config.decode_run_tokens
+        self._seat = Seat(measurements, self._proposer_name)
         self._empty_run_tokens = 1
         """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
+        self._is_on: bool | None = None
+        """What was decided last by cost; None before."""
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
-        self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
-        self._is_probing = False
-        self._standing_reason = standing_reason(request)
-        self.limitation = self._standing_reason
-        """Why speculation was off or limited, for the summary; empty if it was not."""
+        self._probe_tokens = 0
+        """Draft tokens of the probe that is under way or due at once; 0: none."""
+        self._standing_reason = standing_reason(request, config)
+        self.limitation_reason: Reason | None = self._standing_reason
+        """Why speculation was off or limited, for the summary."""
+        self._problem = ""
+        """What the drafter says about its failure or absence."""
 
     @property
     def will_draft_soon(self) -> bool:
         """Whether it is worth while that the drafter reads the prompt now."""
         if self._standing_reason:
             return False
-        decode_s = self._times.decode_s
-        return self._mode == "on" or decode_s is None or self._best_k(self._max_tokens, decode_s) > 0
+        return self._mode == "on" or self._drafts_pay_on(self._seat.replica)
+
+    @property
+    def limitation(self) -> str:
+        """The limitation for people; empty if there was none."""
+        if self.limitation_reason in (Reason.NO_DRAFTER, Reason.DRAFTER_FAILED):
+            return self._problem
+        return self.limitation_reason.text if self.limitation_reason else ""
+
+    @property
+    def draft_token_counts(self) -> Counter[int]:
+        """Rounds of the request by the draft tokens they asked for."""
+        return self._seat.draft_tokens
 
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
+        self._seat.take(observation)
         self._learn(observation)
-        return self._decide(observation)
+        decision = self._decide(observation)
+        if decision.reason.is_limiting:
+            self.limitation_reason = decision.reason
+        self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
+        return decision
+
+    def close(self) -> None:
+        """The request has ended. Idempotent."""
+        self._seat.leave()
+
+    # Deciding.
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
@@ -108,61 +102,105 @@ class Controller:
             return Decision(0, num_remaining, self._standing_reason)
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.drafter_absence:
-            return self._limited(num_run_tokens, observation.drafter_absence)
+            self._problem = observation.drafter_absence
+            return Decision(0, num_run_tokens, Reason.NO_DRAFTER)
         if observation.num_output_tokens == 0:
-            return Decision(0, 1, "the first token waits for no drafter")
+            # Where no draft will follow, the round trip after the first token is spared, too.
+            return Decision(0, 1 if self.will_draft_soon else num_run_tokens, Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)
         if limit == 0:
-            return Decision(0, 1, "one token is left")
+            return Decision(0, 1, Reason.LAST_TOKEN)
         if self._mode == "on":
-            return self._drafted(limit, num_remaining, "the request asks for it")
-        return self._decide_by_cost(limit, num_remaining)
+            return self._drafted(limit, num_remaining, Reason.REQUESTED)
+        if observation.is_drafter_saturated:
+            return Decision(0, num_run_tokens, Reason.DRAFT_POOL_SATURATED)
+        return self._decide_by_load(limit, num_remaining, num_run_tokens)
 
-    def _decide_by_cost(self, limit: int, num_remaining: int) -> Decision:
-        num_run_tokens = min(self._decode_run_tokens, num_remaining)
-        decode_s = self._times.decode_s
-        if decode_s is None:
-            return Decision(0, min(MEASURING_TOKENS, num_run_tokens), "plain decoding is measured first")
-        if self._times.is_decode_outdated and num_remaining >= MEASURING_TOKENS:
-            return Decision(0, MEASURING_TOKENS, "plain decoding is measured again: the load may have changed")
-        num_draft_tokens = self._best_k(limit, decode_s)
-        if num_draft_tokens > 0:
-            self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
+    def _decide_by_load(self, limit: int, num_remaining: int, num_run_tokens: int) -> Decision:
+        replica = self._seat.replica
+        if num_remaining >= MEASURING_TOKENS and replica.take_measurement():
+            return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
+        if not replica.costs.is_known:
+            return Decision(0, num_run_tokens, Reason.MEASURING)
+        limit = self._rules.max_draft_tokens(replica, limit)
+        if limit == 0:
+            return self._off(num_run_tokens, Reason.BATCH_SIZE)
+        probabilities = self._acceptance.probabilities(limit)
+        if probabilities[0] < self._min_acceptance_rate:
+            return self._probe(limit, num_remaining) or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
+        prices = replica.prices(self._proposer_name, limit, self._proposer.num_draft_tokens)
+        num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s)
+        if gain > (1 - _MARGIN if self._is_on else 1 + _MARGIN):
+            self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
-            min_accepted = max(0.0, self._times.verify_s(1) / decode_s - 1)
-            return self._drafted(num_draft_tokens, num_remaining, "measured: the fastest", min_accepted)
-        if self._num_plain_tokens >= self._probe_interval_tokens:
-            self._is_probing = True
-            num_draft_tokens = min(_PROBE_TOKENS, limit)
-            return self._drafted(num_draft_tokens, num_remaining, "a probe: the text may have become predictable")
-        chance = self._acceptance.probabilities(1)[0]
-        return self._limited(num_run_tokens, f"measured: plain decoding is faster (acceptance of a token {chance:.2f})")
+            min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
+            return self._drafted(num_draft_tokens, num_remaining, Reason.FASTEST, min_accepted)
+        reason = self._reason_against(replica, probabilities, prices)
+        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
+            return probe
+        return self._off(num_run_tokens, reason)
 
-    def _best_k(self, limit: int, decode_s: float) -> int:
-        limit = min(limit, self._max_draft_tokens)
-        return best_num_draft_tokens(
-            self._acceptance.probabilities(limit),
-            limit,
-            verify_time=lambda depth: self._times.verify_s(self._proposer.num_draft_tokens(depth)),
-            draft_time=self._proposer.propose_s,
-            decode_time=decode_s,
-        )
+    def _reason_against(self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices) -> Reason:
+        """Why drafting does not pay now."""
+        if (
+            replica.num_decoding > 1
+            and best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN
+        ):
+            # No probe of a single sequence tells what rounds take when all draft: all of them try it, some time.
+            replica.count_plain_tokens(self._proposer_name, self._decode_run_tokens)
+            return Reason.ROUND_TIME
+        good = [_GOOD_ACCEPTANCE] * len(probabilities)
+        if best_gain(good, prices.plain_s, prices.rounds_s)[1] > 1 + _MARGIN:
+            return Reason.ACCEPTANCE
+        return Reason.LOAD if replica.num_decoding > 1 else Reason.ROUND_TIME
+
+    def _probe(self, limit: int, num_remaining: int) -> Decision | None:
+        """A draft although it does not seem to pay, where it is time for one."""
+        if not self._probe_tokens:
+            if self._num_plain_tokens < self._proposer.probe_interval_tokens:
+                return None
+            self._probe_tokens = _PROBE_TOKENS
+        return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
 
     def _drafted(
-        self, num_draft_tokens: int, num_remaining: int, reason: str, min_accepted_tokens: float = 0.0
+        self, num_draft_tokens: int, num_remaining: int, reason: Reason, min_accepted_tokens: float = 0.0
     ) -> Decision:
         num_run_tokens = min(self._empty_run_tokens, num_remaining)
         return Decision(num_draft_tokens, num_run_tokens, reason, min_accepted_tokens)
 
-    def _limited(self, num_decode_tokens: int, reason: str) -> Decision:
-        self.limitation = reason
-        return Decision(0, num_decode_tokens, reason)
+    def _off(self, num_run_tokens: int, reason: Reason) -> Decision:
+        self._switch(False)
+        return Decision(0, num_run_tokens, reason)
+
+    def _switch(self, is_on: bool) -> None:
+        if self._is_on is not None and self._is_on != is_on:
+            self._measurements.counts.add_switch(is_on)
+        self._is_on = is_on
+        if is_on:
+            self._probe_tokens = 0
+            self._proposer.add_success()
+
+    def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
+        if not replica.costs.is_known:
+            return True
+        limit = self._rules.max_draft_tokens(replica, min(self._max_draft_tokens, self._max_tokens))
+        prices = replica.prices(self._proposer_name, limit, self._proposer.num_draft_tokens)
+        return best_gain(self._acceptance.probabilities(limit), prices.plain_s, prices.rounds_s)[1] > 1
+
+    # Learning.
 
     def _learn(self, observation: Observation) -> None:
+        replica, reads_first = self._seat.replica, self._reads_first(observation)
         if observation.num_requested_tokens:
             # An empty proposal was waited for, too.
-            self._proposer.add_propose(observation.propose_s, observation.num_requested_tokens)
+            if not reads_first:
+                replica.add_propose(
+                    self._proposer_name,
+                    observation.num_requested_tokens,
+                    observation.propose_s,
+                    observation.propose_compute_s,
+                )
             self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
         # A first run holds the prefill, which is no decode step.
@@ -170,35 +208,51 @@ class Controller:
         if not observation.step_s or is_first:
             return
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
-            self._times.add_decode(observation.step_s, observation.num_decoded_tokens)
-        elif not observation.num_decoded_tokens:
-            self._times.add_verify(observation.step_s, observation.num_draft_tokens)
+            replica.add_decode(observation.step_s / observation.num_decoded_tokens)
+        elif not observation.num_decoded_tokens and not reads_first:
+            elapsed_s = observation.propose_s + observation.step_s
+            replica.add_round(self._proposer_name, observation.num_requested_tokens, elapsed_s)
+
+    def _reads_first(self, observation: Observation) -> bool:
+        """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""
+        return self._num_plain_tokens >= self._decode_run_tokens or observation.num_output_tokens <= 1
 
     def _learn_from_proposal(self, observation: Observation) -> None:
+        num_accepted = observation.num_accepted_tokens
         if observation.num_draft_tokens:
             depth = observation.draft_depth or observation.num_draft_tokens
-            self._acceptance.add(depth, observation.num_accepted_tokens)
-            self._proposer.acceptance.add(depth, observation.num_accepted_tokens)
+            self._acceptance.add(depth, num_accepted)
             self._proposer.add_shape(depth, observation.num_draft_tokens)
         else:
             self._empty_run_tokens = min(2 * self._empty_run_tokens, self._decode_run_tokens)
-        if observation.num_accepted_tokens:
+        if num_accepted:
             self._empty_run_tokens = 1
         if observation.draft_problem:
-            self.limitation = observation.draft_problem
-        if observation.num_draft_tokens or observation.draft_problem:
-            self._num_plain_tokens = 0
-            if self._is_probing:
-                self._probe_interval_tokens = min(2 * self._probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
-            self._is_probing = False
+            self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
+        if not observation.num_draft_tokens and not observation.draft_problem:
+            return
+        self._num_plain_tokens = 0
+        if not self._probe_tokens:
+            return
+        if observation.num_draft_tokens and num_accepted >= (observation.draft_depth or observation.num_draft_tokens):
+            self._probe_tokens *= 2  # guesses hold: another one at once, and further
+        else:
+            self._probe_tokens = 0
+            self._proposer.add_failed_probe()
 
 
-def standing_reason(request: GenerationRequest) -> str:
-    """Why this request never speculates; empty if it may."""
-    if request.speculation.mode == "off":
-        return "the request or the server's default turns speculation off"
-    if request.num_speculative_tokens == 0:
-        return "num_speculative_tokens is 0"
-    if request.speculation.mode == "auto" and request.sampling.max_tokens < MIN_AUTO_OUTPUT_TOKENS:
-        return f"answers of fewer than {MIN_AUTO_OUTPUT_TOKENS} tokens do not repay a drafter"
-    return ""
+def best_gain(probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float]) -> tuple[int, float]:
+    """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
+
+    probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
+    (0, 1.0) where there is nothing to choose.
+    """
+    best, best_rate = 0, 0.0
+    reached = num_tokens = 1.0
+    for num_draft_tokens, probability in enumerate(probabilities, start=1):
+        reached *= probability
+        num_tokens += reached
+        rate = num_tokens / rounds_s[num_draft_tokens]
+        if rate > best_rate:
+            best, best_rate = num_draft_tokens, rate
+    return (best, best_rate * plain_s) if best else (0, 1.0)

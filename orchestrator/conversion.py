@@ -120,6 +120,8 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
                 num_missed_deadlines=report.num_missed_deadlines,
                 reason=report.limitation,
                 num_plain_tokens=report.num_plain_tokens,
+                reason_id=report.limitation_reason,
+                num_rounds_by_draft_tokens=dict(report.draft_token_counts),
             ),
             seed=report.seed,
             model_id=report.model_id,

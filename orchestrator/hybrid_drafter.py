@@ -14,6 +14,7 @@ class HybridDrafter:
 
     unavailable_reason = ""
     """The lookup is always there."""
+    is_saturated = False
 
     def __init__(
         self, lookup: LookupDrafter, other: Drafter, *, min_accepted_tokens: float, max_lookup_tokens: int

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from orchestrator.admission import Admission, Caller, actual_cost, estimated_cost
+from orchestrator.ahead_policy import AheadPolicy
 from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
@@ -28,6 +29,7 @@ from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.profiles import load_profile
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
 
@@ -85,6 +87,8 @@ class Answer:
             num_plain_tokens=sequence.num_plain_tokens,
             num_missed_deadlines=self._session.drafter.num_missed_deadlines,
             limitation=self._session.controller.limitation,
+            limitation_reason=self._session.controller.limitation_reason or "",
+            draft_token_counts=self._session.controller.draft_token_counts,
             seed=request.sampling.seed,
             model_id=self._model.model_id,
             emulated=self._model.emulated,
@@ -103,7 +107,10 @@ class InferenceService:
         targets.on_room(self.admission.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
-        self._measurements = Measurements()
+        cost_profile = config.orchestrator.speculation.cost_profile
+        self.measurements = Measurements(load_profile(cost_profile) if cost_profile else None)
+        speculation = config.orchestrator.speculation
+        self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
     @property
     def num_active_requests(self) -> int:
@@ -163,7 +170,7 @@ class InferenceService:
         features = FeatureFeed(model.feature_layers)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
-            controller=controller(request, self._measurements, decode_run_tokens=config.speculation.decode_run_tokens),
+            controller=controller(request, self.measurements, config.speculation),
             drafter=self._drafter(request, link, features, tree),
             target=RemoteTarget(
                 self.targets,
@@ -184,7 +191,7 @@ class InferenceService:
         lookup = self._lookup_drafter(name, request, tree)
         if lookup is not None and proposer in LOOKUPS:
             return lookup
-        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree)
+        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead)
         if lookup is None:
             return remote
         return HybridDrafter(
@@ -205,7 +212,7 @@ class InferenceService:
         configured_ms = self._config.speculation.draft_deadline_ms
         if configured_ms:
             return configured_ms / 1000
-        decode_s = self._measurements.times.decode_s or _UNMEASURED_DECODE_S
+        decode_s = self.measurements.decode_s or _UNMEASURED_DECODE_S
         return max(num_tokens * decode_s, _MIN_DRAFT_DEADLINE_S)
 
 

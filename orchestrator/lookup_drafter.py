@@ -18,6 +18,7 @@ class LookupDrafter:
 
     num_missed_deadlines = 0
     unavailable_reason = ""
+    is_saturated = False
 
     def __init__(self, index: LookupIndex, *, num_prompt_tokens: int, tree: TreeRequest | None = None) -> None:
         """Owns `index`, which is empty. tree: how drafts may branch; None: chains."""

@@ -1,92 +1,44 @@
-"""What rounds cost and yield here, as measured: the facts that the controller decides on.
+"""What rounds cost and yield here, as measured: the facts that the controllers decide on.
 
-Shared by the requests of one orchestrator. Times are moving averages, so they follow the load.
+Shared by the requests of one orchestrator.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 
+from orchestrator.reasons import Reason
+from orchestrator.replica_record import ReplicaRecord
+from orchestrator.window import ClippedAverage, MedianWindow
+from pilotfish.profiles import HardwareProfile
 from pilotfish.speculation.statistics import DecayedAcceptance
 
-_WEIGHT = 0.2
-"""Of the latest value in a moving average: about the last ten values count."""
-_MAX_VERIFICATIONS_PER_DECODE = 128
-"""Where speculation always wins, nothing else tells what plain decoding takes by now: it costs about 1 %."""
 _PRIOR_ACCEPTANCE = 0.6
 _PRIOR_ROUNDS = 2.0
-
-
-class MovingAverage:
-    """An exponential moving average; None before the first value."""
-
-    def __init__(self, value: float | None = None) -> None:
-        self.value = value
-
-    def add(self, value: float) -> None:
-        self.value = value if self.value is None else (1 - _WEIGHT) * self.value + _WEIGHT * value
-
-
-class StepTimes:
-    """Seconds that the target's steps take, as the orchestrator sees them."""
-
-    def __init__(self) -> None:
-        self._decode = MovingAverage()
-        self._verify: dict[int, MovingAverage] = defaultdict(MovingAverage)
-        self._num_verifications = 0  # since decoding was measured
-
-    @property
-    def decode_s(self) -> float | None:
-        """One plain decode step; None until one was measured."""
-        return self._decode.value
-
-    @property
-    def is_decode_outdated(self) -> bool:
-        """Whether plain decoding is due to be measured again."""
-        return self._num_verifications >= _MAX_VERIFICATIONS_PER_DECODE
-
-    def add_decode(self, elapsed_s: float, num_tokens: int) -> None:
-        self._num_verifications = 0
-        self._decode.add(elapsed_s / num_tokens)
-
-    def add_verify(self, elapsed_s: float, num_draft_tokens: int) -> None:
-        self._num_verifications += 1
-        self._verify[num_draft_tokens].add(elapsed_s)
-
-    def count_verification(self) -> None:
-        """Something was verified whose time tells nothing about a verification alone."""
-        self._num_verifications += 1
-
-    def verify_s(self, num_draft_tokens: int) -> float:
-        """Time to verify: measured, else between its measured neighbours, else that of a decode step."""
-        measured = {k: average.value for k, average in self._verify.items() if average.value is not None}
-        if num_draft_tokens in measured:
-            return measured[num_draft_tokens]
-        measured[0] = self.decode_s or 0.0
-        below = max(k for k in measured if k < num_draft_tokens)
-        above = min((k for k in measured if k > num_draft_tokens), default=None)
-        if above is None:
-            return measured[below]
-        share = (num_draft_tokens - below) / (above - below)
-        return (1 - share) * measured[below] + share * measured[above]
-
-
-def new_acceptance(prior: float = _PRIOR_ACCEPTANCE) -> DecayedAcceptance:
-    """Acceptance by position; `prior` is believed for the first few rounds."""
-    return DecayedAcceptance(prior=prior, prior_weight=_PRIOR_ROUNDS)
+_NEIGHBOUR_ROUNDS = 16.0
+"""Positions that are rarely drafted are believed to be like those before them, or bad luck would never be mended."""
+_SHARED_HALF_LIFE_ROUNDS = 256.0
+"""Of what all requests know together: eight times what one of them remembers."""
+FIRST_PROBE_INTERVAL_TOKENS = 32
+MAX_PROBE_INTERVAL_TOKENS = 512
 
 
 class ProposerRecord:
-    """What one proposer costs, and how well it guesses."""
+    """How well one proposer guesses."""
 
     def __init__(self) -> None:
-        self.acceptance = new_acceptance()
-        self._per_token = MovingAverage()
-        self._nodes_per_level = MovingAverage()
-        self._run_token = MovingAverage()
-
-    def add_propose(self, elapsed_s: float, num_draft_tokens: int) -> None:
-        self._per_token.add(elapsed_s / num_draft_tokens)
+        self.acceptance = DecayedAcceptance(
+            half_life_rounds=_SHARED_HALF_LIFE_ROUNDS,
+            prior=_PRIOR_ACCEPTANCE,
+            prior_weight=_PRIOR_ROUNDS,
+            neighbour_weight=_NEIGHBOUR_ROUNDS,
+        )
+        self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
+        """A request that does not speculate tries a draft after so many tokens: doubled by every one that fails."""
+        self.runs: dict[int, MedianWindow] = defaultdict(MedianWindow)
+        """Seconds of a token in runs that the target drafts for itself, by the decoding sequences' bit length."""
+        self._nodes_per_level = ClippedAverage(weight=0.2)
 
     def add_shape(self, depth: int, num_draft_tokens: int) -> None:
         """A draft whose longest path has depth tokens had num_draft_tokens in all."""
@@ -96,25 +48,57 @@ class ProposerRecord:
         """Tokens of a draft of this depth, as drafts were until now: more than the depth where they are trees."""
         return round(depth * (self._nodes_per_level.value or 1.0))
 
-    @property
-    def run_token_s(self) -> float | None:
-        """Time of a token in runs that the target drafts for itself; None until one was measured."""
-        return self._run_token.value
+    def add_failed_probe(self) -> None:
+        self.probe_interval_tokens = min(2 * self.probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
 
-    def add_run(self, elapsed_s: float, num_tokens: int) -> None:
-        self._run_token.add(elapsed_s / num_tokens)
+    def add_success(self) -> None:
+        """Speculation pays for somebody."""
+        self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
 
-    def propose_s(self, num_draft_tokens: int) -> float:
-        """Time to propose; 0 until measured, so that it gets measured."""
-        return (self._per_token.value or 0.0) * num_draft_tokens
+
+@dataclass(slots=True)
+class ControlCounts:
+    """What was decided, since the orchestrator started; read by metrics."""
+
+    decisions: Counter[Reason] = field(default_factory=Counter)
+    draft_tokens: Counter[int] = field(default_factory=Counter)
+    """Rounds by the draft tokens they asked for; 0: plain runs."""
+    num_switches_on: int = 0
+    """Times that a request began to speculate after it had been off."""
+    num_switches_off: int = 0
+
+    def add_switch(self, is_on: bool) -> None:
+        self.num_switches_on += is_on
+        self.num_switches_off += not is_on
 
 
 class Measurements:
     """Everything measured, for the requests of one orchestrator."""
 
-    def __init__(self) -> None:
-        self.times = StepTimes()
+    def __init__(self, profile: HardwareProfile | None = None) -> None:
+        """profile: the costs to begin with; None: all are measured."""
+        self.counts = ControlCounts()
+        self._profile = profile
+        self._replicas: dict[str, ReplicaRecord] = {}
         self._proposers: dict[str, ProposerRecord] = defaultdict(ProposerRecord)
 
     def proposer(self, name: str) -> ProposerRecord:
         return self._proposers[name]
+
+    def replica(self, replica_id: str) -> ReplicaRecord:
+        """The record of a target replica, made when it is first asked for."""
+        if replica_id not in self._replicas:
+            self._replicas[replica_id] = ReplicaRecord(self._profile)
+        return self._replicas[replica_id]
+
+    @property
+    def idlest(self) -> ReplicaRecord:
+        """The replica that a new request most likely gets."""
+        if not self._replicas:
+            return self.replica("")
+        return min(self._replicas.values(), key=lambda replica: replica.num_decoding)
+
+    @property
+    def decode_s(self) -> float | None:
+        """One plain decode step where it is fastest now; None until one was measured."""
+        return self.idlest.plain_s() or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pilotfish.speculation.statistics import AcceptanceStatistics
@@ -25,6 +26,11 @@ class Report:
     num_plain_tokens: int
     num_missed_deadlines: int
     limitation: str
+    """Why speculation was off or limited, in words; empty if it was not."""
+    limitation_reason: str
+    """The same as a stable identifier (orchestrator.reasons.Reason)."""
+    draft_token_counts: Mapping[int, int]
+    """Rounds by the draft tokens they asked for; 0: plain runs."""
     seed: int
     model_id: str
     emulated: bool

@@ -18,6 +18,9 @@ from pilotfish.types import FeatureRequest, TreeRequest
 
 _log = logging.getLogger(__name__)
 
+_MIN_EXTENDED_TOKENS = 8
+"""Of shorter runs too little would be left to send the extension in time."""
+
 
 class Round(Protocol):
     """A verification or a decode run in progress: an iterator over its verdicts."""
@@ -31,6 +34,20 @@ class Round(Protocol):
     """Committed tokens before it."""
 
     def __aiter__(self) -> AsyncIterator[Verdict]: ...
+
+    @property
+    def num_coming_tokens(self) -> int:
+        """Tokens that it was asked for and that have not come."""
+
+    @property
+    def is_running_out(self) -> bool:
+        """Whether a long run nears its end, so that it is time to extend it."""
+
+    def extend(self, num_tokens: int) -> None:
+        """Decode num_tokens more in the same run, which then loses no step to a round trip.
+
+        What is measured and counted begins anew: the run so far is another one.
+        """
 
     @property
     def takes_drafts(self) -> bool:
@@ -115,6 +132,28 @@ class RemoteRound:
             return False
         # The last token is on its way already: nothing is left to cut short.
         return self._goal_length - self._sequence.length > 1
+
+    @property
+    def num_coming_tokens(self) -> int:
+        return max(0, self._goal_length - self._sequence.length)
+
+    @property
+    def is_running_out(self) -> bool:
+        if self.is_over or self._draft.token_ids or self._remote is None:
+            return False
+        run_tokens = self._goal_length - self.base_length
+        if run_tokens < _MIN_EXTENDED_TOKENS or 4 * self.num_coming_tokens > run_tokens:
+            return False
+        return self._sequence.num_remaining_tokens > self.num_coming_tokens
+
+    def extend(self, num_tokens: int) -> None:
+        assert self._remote is not None, "only a run that is running out can be extended"
+        self._goal_length += num_tokens
+        self.base_length, self.num_decoded_tokens = self._sequence.length, 0
+        if self._started_s != math.inf:
+            self._started_s = self._remote.last_arrival_s
+        with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
+            self._remote.send(self._command(self._remote))
 
     def cut_in(self, draft: DraftBlock) -> None:
         # The first token is being decoded already.

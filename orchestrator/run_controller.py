@@ -6,16 +6,23 @@ Pure: no I/O and no clock; what it knows is what it is told.
 
 from __future__ import annotations
 
-from orchestrator.controller import (
-    FIRST_PROBE_INTERVAL_TOKENS,
-    MAX_PROBE_INTERVAL_TOKENS,
-    MEASURING_TOKENS,
-    Decision,
-    Observation,
-    standing_reason,
-)
-from orchestrator.measurements import Measurements, MovingAverage
+from collections import Counter
+
+from orchestrator.batch_rules import BatchRules
+from orchestrator.controller import MEASURING_TOKENS
+from orchestrator.decision import Decision, Observation
+from orchestrator.measurements import Measurements
+from orchestrator.reasons import Reason
 from orchestrator.request import GenerationRequest
+from orchestrator.seat import Seat
+from orchestrator.standing import standing_reason
+from orchestrator.window import MedianWindow
+from pilotfish.config import SpeculationConfig
+
+_MARGIN = 0.03
+"""What is on goes off, and what is off goes on, where the median is better by so much."""
+_MIN_RUNS = 3
+"""Measured before anything is concluded; as many of one's own overrule what all requests measured."""
 
 
 class RunController:
@@ -24,48 +31,103 @@ class RunController:
     will_draft_soon = False
     """There is no drafter to prepare."""
 
-    def __init__(self, request: GenerationRequest, measurements: Measurements, *, decode_run_tokens: int) -> None:
+    def __init__(self, request: GenerationRequest, measurements: Measurements, config: SpeculationConfig) -> None:
         self._mode = request.speculation.mode
         self._max_draft_tokens = request.num_speculative_tokens
-        self._standing_reason = self.limitation = standing_reason(request)
-        self._times = measurements.times
+        self._standing_reason = standing_reason(request, config)
+        self.limitation_reason: Reason | None = self._standing_reason
+        self._problem = ""
+        self._gain = 1.0
+        """Speed of drafted runs over plain ones when they were found too slow."""
+        self._measurements = measurements
         self._proposer = measurements.proposer(request.speculation.proposer)
-        self._drafted = MovingAverage(self._proposer.run_token_s)
-        """Seconds a token takes in this request's drafted runs."""
-        self._decode_run_tokens = decode_run_tokens
+        self._rules = BatchRules(config)
+        self._own_runs = MedianWindow(size=5)
+        """Seconds that a token takes in this request's drafted runs."""
+        self._decode_run_tokens = config.decode_run_tokens
+        self._seat = Seat(measurements, request.speculation.proposer)
         self._num_plain_tokens = 0  # since the last drafted run
-        self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
+        self._is_on: bool | None = None
         self._is_probing = False
+
+    @property
+    def limitation(self) -> str:
+        """The limitation for people; empty if there was none."""
+        if self.limitation_reason is Reason.NO_DRAFTER:
+            return self._problem
+        if self.limitation_reason is Reason.ACCEPTANCE:
+            return f"{Reason.ACCEPTANCE.text} ({self._gain:.2f} of the speed with drafts)"
+        return self.limitation_reason.text if self.limitation_reason else ""
+
+    @property
+    def draft_token_counts(self) -> Counter[int]:
+        """Runs of the request by the draft tokens they allowed."""
+        return self._seat.draft_tokens
 
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
+        self._seat.take(observation)
         self._learn(observation)
+        decision = self._decide(observation)
+        if decision.reason.is_limiting:
+            self.limitation_reason = decision.reason
+        self._seat.note(decision, decision.num_draft_tokens)
+        return decision
+
+    def close(self) -> None:
+        """The request has ended. Idempotent."""
+        self._seat.leave()
+
+    def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
         if self._standing_reason:
             return Decision(0, num_remaining, self._standing_reason)
         if observation.drafter_absence:
-            self.limitation = observation.drafter_absence
-            return Decision(0, num_remaining, observation.drafter_absence)
+            self._problem = observation.drafter_absence
+            return Decision(0, num_remaining, Reason.NO_DRAFTER)
         if self._mode == "on":
-            return Decision(self._max_draft_tokens, num_remaining, "the request asks for it")
-        return self._decide_by_cost(observation, min(self._decode_run_tokens, num_remaining))
+            return Decision(self._max_draft_tokens, num_remaining, Reason.REQUESTED)
+        replica = self._seat.replica
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
+        limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
+        if limit == 0:
+            return self._off(num_run_tokens, Reason.BATCH_SIZE)
+        is_measurable = observation.num_output_tokens > 0 and num_run_tokens >= MEASURING_TOKENS
+        if is_measurable and replica.take_measurement():
+            return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
+        return self._decide_by_time(limit, num_run_tokens)
 
-    def _decide_by_cost(self, observation: Observation, num_run_tokens: int) -> Decision:
-        plain_s, drafted_s = self._times.decode_s, self._drafted.value
-        if observation.num_output_tokens > 0 and num_run_tokens >= MEASURING_TOKENS:
-            if plain_s is None:
-                return Decision(0, MEASURING_TOKENS, "plain decoding is measured first")
-            if self._times.is_decode_outdated:
-                return Decision(0, MEASURING_TOKENS, "plain decoding is measured again: the load may have changed")
-        if plain_s is None or drafted_s is None or drafted_s < plain_s:
-            self._probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
-            return Decision(self._max_draft_tokens, num_run_tokens, "measured: the fastest")
-        if self._num_plain_tokens >= self._probe_interval_tokens:
-            self._probe_interval_tokens = min(2 * self._probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
+    def _decide_by_time(self, limit: int, num_run_tokens: int) -> Decision:
+        plain_s, drafted_s = self._seat.replica.plain_s(), self._drafted_s()
+        margin = 1 + _MARGIN if self._is_on is not False else 1 - _MARGIN
+        if not plain_s or drafted_s is None or drafted_s < margin * plain_s:
+            self._switch(True)
+            return Decision(limit, num_run_tokens, Reason.FASTEST)
+        if self._is_probing or self._num_plain_tokens >= self._proposer.probe_interval_tokens:
             self._is_probing = True
-            return Decision(self._max_draft_tokens, num_run_tokens, "a probe: the text may have become predictable")
-        self.limitation = f"measured: plain decoding is faster ({plain_s / drafted_s:.2f} of its speed with drafts)"
-        return Decision(0, num_run_tokens, self.limitation)
+            return Decision(limit, num_run_tokens, Reason.PROBE)
+        self._gain = plain_s / drafted_s
+        return self._off(num_run_tokens, Reason.ACCEPTANCE)
+
+    def _drafted_s(self) -> float | None:
+        """Seconds of a token in a drafted run, as measured by this request, else by all under this load."""
+        if len(self._own_runs) >= _MIN_RUNS:
+            return self._own_runs.value
+        shared = self._proposer.runs[self._seat.replica.num_decoding.bit_length()]
+        return shared.value if len(shared) >= _MIN_RUNS else None
+
+    def _off(self, num_run_tokens: int, reason: Reason) -> Decision:
+        self._switch(False)
+        return Decision(0, num_run_tokens, reason)
+
+    def _switch(self, is_on: bool) -> None:
+        if self._is_on is not None and self._is_on != is_on:
+            self._measurements.counts.add_switch(is_on)
+            self._own_runs.forget()  # what was measured before the plain stretch says little now
+        if is_on:
+            self._proposer.add_success()
+            self._is_probing = False
+        self._is_on = is_on
 
     def _learn(self, observation: Observation) -> None:
         num_tokens = observation.num_committed_tokens
@@ -75,12 +137,14 @@ class RunController:
         is_first = observation.num_output_tokens == num_tokens
         if is_first or not observation.step_s or num_tokens < MEASURING_TOKENS:
             return
-        if is_drafted:
-            self._times.count_verification()
-            if self._is_probing:
-                self._drafted = MovingAverage()  # what was measured before the plain stretch says little now
+        replica, token_s = self._seat.replica, observation.step_s / num_tokens
+        if not is_drafted:
+            replica.add_decode(token_s)
+            return
+        replica.count_verification()
+        self._own_runs.add(token_s)
+        self._proposer.runs[replica.num_decoding.bit_length()].add(token_s)
+        if self._is_probing and token_s >= (1 - _MARGIN) * replica.plain_s():
             self._is_probing = False
-            self._drafted.add(observation.step_s / num_tokens)
-            self._proposer.add_run(observation.step_s, num_tokens)
-        else:
-            self._times.add_decode(observation.step_s, num_tokens)
+            self._own_runs.forget()
+            self._proposer.add_failed_probe()

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from orchestrator.controller import Controller, Decision, Observation
+from orchestrator.controller import Controller
+from orchestrator.decision import Decision, Observation
 from orchestrator.drafter import DraftBlock, Drafter
 from orchestrator.output import OutputChunk
-from orchestrator.round import Round
+from orchestrator.round import RemoteRound
 from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.target import RemoteTarget
@@ -40,8 +41,8 @@ class Session:
             observation = Observation(
                 num_remaining_tokens=sequence.num_remaining_tokens, drafter_absence=drafter.unavailable_reason
             )
+            decision = controller.next_k(observation)
             while not sequence.is_finished:
-                decision = controller.next_k(observation)
                 draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
@@ -49,20 +50,34 @@ class Session:
                     verdicts = target.verify(sequence, draft)
                 else:
                     verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
+                is_run = decision.num_draft_tokens == draft.num_self_drafted
+                next_decision: Decision | None = None
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
-                    if decision.num_draft_tokens and verdicts.takes_drafts:
+                    if not is_run and verdicts.takes_drafts:
                         verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))
+                    elif is_run and next_decision is None and verdicts.is_running_out:
+                        # Decided while the target still decodes: a run that goes on loses no step to the round trip.
+                        next_decision = controller.next_k(self._observe(decision, draft, verdict, verdicts))
+                        if next_decision.num_draft_tokens == decision.num_draft_tokens:
+                            verdicts.extend(next_decision.num_decode_tokens)
+                            decision, next_decision = next_decision, None
                     yield chunk
-                observation = self._observe(decision, draft, verdict, verdicts)
+                if next_decision is None and not sequence.is_finished:
+                    next_decision = controller.next_k(self._observe(decision, draft, verdict, verdicts))
+                decision = next_decision or decision
         finally:
+            controller.close()
             drafter.close()
             target.close()
 
-    def _observe(self, decision: Decision, draft: DraftBlock, last_verdict: Verdict, verdicts: Round) -> Observation:
+    def _observe(
+        self, decision: Decision, draft: DraftBlock, last_verdict: Verdict, verdicts: RemoteRound
+    ) -> Observation:
+        link = self.target.link
         return Observation(
             num_output_tokens=self.sequence.num_output_tokens,
-            num_remaining_tokens=self.sequence.num_remaining_tokens,
+            num_remaining_tokens=self.sequence.num_remaining_tokens - verdicts.num_coming_tokens,
             num_requested_tokens=decision.num_draft_tokens,
             num_draft_tokens=last_verdict.num_draft_tokens,
             num_accepted_tokens=last_verdict.num_accepted_tokens,
@@ -70,7 +85,12 @@ class Session:
             num_decoded_tokens=verdicts.num_decoded_tokens,
             num_committed_tokens=self.sequence.length - verdicts.base_length,
             propose_s=draft.elapsed_s,
+            propose_compute_s=draft.compute_s,
             step_s=verdicts.elapsed_s,
             draft_problem=draft.problem,
             drafter_absence=self.drafter.unavailable_reason,
+            is_drafter_saturated=self.drafter.is_saturated,
+            replica_id="" if link is None else link.replica_id,
+            target_load=None if link is None else link.load,
+            num_other_sequences=0 if link is None else link.num_other_sequences,
         )

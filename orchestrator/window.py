@@ -40,18 +40,18 @@ class MedianWindow:
 class RunningAverage:
     """An exponential moving average; None before the first value."""
 
-    __slots__ = ("_num_values", "_weight", "value")
+    __slots__ = ("_weight", "num_values", "value")
 
     def __init__(self, weight: float = 0.05) -> None:
         """weight: of the latest value; about 2 / weight values count."""
         self._weight = weight
-        self._num_values = 0
+        self.num_values = 0
         self.value: float | None = None
 
     def add(self, value: float) -> None:
-        self._num_values += 1
+        self.num_values += 1
         before = value if self.value is None else self.value
-        self.value = before + max(self._weight, 1 / self._num_values) * (value - before)
+        self.value = before + max(self._weight, 1 / self.num_values) * (value - before)
 
 
 class ClippedAverage:

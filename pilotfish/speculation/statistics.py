@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class AcceptanceStatistics:
     """Exact counts over rounds that had drafts; plain steps are not rounds."""
@@ -59,10 +61,21 @@ class DecayedAcceptance:
     A position is conditional on those before it: it learns only from rounds that reached it.
     """
 
-    __slots__ = ("_accepted", "_decay", "_prior", "_prior_weight", "_reached")
+    __slots__ = ("_accepted", "_decay", "_neighbour_weight", "_prior", "_prior_weight", "_reached")
 
-    def __init__(self, *, half_life_rounds: float = 32.0, prior: float = 0.5, prior_weight: float = 1.0) -> None:
-        """prior: the belief before any round, worth prior_weight rounds."""
+    def __init__(
+        self,
+        *,
+        half_life_rounds: float = 32.0,
+        prior: float = 0.5,
+        prior_weight: float = 1.0,
+        neighbour_weight: float | None = None,
+    ) -> None:
+        """prior: the belief before any round, worth prior_weight rounds.
+
+        neighbour_weight: rounds that the belief in one position is worth for the next; None: prior_weight.
+        """
+        self._neighbour_weight = prior_weight if neighbour_weight is None else neighbour_weight
         self._decay = 0.5 ** (1 / half_life_rounds)
         self._prior = prior
         self._prior_weight = prior_weight
@@ -79,13 +92,19 @@ class DecayedAcceptance:
             self._reached[position] = self._reached[position] * self._decay + 1
             self._accepted[position] = self._accepted[position] * self._decay + is_accepted
 
-    def probabilities(self, num_positions: int) -> tuple[float, ...]:
-        """Pr(draft i accepted | all before it were), for `cost`; unseen positions hold the belief before them."""
-        belief = self._prior
+    def probabilities(self, num_positions: int, priors: Sequence[float] = ()) -> tuple[float, ...]:
+        """Pr(draft i accepted | all before it were), for `cost`; unseen positions hold the belief before them.
+
+        priors: the belief before any round, by position, in place of the one that was given at first.
+        """
+        belief, weight = self._prior, self._prior_weight
         beliefs = []
         for position in range(num_positions):
+            if position < len(priors):
+                belief, weight = priors[position], self._prior_weight
             if position < len(self._reached) and self._reached[position] > 0:
-                accepted = self._accepted[position] + self._prior_weight * belief
-                belief = accepted / (self._reached[position] + self._prior_weight)
+                accepted = self._accepted[position] + weight * belief
+                belief = accepted / (self._reached[position] + weight)
             beliefs.append(belief)
+            weight = self._neighbour_weight
         return tuple(beliefs)

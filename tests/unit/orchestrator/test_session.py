@@ -20,7 +20,7 @@ from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
-from pilotfish.config import DraftConfig
+from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookups import LOOKUPS
@@ -61,7 +61,7 @@ class World:
         controller = RunController if proposer in SELF_DRAFTERS else Controller
         return Session(
             Sequence(request, OutputText(self.tokenizer, request)),
-            controller(request, self.measurements, decode_run_tokens=8),
+            controller(request, self.measurements, SpeculationConfig(decode_run_tokens=8)),
             drafter,
             RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run, tree=tree),
         )
@@ -399,17 +399,23 @@ async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
     world.assert_nothing_is_left()
 
 
+def costs_are(world, decode_s: float, verify_s: float) -> None:
+    """Nothing that takes no time here teaches otherwise."""
+    replica = world.measurements.replica("target-a")
+    replica.costs.add_step(1, 1, decode_s)
+    replica.add_decode(decode_s)
+    for num_tokens in range(2, 6):
+        replica.costs.add_step(1, num_tokens, verify_s)
+    replica.add_decode = replica.add_round = replica.add_propose = lambda *_: None
+
+
 async def test_auto_goes_plain_when_guesses_never_hold(world) -> None:
     world.draft_a.on_event = lambda event: (
         (Proposal(event.sequence_id, event.base_length, (49,) * len(event.draft_token_ids)),)
         if isinstance(event, Proposal)
         else (event,)
     )
-    world.measurements.times.add_decode(0.01, 1)
-    for num_draft_tokens in range(1, 5):
-        world.measurements.times.add_verify(0.012, num_draft_tokens)
-    world.measurements.times.add_verify = lambda elapsed_s, num_draft_tokens: None
-    world.measurements.times.add_decode = lambda elapsed_s, num_tokens: None
+    costs_are(world, 0.01, 0.012)
     session = world.session(mode="auto", max_tokens=100)
     await collect(session)
     assert session.sequence.num_plain_tokens > 60
@@ -453,6 +459,7 @@ class Watcher:
 
     num_missed_deadlines = 0
     unavailable_reason = ""
+    is_saturated = False
 
     def __init__(self, tell) -> None:
         self.tell = tell
@@ -553,10 +560,7 @@ async def test_a_draft_that_promises_less_than_it_costs_is_not_verified(world, t
 
     for verify_s, is_used in ((0.012, True), (0.015, False)):
         world.measurements = Measurements()
-        world.measurements.times.add_decode(0.01, 1)
-        world.measurements.times.add_verify(verify_s, 1)
-        world.measurements.times.add_verify = lambda elapsed_s, num_draft_tokens: None
-        world.measurements.times.add_decode = lambda elapsed_s, num_tokens: None
+        costs_are(world, 0.01, verify_s)
         session = world.session(mode="auto")
         session.drafter = Doubtful(lambda tokens, k: toy_continuation(tokens, k))
         session.drafter.glance = lambda sequence, num_tokens: DraftBlock()
