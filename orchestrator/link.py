@@ -101,7 +101,9 @@ class ReplicaLink:
 
     @property
     def is_connected(self) -> bool:
-        return self._stream is not None
+        # A stream that is lost is none even before `run` has noticed: a request would try it again at once, and
+        # have no attempts left when another replica could answer.
+        return self._stream is not None and self._lost is not None and not self._lost.done()
 
     @property
     def is_healthy(self) -> bool:
@@ -128,13 +130,13 @@ class ReplicaLink:
     @property
     def num_places(self) -> int:
         """Sequences that this orchestrator may have on the replica; 0 while it takes no new ones."""
-        if self._stream is None or self._is_draining:
+        if self._stream is None or not self.is_connected or self._is_draining:
             return 0
         return max(0, self._stream.limits.max_sequences - self.num_other_sequences)
 
     def serves(self, sequence_id: int) -> bool:
         """Whether an open sequence should stay: on a replica that fails, only the one that tries it again."""
-        if self._stream is None or self._is_draining:
+        if not self.is_connected or self._is_draining:
             return False
         return self._circuit.is_closed or sequence_id == self._trial_id
 

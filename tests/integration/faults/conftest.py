@@ -129,13 +129,14 @@ class Orchestrator:
         )
 
     def replica_link(self, replica: Replica):
-        """The orchestrator's own view of it."""
+        """The orchestrator's own view of it; None before it has looked into the directory."""
         service = self.server.service
         pool = service.targets if replica.pool == "target" else service.drafts
-        return next(link for link in pool.links if link.replica_id == replica.name)
+        return next((link for link in pool.links if link.replica_id == replica.name), None)
 
     def is_connected(self, replica: Replica) -> bool:
-        return self.replica_link(replica).is_connected
+        link = self.replica_link(replica)
+        return link is not None and link.is_connected
 
     def ask(self, prompt="Once upon a time", **fields) -> Call:
         return self._cluster.ask(self.stub, prompt, **fields)

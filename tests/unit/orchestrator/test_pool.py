@@ -183,6 +183,21 @@ async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, 
         assert pool.num_sequences == 0
 
 
+async def test_a_replica_is_lost_as_soon_as_its_stream_is(network, directory) -> None:
+    """Before any other task has run: the one that asked must not get the same replica again."""
+    network.add("host:1")
+    directory.set_replicas("target", {"a": "host:1"})
+    async with running(network, directory) as pool:
+        link = await pool.acquire(5)
+        sequence = RemoteSequence(link, max_events=4)
+        network.streams[0].handlers.on_lost(UnavailableError("the network cable"))
+        assert pool.pick() is None
+        assert pool.num_places == 0
+        assert not sequence.is_usable
+        assert not sequence.is_welcome
+        sequence.close()
+
+
 async def test_a_target_with_another_model_is_refused_with_a_reason(network, directory) -> None:
     network.add("a:1")
     network.add("b:2", model_id="other")
