@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -11,53 +13,66 @@ from pilotfish.bench.load.point import LoadPoint
 from pilotfish.bench.load.result import LoadResult
 from pilotfish.bench.tables import MISSING, number
 
-# Two lines each, so that a hundred columns hold them.
-_HEADINGS = (
-    *("offered\nreq/s", "done\nreq/s", "tok/s\n", "over\n{baseline}", "TTFT\np50", "ms\np99", "ITL\np50", "ms\np99"),
-    *("E2E\np50", "ms\np99", "goodput\nreq/s", "acc.\nlen.", "failed\n"),
-)
-
 
 def show(result: LoadResult, console: Console) -> None:
-    """Conditions, one table for each load, then what makes figures doubtful."""
+    """Conditions, what was achieved, how long it took, then what makes figures doubtful."""
     conditions = ", ".join(f"{key} {value}" for key, value in result.conditions.items())
     console.print(conditions, style="dim", soft_wrap=True, markup=False)
     if result.slo is not None:
         console.print(f"good enough: {result.slo}", style="dim", soft_wrap=True, markup=False)
-    console.print(load_table(result))
+    console.print(rates_table(result))
+    console.print(latency_table(result))
     for line in remarks(result):
         console.print(f"[yellow]{escape(line)}[/]", soft_wrap=True)
 
 
-def load_table(result: LoadResult) -> Table:
-    """One row for each load and mode."""
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column("load", no_wrap=True)
-    table.add_column("mode")
-    for heading in _HEADINGS:
-        table.add_column(heading.format(baseline=result.baseline), justify="right", no_wrap=True)
-    last_load = ""
-    for point in result.points:
-        table.add_row(point.load if point.load != last_load else "", point.mode, *cells(point))
-        last_load = point.load
+def rates_table(result: LoadResult) -> Table:
+    """One row for each load and mode: what was asked and what was answered."""
+    # Two lines each, so that eighty columns hold them.
+    headings = ("offered\nreq/s", "done\nreq/s", "goodput\nreq/s", "tok/s\n", f"over\n{result.baseline}", "in\nflight")
+    table = _table(*headings, "acc.\nrate", "acc.\nlen.", "failed\n")
+    for load, point in _labelled(result):
+        drafts = point.drafts if point.drafts and point.drafts.num_draft_tokens else None
+        table.add_row(
+            load,
+            point.mode,
+            number(point.offered_rps, ".3g"),
+            number(point.achieved_rps, ".3g"),
+            number(point.goodput_rps, ".3g"),
+            number(point.output_tokens_per_s, ".0f"),
+            number(point.throughput_ratio, ".2f", "x"),
+            number(point.mean_in_flight, ".1f"),
+            number(drafts.acceptance_rate if drafts else None, ".0%"),
+            number(drafts.mean_acceptance_length if drafts else None, ".2f"),
+            f"{point.num_failed}/{point.num_requests}" if point.num_failed else "0",
+        )
     return table
 
 
-def cells(point: LoadPoint) -> tuple[str, ...]:
-    """The figures of a row, in the order of the headings."""
-    drafts = point.drafts
-    return (
-        number(point.offered_rps, ".3g"),
-        number(point.achieved_rps, ".3g"),
-        number(point.output_tokens_per_s, ".0f"),
-        number(point.throughput_ratio, ".2f", "x"),
-        *_p50_p99(point.ttft_ms, ".0f"),
-        *_p50_p99(point.itl_ms, ".1f"),
-        *_p50_p99(point.e2e_ms, ".0f"),
-        number(point.goodput_rps, ".3g"),
-        number(drafts.mean_acceptance_length if drafts and drafts.num_draft_tokens else None, ".2f"),
-        f"{point.num_failed}/{point.num_requests}" if point.num_failed else "0",
-    )
+def latency_table(result: LoadResult) -> Table:
+    """One row for each load and mode: milliseconds, from when a request was due."""
+    table = _table("TTFT\np50", "ms\np99", "ITL\np50", "ms\np99", "TPOT\np50", "ms\np99", "E2E\np50", "ms\np99")
+    for load, point in _labelled(result):
+        columns = [(point.ttft_ms, ".0f"), (point.itl_ms, ".1f"), (point.tpot_ms, ".1f"), (point.e2e_ms, ".0f")]
+        table.add_row(load, point.mode, *(cell for each, form in columns for cell in _p50_p99(each, form)))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("load", no_wrap=True)
+    table.add_column("mode", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _labelled(result: LoadResult) -> Iterator[tuple[str, LoadPoint]]:
+    """The points, each load named once."""
+    last_load = ""
+    for point in result.points:
+        yield point.load if point.load != last_load else "", point
+        last_load = point.load
 
 
 def remarks(result: LoadResult) -> list[str]:
