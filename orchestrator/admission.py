@@ -56,11 +56,8 @@ class AdmissionCounters:
     """Waited by those that were admitted, summed up."""
 
 
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    granted: asyncio.Future[None]
-    expires_s: float
-    """On the event loop's clock."""
+_Waiter = asyncio.Future[None]
+"""Done when its request may go on."""
 
 
 @dataclass(eq=False)
@@ -104,7 +101,7 @@ class Admission:
             await self._wait(client_id, cost, timeout_s)
         else:
             # Through the queue nonetheless: that is where service is counted.
-            self._queue.push(client_id, self._waiter(None), cost)
+            self._queue.push(client_id, asyncio.get_running_loop().create_future(), cost)
             self.grant()
         place = Place(client_id, cost)
         try:
@@ -116,13 +113,13 @@ class Admission:
         """Let as many in as there are places. Cheap when nobody waits."""
         while self._queue and self.num_running < self._limit:
             client_id, waiter, cost = self._queue.pop()
-            if waiter.granted.cancelled() or waiter.expires_s <= waiter.granted.get_loop().time():
-                # It is about to leave, as its own task will find out.
+            if waiter.cancelled():
+                # Its task has yet to find out.
                 self._queue.correct(client_id, -cost)
                 continue
             self.num_running += 1
             self.counters.num_admitted += 1
-            waiter.granted.set_result(None)
+            waiter.set_result(None)
 
     @property
     def _limit(self) -> int:
@@ -139,15 +136,16 @@ class Admission:
         """Until `grant` comes to this request."""
         self._check_room(client_id)
         self.counters.num_queued += 1
-        waiter = self._waiter(timeout_s)
         loop = asyncio.get_running_loop()
+        waiter: _Waiter = loop.create_future()
         arrived_s = loop.time()
+        limit_s = self._config.max_queue_time_s
         self._queue.push(client_id, waiter, cost)
-        # The place may have come free since the last grant: a replica's load is news that nobody waits for.
+        # There may be more places than at the last grant: not every report that makes room is announced.
         self.grant()
         try:
-            async with asyncio.timeout_at(waiter.expires_s):
-                await waiter.granted
+            async with asyncio.timeout(limit_s if timeout_s is None else min(limit_s, timeout_s)):
+                await waiter
         except BaseException as error:
             self._withdraw(client_id, waiter, cost)
             if isinstance(error, TimeoutError):
@@ -159,12 +157,6 @@ class Admission:
                 self.counters.num_abandoned += 1
             raise
         self.counters.queue_time_s += loop.time() - arrived_s
-
-    def _waiter(self, timeout_s: float | None) -> _Waiter:
-        loop = asyncio.get_running_loop()
-        limit_s = self._config.max_queue_time_s
-        wait_s = limit_s if timeout_s is None else min(limit_s, timeout_s)
-        return _Waiter(loop.create_future(), loop.time() + wait_s)
 
     def _check_room(self, client_id: str) -> None:
         limit, client_limit = self._config.max_queued_requests, self._config.max_queued_requests_per_client
@@ -180,7 +172,7 @@ class Admission:
 
     def _withdraw(self, client_id: str, waiter: _Waiter, cost: float) -> None:
         """Take a request out that waits no more, or give back the place that came too late."""
-        if waiter.granted.done() and not waiter.granted.cancelled():
+        if waiter.done() and not waiter.cancelled():
             self.counters.num_admitted -= 1
             self.num_running -= 1
             self._queue.correct(client_id, -cost)

@@ -99,6 +99,17 @@ async def test_room_that_appears_is_used_at_once() -> None:
         await door.leave(name)
 
 
+async def test_room_that_nobody_announced_is_found_by_the_next_to_arrive() -> None:
+    door = Door(num_places=1)
+    for name in "ab":
+        await door.arrive(name)
+    door.num_places = 3
+    await door.arrive("c")
+    assert set(door.served) == {"a", "b", "c"}
+    for name in "abc":
+        await door.leave(name)
+
+
 async def test_a_flood_of_one_client_does_not_hold_up_another() -> None:
     door = Door(num_places=1)
     for number in range(20):

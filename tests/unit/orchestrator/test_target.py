@@ -63,23 +63,26 @@ async def test_a_place_that_another_orchestrator_took_sends_the_request_elsewher
     target.close()
 
 
-async def test_a_request_may_be_refused_a_place_many_times(
+async def test_places_that_were_refused_do_not_count_as_attempts(
     memory_pool, memory_link, sequence, target_of, toy_continuation
 ) -> None:
-    link, num_refused = memory_link("a"), [0]
+    link, other, num_refused = memory_link("a"), memory_link("b"), [0]
     # As if the replica reported room before every attempt.
     link.report_full = lambda: None
 
-    def refuse_ten_times(event):
+    def refuse_ten_times_then_break(event):
         if num_refused[0] < 10:
             num_refused[0] += isinstance(event, Opened)
             return no_place(event)
+        if isinstance(event, Verdict):
+            link.lose()
+            return ()
         return (event,)
 
-    link.on_event = refuse_ten_times
-    target = target_of(memory_pool(link))
+    link.on_event = refuse_ten_times_then_break
+    target = target_of(memory_pool(link, other))
     assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
-    assert num_refused == [10]
+    assert (num_refused, target.num_failovers) == ([10], 1)
     target.close()
 
 
