@@ -56,12 +56,11 @@ class Replica:
         self.is_running = False
         self._cluster = cluster
 
-    async def start(self, engine=None, model_name="test") -> None:
-        """Start, or come back, behind the same addresses. engine(inner) may wrap the emulated one."""
+    async def start(self, model_name="test") -> None:
+        """Start, or come back, behind the same addresses."""
         config = self._cluster.config(model_name)
         self.engine = start_emulated_engine(config, self.pool)
-        wrapped = engine(self.engine) if engine else self.engine
-        self._server = await SERVERS[self.pool].start(config, engine=wrapped)
+        self._server = await SERVERS[self.pool].start(config, engine=self.engine)
         self.is_running = True
         for link in self.links:
             link.redirect(self._server.address)
@@ -221,11 +220,11 @@ class Cluster:
             draft=dataclasses.replace(config.draft, port=0),
         )
 
-    async def add(self, pool: str, **options) -> Replica:
+    async def add(self, pool: str) -> Replica:
         """Another replica, known to the orchestrators there are."""
         replica = Replica(self, pool)
         self._exits.push_async_callback(replica.kill)
-        await replica.start(**options)
+        await replica.start()
         self.replicas.append(replica)
         for orchestrator in self.orchestrators:
             await orchestrator.discover(replica)
