@@ -76,8 +76,9 @@ class Place:
 class Admission:
     """Used from one event loop."""
 
-    def __init__(self, config: OrchestratorConfig, num_places: Callable[[], int]) -> None:
-        """num_places: how many requests the replicas have room for now; call `grant` when it grows."""
+    def __init__(self, config: OrchestratorConfig, num_places: Callable[[], int | None]) -> None:
+        """num_places: how many requests the replicas have room for now, None without a replica; call `grant` when it
+        grows."""
         self._config = config
         self._num_places = num_places
         self._queue: FairQueue[_Waiter] = FairQueue()
@@ -97,7 +98,9 @@ class Admission:
 
         Raises ResourceExhaustedError, with a hint when to try again, and DeadlineExceededError.
         """
-        if self._queue or self.num_running >= self._limit:
+        # There may be more places than at the last grant: not every report that makes room is announced.
+        self.grant()
+        if self.num_running >= self._limit:
             await self._wait(client_id, cost, timeout_s)
         else:
             # Through the queue nonetheless: that is where service is counted.
@@ -123,8 +126,9 @@ class Admission:
 
     @property
     def _limit(self) -> int:
+        limit, num_places = self._config.max_concurrent_requests, self._num_places()
         # Without a replica a request shall wait for one, and be told so, not for a place.
-        return min(self._config.max_concurrent_requests, self._num_places() or self._config.max_concurrent_requests)
+        return limit if num_places is None else min(limit, num_places)
 
     def _leave(self, place: Place) -> None:
         self._queue.correct(place.client_id, place.cost - place.estimated_cost)
@@ -141,8 +145,6 @@ class Admission:
         arrived_s = loop.time()
         limit_s = self._config.max_queue_time_s
         self._queue.push(client_id, waiter, cost)
-        # There may be more places than at the last grant: not every report that makes room is announced.
-        self.grant()
         try:
             async with asyncio.timeout(limit_s if timeout_s is None else min(limit_s, timeout_s)):
                 await waiter

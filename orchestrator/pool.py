@@ -98,9 +98,9 @@ class ReplicaPool:
         return sum(link.num_sequences for link in (*self.links, *self._retired.values()))
 
     @property
-    def num_places(self) -> int:
-        """Sequences that this orchestrator may have open on the pool at once; 0 without a replica."""
-        return sum(link.num_places for link, _ in self._links.values())
+    def num_places(self) -> int | None:
+        """Sequences that this orchestrator may have open on the pool at once; None without a replica."""
+        return sum(link.num_places for link in self.links) if self.num_connected else None
 
     @property
     def absence_reason(self) -> str:
