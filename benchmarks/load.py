@@ -25,7 +25,7 @@ from pilotfish.bench.load.result import LoadResult
 from pilotfish.bench.load.settings import MODES, LoadSettings
 from pilotfish.bench.load.slo import parse_slo
 from pilotfish.bench.load.suite import run_load
-from pilotfish.bench.load.tables import remarks
+from pilotfish.bench.load.tables import show
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS, Progress, Station
 from pilotfish.cli.bench_progress import BenchProgress
@@ -95,7 +95,8 @@ def add_rows(report: Report, part: str, result: LoadResult) -> None:
             differ=f"{point.num_differing}/{point.num_compared}",
             client_cpu=point.client.cpu_share,
         )
-    Console().print("\n".join(remarks(result)), style="yellow", markup=False)
+    Console().rule(part)
+    show(result, Console())
 
 
 def check_common(report: Report, part: str, result: LoadResult) -> None:
@@ -140,7 +141,7 @@ def emulated(report: Report, options: argparse.Namespace, progress: Progress) ->
     config = load_config(overrides=[*STACK_DEFAULTS, f"emulation.profile={PROFILE}"])
     parts: dict[str, list[Level]] = {
         "closed": parse_levels("concurrency", "1,16" if options.quick else "1,4,16,64"),
-        "open": parse_levels("rate", "8" if options.quick else "2,8,16,24,32"),
+        "open": parse_levels("rate", "8" if options.quick else "4,8,16,32"),
     }
     for part, levels in parts.items():
         if part not in options.only:
@@ -152,7 +153,7 @@ def emulated(report: Report, options: argparse.Namespace, progress: Progress) ->
             prompt_lengths=parse_lengths("lognormal:256,0.6,1024"),
             output_lengths=parse_lengths("lognormal:128,0.4,256"),
             num_requests=8 if options.quick else None,
-            num_turns=1 if options.quick else 3,
+            num_turns=1 if options.quick else 3 if part == "closed" else 2,
             slo=parse_slo(["ttft:500", "tpot:20"]),
             timeout_s=TIMEOUT_S,
         )
@@ -231,7 +232,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             emulated(report, options, progress)
             if "streams" in options.only:
                 streams(report, options, progress)
-    report.finish(options)
+    # The tables of the parts are on the terminal already.
+    report.show_checks()
+    if options.json:
+        report.write(options.json)
     return 0
 
 

@@ -18,6 +18,7 @@ from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.rpc.channel import PUBLIC_SERVER_OPTIONS
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 
@@ -60,6 +61,7 @@ class OrchestratorServer:
             register=register,
             service_names=(SERVICE_NAME,),
             port_setting="orchestrator.port",
+            options=PUBLIC_SERVER_OPTIONS,
         )
         self = cls(service, server)
         service.targets.on_change(self._health_changed.set)

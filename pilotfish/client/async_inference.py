@@ -15,7 +15,7 @@ from pilotfish.client.answer import GenerateOptions, Prompt, Summary
 from pilotfish.client.conversion import request_to_proto, summary_from_proto
 from pilotfish.client.inference import CONNECT_TIMEOUT_S
 from pilotfish.errors import InternalError, UnavailableError
-from pilotfish.rpc.channel import open_channel
+from pilotfish.rpc.channel import open_public_channel
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
@@ -33,7 +33,7 @@ class AsyncInferenceClient:
         """num_channels: TCP connections; what one carries in a moment waits for the same flow-control window."""
         self._address = address
         self._connect_timeout_s = connect_timeout_s
-        self._channels = [open_channel(address) for _ in range(num_channels)]
+        self._channels = [open_public_channel(address) for _ in range(num_channels)]
         self._stubs = itertools.cycle([pb_grpc.InferenceStub(channel) for channel in self._channels])
 
     async def __aenter__(self) -> Self:

@@ -17,7 +17,7 @@ from pilotfish.client.conversion import (
     summary_from_proto,
 )
 from pilotfish.errors import UnavailableError
-from pilotfish.rpc.channel import CHANNEL_OPTIONS
+from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
@@ -33,7 +33,7 @@ class InferenceClient:
     def __init__(self, address: str, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         self._address = address
         self._connect_timeout_s = connect_timeout_s
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = grpc.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         self._stub = pb_grpc.InferenceStub(self._channel)
 
     def __enter__(self) -> Self:

@@ -8,32 +8,41 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A frame carries whole prompts for many sequences; refusals by size are made above, with a clear message."""
 
 KEEPALIVE_TIME_MS = 2000
-"""A silent connection is pinged this often."""
+"""A silent connection between services is pinged this often."""
 KEEPALIVE_TIMEOUT_MS = 1000
 
-_KEEPALIVE: tuple[tuple[str, int], ...] = (
-    ("grpc.keepalive_time_ms", KEEPALIVE_TIME_MS),
-    ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    # Without it a frozen peer was found after 62 s, with it after 3 s (measured, grpcio 1.85).
-    ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ("grpc.http2.max_pings_without_data", 0),
-)
+PUBLIC_KEEPALIVE_TIME_MS = 10_000
+"""A silent connection between a client and the orchestrator is pinged this often."""
+PUBLIC_KEEPALIVE_TIMEOUT_MS = 10_000
+"""A client may be far away, or busy: within one second a client of 1,000 streams had not answered a ping (measured),
+and its connection was closed with all of them."""
+
+
+def _keepalive(time_ms: int, timeout_ms: int) -> tuple[tuple[str, int], ...]:
+    return (
+        ("grpc.keepalive_time_ms", time_ms),
+        ("grpc.keepalive_timeout_ms", timeout_ms),
+        # Without it a frozen peer was found after 62 s, with it after 3 s (measured, grpcio 1.85).
+        ("grpc.http2.ping_timeout_ms", timeout_ms),
+        ("grpc.http2.max_pings_without_data", 0),
+    )
+
+
+_KEEPALIVE = _keepalive(KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS)
+_PUBLIC_KEEPALIVE = _keepalive(PUBLIC_KEEPALIVE_TIME_MS, PUBLIC_KEEPALIVE_TIMEOUT_MS)
 _MESSAGE_SIZES: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
 
-CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
-    *_KEEPALIVE,
+_DIALLING: tuple[tuple[str, int], ...] = (
     *_MESSAGE_SIZES,
     # The services live on a private network: a proxy of the environment is for something else.
     ("grpc.enable_http_proxy", 0),
     # A replica that comes back is dialled at once, not after the backoff of an earlier channel.
     ("grpc.use_local_subchannel_pool", 1),
 )
-
-SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
-    *_KEEPALIVE,
+_LISTENING: tuple[tuple[str, int], ...] = (
     *_MESSAGE_SIZES,
     # Clients ping every KEEPALIVE_TIME_MS: that is no abuse.
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIMEOUT_MS),
@@ -42,7 +51,21 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
 )
 
+CHANNEL_OPTIONS = (*_KEEPALIVE, *_DIALLING)
+"""Between services."""
+PUBLIC_CHANNEL_OPTIONS = (*_PUBLIC_KEEPALIVE, *_DIALLING)
+"""From a client to the orchestrator."""
+SERVER_OPTIONS = (*_KEEPALIVE, *_LISTENING)
+"""Of a replica."""
+PUBLIC_SERVER_OPTIONS = (*_PUBLIC_KEEPALIVE, *_LISTENING)
+"""Of the orchestrator."""
+
 
 def open_channel(address: str) -> grpc.aio.Channel:
-    """A plain-text channel to host:port; connects when it is first used."""
+    """A plain-text channel to a service at host:port; connects when it is first used."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+
+
+def open_public_channel(address: str) -> grpc.aio.Channel:
+    """A client's to an orchestrator at host:port; connects when it is first used."""
+    return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)

@@ -38,14 +38,15 @@ class GrpcServer:
         register: Callable[[grpc.aio.Server], None],
         service_names: Sequence[str],
         port_setting: str,
+        options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
     ) -> GrpcServer:
         """Listen on host:port (0: a free port).
 
         register: adds the servicers. service_names: their full names, for health and reflection.
-        port_setting: the configuration key of the port, for messages.
+        port_setting: the configuration key of the port, for messages. options: of pilotfish.rpc.channel.
         Raises: UnavailableError when the address cannot be had.
         """
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = grpc.aio.server(options=options)
         try:
             bound_port = server.add_insecure_port(f"{host}:{port}")
         except RuntimeError:
