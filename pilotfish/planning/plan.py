@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,6 +17,8 @@ from pilotfish.planning.steady_state import capacity
 from pilotfish.planning.verdict import judge
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_SPARE = 0.01
+"""Share of the GPUs that no target replica can be made of, for a fleet of equal cost to be called one."""
 _SHOWN_K = (1, 2, 3, 5, 8)
 _APPROXIMATIONS = [
     "Replicas are simulated as fluids between events: tokens of an answer come evenly.",
@@ -92,8 +94,10 @@ def _equal_gpus(planner: Planner, goals: Goals, fleet: Fleet) -> list[FleetRow]:
     """The fleet, all its GPUs as targets, and these with drafters on the same GPUs."""
     if fleet.placement is not Placement.SEPARATE:
         return []
-    target_gpus = planner.num_gpus(Fleet(Placement.NONE, 1))
-    scale = target_gpus // math.gcd(planner.num_gpus(fleet), target_gpus)
+    target_gpus, num_gpus = planner.num_gpus(Fleet(Placement.NONE, 1)), planner.num_gpus(fleet)
+    scale = next(
+        factor for factor in itertools.count(1) if factor * num_gpus % target_gpus <= _SPARE * factor * num_gpus
+    )
     scaled = planner.scaled(scale) if scale > 1 else planner
     ours = replace(fleet, num_targets=scale * fleet.num_targets, num_drafters=scale * fleet.num_drafters)
     num_targets = planner.num_gpus(ours) // target_gpus

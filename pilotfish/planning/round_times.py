@@ -6,6 +6,9 @@ from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Placement
 from pilotfish.planning.rounds import Rounds
 
+_TOLERANCE = 0.03
+"""The shortest of draft lengths that differ by less: the rows of longer ones are taken from prompts."""
+
 
 class RoundTimes:
     """Of one target replica and its drafters. Batches between powers of two are interpolated."""
@@ -56,7 +59,9 @@ class RoundTimes:
                 for k in range(1, self.model.drafting.max_draft_tokens + 1)
                 if self.model.verify_s(batch, k) < plain_s * self.model.drafting.expected_tokens(k)
             ]
-            self._best[batch] = min([0, *candidates], key=lambda k: self.token_s(batch, k))
+            times = {k: self.token_s(batch, k) for k in (0, *candidates)}
+            limit = (1 + _TOLERANCE) * min(times.values())
+            self._best[batch] = min(k for k in times if times[k] <= limit)
         return self._best[batch]
 
     def _cell(self, batch: int, num_draft_tokens: int) -> float:
