@@ -23,6 +23,7 @@ _FIRST_BACKOFF_S = 0.1
 _MAX_BACKOFF_S = 5.0
 _MISMATCH_BACKOFF_S = 15.0
 """A replica with another model stays that way until somebody restarts it."""
+_RETIRED = "it left the directory"
 
 
 class Stream(Protocol):
@@ -154,7 +155,7 @@ class ReplicaLink:
             self._trial_id = 0
             self._circuit.end_trial()
         if self._is_retired and not self._sequences:
-            self.on_lost(UnavailableError("retired"))
+            self.on_lost(UnavailableError(_RETIRED))
         self._on_room()
 
     def send(self, command: Command) -> None:
@@ -184,8 +185,9 @@ class ReplicaLink:
         """It left the directory: no new sequences, and no stream any more once the open ones have ended or moved."""
         self._is_retired = True
         self.report_draining()
+        self.problem = _RETIRED
         if not self._sequences:
-            self.on_lost(UnavailableError("retired"))
+            self.on_lost(UnavailableError(_RETIRED))
 
     # What the stream tells.
 

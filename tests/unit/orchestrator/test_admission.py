@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 
 import pytest
 
@@ -261,6 +262,40 @@ async def test_what_a_request_did_not_use_counts_for_its_clients_next_turn() -> 
     await place_b.__aexit__(None, None, None)
     await door.leave("a1")
     await door.leave("b1")
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_place_is_lost_or_given_twice_whatever_happens_when(seed) -> None:
+    rng = random.Random(seed)
+    num_places = 4
+    admission = Admission(OrchestratorConfig(max_queued_requests=20), lambda: num_places)
+    most_running = 0
+
+    async def request(client: str) -> None:
+        nonlocal most_running
+        timeout_s = rng.choice([None, 0, 0.0005, 10])
+        with contextlib.suppress(ResourceExhaustedError, DeadlineExceededError):
+            async with admission.place(client, rng.randrange(100), timeout_s) as place:
+                most_running = max(most_running, admission.num_running)
+                for _ in range(rng.randrange(10)):
+                    await asyncio.sleep(0)
+                place.cost = rng.randrange(100)
+
+    tasks = []
+    for _ in range(400):
+        tasks.append(asyncio.create_task(request(rng.choice("abc"))))
+        if rng.random() < 0.3:
+            rng.choice(tasks).cancel()
+        if rng.random() < 0.1:
+            num_places = rng.randrange(5)
+            admission.grant()
+        await asyncio.sleep(0)
+    num_places = 4
+    admission.grant()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert most_running == 4
+    assert (admission.num_running, admission.num_waiting) == (0, 0)
+    assert not [task for task in tasks if not task.cancelled() and task.exception() is not None]
 
 
 def test_costs_count_output_twice_and_guess_the_length_of_text() -> None:
