@@ -23,6 +23,7 @@ from pilotfish.launch.local_stack import LocalStack
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting
 from pilotfish.planning.fleet import FleetSimulation
+from pilotfish.planning.planner import HANDLING_S
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Request
 from pilotfish.profiles import HardwareProfile, load_profile
@@ -36,6 +37,8 @@ ANSWER_TOKENS = (192, 320, 256)
 WARM_UP_S, DURATION_S = 3.0, 8.0
 QUICK_WARM_UP_S, QUICK_DURATION_S = 1.0, 2.0
 MAX_ERROR = 0.10
+BUSY_PERCENT = 90.0
+"""Above it the emulation itself is late: what is measured then is this machine."""
 
 
 def stack_config(*, ahead: bool) -> Config:
@@ -55,12 +58,14 @@ async def measure_round_trip_s(client: Client, profile: HardwareProfile, num_ans
         span += (await client.ask("on", ANSWER_TOKENS[0], num_speculative_tokens=1)).span(num_left_out=4)
     round_s = span.elapsed_s / span.num_rounds
     engines_s = DecodingModel(profile, Drafting(), context_tokens=_context_tokens()).round_s(1, 1)
-    return max(0.0, (round_s - engines_s) / 2)
+    return max(0.0, (round_s - engines_s) / 2 - HANDLING_S)
 
 
 def simulate(profile: HardwareProfile, drafting: Drafting, concurrency: int, round_trip_s: float) -> float:
     """Tokens per second of the same closed loop."""
-    model = DecodingModel(profile, drafting, context_tokens=_context_tokens(), round_trip_s=round_trip_s)
+    model = DecodingModel(
+        profile, drafting, context_tokens=_context_tokens(), round_trip_s=round_trip_s, handling_s=HANDLING_S
+    )
     simulation = FleetSimulation(ReplicaRates(model), 1, round_trip_s=round_trip_s, warm_up=5 * concurrency)
     return simulation.run_closed(_requests(100 * concurrency), concurrency).tokens_per_s
 
@@ -90,9 +95,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     for ahead in (False, True):
         asyncio.run(_compare(report, ahead=ahead, quick=options.quick))
-    errors = {mode: max(abs(row["ratio"] - 1) for row in report.rows if row["mode"] == mode) for mode in MODES}
-    for mode, error in errors.items():
-        report.check(f"simulated over measured tokens/s, speculation {mode}: largest error", error, MAX_ERROR, unit="")
+    for mode in MODES:
+        rows = [row for row in report.rows if row["mode"] == mode]
+        spare = [row for row in rows if row["cpu_percent"] < BUSY_PERCENT]
+        name = f"simulated over measured tokens/s, speculation {mode}: largest error"
+        report.check(name, _largest_error(rows), MAX_ERROR, unit="")
+        if spare:
+            report.check(f"{name} where processors had time to spare", _largest_error(spare), MAX_ERROR, unit="")
     report.finish(options)
     return 0
 
@@ -131,6 +140,10 @@ async def _load(client: Client, mode: str, concurrency: int, quick: bool) -> tup
         answer_tokens=ANSWER_TOKENS,
     )
     return load, psutil.cpu_percent()
+
+
+def _largest_error(rows: Sequence[dict[str, float]]) -> float:
+    return max(abs(row["ratio"] - 1) for row in rows)
 
 
 def _requests(number: int) -> Iterator[Request]:

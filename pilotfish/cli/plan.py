@@ -19,7 +19,7 @@ from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
 from pilotfish.planning.html import to_html
 from pilotfish.planning.plan import make_plan
-from pilotfish.planning.planner import Fleet, Planner
+from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
 from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show
 from pilotfish.planning.trace import read_workload
@@ -83,7 +83,7 @@ def plan(
     drafters: Annotated[int, typer.Option("--drafters", help="With --targets: draft replicas.", min=0)] = 1,
     network_ms: Annotated[
         float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
-    ] = 0.5,
+    ] = ROUND_TRIP_S * 1e3,
     requests: Annotated[
         int, typer.Option("--requests", help="Simulated for each fleet; 0: 4,000 to 200,000, by the load.", min=0)
     ] = 0,

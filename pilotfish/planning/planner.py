@@ -16,6 +16,9 @@ from pilotfish.planning.steady_state import steady_state
 from pilotfish.planning.workload import Workload
 from pilotfish.profiles import HardwareProfile
 
+ROUND_TRIP_S = 0.0005
+HANDLING_S = 0.0001
+"""As an orchestrator takes on one core; what matters is that messages do not come all at once."""
 MIN_REQUESTS = 4_000
 MAX_REQUESTS = 200_000
 _REQUESTS_PER_CONCURRENT = 20
@@ -49,9 +52,9 @@ class Planner:
     profile: HardwareProfile
     drafting: Drafting
     workload: Workload
-    round_trip_s: float = 0.0005
+    round_trip_s: float = ROUND_TRIP_S
     """Between the orchestrator and a replica, with all that is done on the way."""
-    handling_s: float = 0.0001
+    handling_s: float = HANDLING_S
     """Of one message by an orchestrator. There are enough orchestrators that one serves no more than one target."""
     num_requests: int = 0
     """Simulated for each fleet; 0: by the load, 4,000 to 200,000."""
