@@ -9,6 +9,7 @@ from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import ModelInfo
 
 
@@ -22,9 +23,13 @@ class DraftServer:
     async def start(cls, config: Config, *, engine: EngineClient | None = None) -> DraftServer:
         """Start the configured proposer (unless an engine is given, which is then owned) and serve.
 
+        With an `emulation` section the proposer is an emulated one, whichever is configured.
+
         Raises: ConfigError for an unknown proposer; UnavailableError when the address cannot be had;
         ModelError kinds when the model cannot.
         """
+        if engine is None and config.emulation.is_on:
+            engine = start_emulated_engine(config, "draft")
         name = engine.model.proposer if engine is not None else config.draft.proposer
         engine = engine or await start_proposer(config)
         replica = await ReplicaServer.start(

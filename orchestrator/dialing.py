@@ -14,6 +14,7 @@ from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.stream import MuxStream
+from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
 
 PEER_NAME = "orchestrator"
 
@@ -37,6 +38,8 @@ def dialer(pool: PoolName, tokenizer_fingerprint: str) -> Connect:
 async def find_tokenizer(config: Config, directory: ReplicaDirectory) -> Tokenizer:
     """The target's tokenizer: of the configured model, else of the folder that a target names.
 
+    That of an emulated target is always here.
+
     Raises ModelError when neither can be had.
     """
     try:
@@ -53,7 +56,9 @@ async def find_tokenizer(config: Config, directory: ReplicaDirectory) -> Tokeniz
 
 def _configured_tokenizer(config: Config) -> Tokenizer:
     folder = Path(config.target.model)
-    if not folder.is_dir():
+    if config.emulation.is_on:
+        folder = emulated_tokenizer_folder(config)
+    elif not folder.is_dir():
         folder = pull_model(config.target.model, Path(config.cache_dir))
     # A tokenizer needs no weights, so a local folder is taken as it is.
     return Tokenizer.load(folder)

@@ -7,6 +7,7 @@ from pilotfish.engine.client import EngineClient
 from pilotfish.engine.process import ProcessEngine
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
+from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import ModelInfo
 
 
@@ -20,9 +21,11 @@ class TargetServer:
     async def start(cls, config: Config, *, engine: EngineClient | None = None) -> TargetServer:
         """Load the model in an engine process (unless an engine is given, which is then owned) and serve.
 
+        With an `emulation` section the engine is emulated.
+
         Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot.
         """
-        engine = engine or await ProcessEngine.start(config, "target")
+        engine = engine or await _start_engine(config)
         replica = await ReplicaServer.start(
             TargetFrames(), engine, host=config.target.host, port=config.target.port, port_setting="target.port"
         )
@@ -44,3 +47,9 @@ class TargetServer:
     async def wait_closed(self) -> None:
         """Waits for drain_and_stop. Raises UnavailableError when the engine is lost first."""
         await self._replica.wait_closed()
+
+
+async def _start_engine(config: Config) -> EngineClient:
+    if config.emulation.is_on:
+        return start_emulated_engine(config, "target")
+    return await ProcessEngine.start(config, "target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import signal
 import tempfile
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, reserved
-from pilotfish.config import Config, load_config
+from pilotfish.config import Config, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
+from pilotfish.profiles import load_profile
+from pilotfish.testing.emulation import describe_emulation
 
 SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
 
@@ -30,6 +33,14 @@ def up(
     standalone: Annotated[
         bool, typer.Option("--standalone", help="Plain processes instead of a Ray Serve application.")
     ] = False,
+    emulate: Annotated[
+        str,
+        typer.Option(
+            "--emulate",
+            metavar="PROFILE",
+            help="Engines that take the time of other hardware: a100-70b, h100-70b-tp4, cpu, instant or a file.",
+        ),
+    ] = "",
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
@@ -39,10 +50,14 @@ def up(
     not there.
     """
     config = load_config(config_file, overrides or ())
+    if emulate:
+        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=emulate))
     with reserved(config.orchestrator.host, config.orchestrator.port):
         require_free(config.orchestrator.host, config.orchestrator.port)
-        pull_models(config)
         printer = Printer(output_console())
+        if config.emulation.is_on:
+            printer.notice(describe_emulation(load_profile(config.emulation.profile)))
+        pull_models(config)
         asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
     print("stopped")
 
@@ -61,6 +76,10 @@ class Printer:
         else:
             self._print(Text.assemble((f"{child} | ", SERVICE_STYLES.get(child, "")), line))
 
+    def notice(self, text: str) -> None:
+        """What must not be missed."""
+        self._print(Text(text, "bold yellow"))
+
     def up(self, address: str) -> None:
         """All that requests need is there."""
         option = "" if address == DEFAULT_ADDRESS else f" --address {address}"
@@ -73,7 +92,9 @@ class Printer:
 
 
 def pull_models(config: Config) -> None:
-    """Fetch what the services will load, with a progress bar."""
+    """Fetch what the services will load, with a progress bar. Emulated engines load nothing."""
+    if config.emulation.is_on:
+        return
     names = {config.target.model} | ({config.draft.model} if config.draft.num_replicas else set())
     for name in sorted(names):
         pull_with_progress(name, Path(config.cache_dir))

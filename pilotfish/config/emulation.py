@@ -30,9 +30,7 @@ class EmulationConfig:
 
     def __post_init__(self) -> None:
         rates = self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,)
-        require(
-            bool(rates) and all(0 <= rate <= 1 for rate in rates), "emulation.acceptance must be between 0 and 1"
-        )
+        require(bool(rates) and all(0 <= rate <= 1 for rate in rates), "emulation.acceptance must be between 0 and 1")
         for name in ("seed", "max_sequences", "max_batch_tokens", "kv_cache_tokens"):
             require(getattr(self, name) >= 0, f"emulation.{name} must be at least 0")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class MeasuredCost:
 
     def __post_init__(self) -> None:
         for name, axis in (("num_sequences", self.num_sequences), ("num_tokens", self.num_tokens)):
-            is_ascending = all(a < b for a, b in zip(axis, axis[1:], strict=False))
+            is_ascending = all(a < b for a, b in itertools.pairwise(axis))
             is_axis = bool(axis) and axis[0] >= 1 and is_ascending
             require(is_axis, f"{name} of a measured cost must ascend from 1 or more")
         is_grid = len(self.step_times_s) == len(self.num_sequences) and all(

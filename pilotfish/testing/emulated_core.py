@@ -1,13 +1,21 @@
-"""An engine core without a model: the states and answers of the real one, from a HashLanguageModel."""
+"""An engine core without a model: the real one's intake, scheduler and KV blocks, a HashLanguageModel's words, and
+the time that a cost model says.
+
+What a step takes in, and what waits, is decided by the code that decides it in pilotfish.engine; only the
+arithmetic is left out. Torch-free.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
-import msgspec
-
+from pilotfish.engine.block_pool import BlockPool
+from pilotfish.engine.intake import Intake
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -15,45 +23,27 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
-    Proposal,
     Propose,
     SequenceError,
-    Verdict,
     Verify,
 )
-from pilotfish.speculation.trees import ROOT, DraftTree
+from pilotfish.profiles import RooflineCost, StepCost
+from pilotfish.testing.emulated_drafting import Acceptance, EmulatedDrafting
+from pilotfish.testing.emulated_verdict import emulated_verdict
 from pilotfish.testing.language_model import HashLanguageModel
-from pilotfish.types import (
-    AcceptanceMode,
-    FinishReason,
-    Limits,
-    LoadReport,
-    ModelInfo,
-    SamplingParams,
-    SequenceErrorCode,
-    SparseDistribution,
-)
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 BLOCK_TOKENS = 16
-
-
-@dataclass(slots=True)
-class EmulatedSequence:
-    """Committed tokens, and what is wanted of them."""
-
-    sequence_id: int
-    sampling: SamplingParams
-    token_ids: list[int]
-    num_prompt_tokens: int
-    task: Verify | Decode | Propose | None = None
-
-    @property
-    def num_blocks(self) -> int:
-        return -(-len(self.token_ids) // BLOCK_TOKENS)
+FREE = RooflineCost(weights_s=0.0, token_s=0.0)
+"""Steps that take no time."""
 
 
 class EmulatedCore:
-    """The interface of pilotfish.engine.core.EngineCore. One step answers every sequence that has a task."""
+    """The interface of pilotfish.engine.core.EngineCore, for either role.
+
+    `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
+    before the events are seen.
+    """
 
     def __init__(
         self,
@@ -61,219 +51,177 @@ class EmulatedCore:
         limits: Limits,
         language_model: HashLanguageModel,
         *,
-        acceptance: float = 0.8,
-        num_kv_blocks: int = 4096,
+        acceptance: Acceptance = 0.8,
+        step_cost: StepCost = FREE,
+        kv_cache_tokens: int = 1 << 17,
+        max_batch_tokens: int = 8192,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """acceptance: probability that a proposed token is the one the target would say."""
+        """acceptance: probability that a proposed token is the one the target would say; by position, if several."""
         self.model = model
         self.limits = limits
+        self.drafting = EmulatedDrafting(language_model, acceptance)
+        self.step_s = 0.0
+        """Seconds that the last step takes."""
+        self.is_stuck = False
+        """Whether the last step had nothing to compute and nothing to say: nothing will be before a command comes."""
         self._language_model = language_model
-        self._acceptance = acceptance
-        self._num_kv_blocks = num_kv_blocks
-        self._sequences: dict[int, EmulatedSequence] = {}
-        self._busy: dict[int, EmulatedSequence] = {}
+        self._step_cost = step_cost
+        self._clock_ns = clock_ns
+        num_blocks = -(-kv_cache_tokens // BLOCK_TOKENS) + 1
+        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_TOKENS))
+        self._scheduler = Scheduler(
+            self._kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
+        )
+        self._sequences: dict[int, EngineSequence] = {}
+        self._intake = Intake(
+            self._sequences,
+            self._kv_cache,
+            vocab_size=model.vocab_size,
+            max_context_tokens=model.max_context_tokens,
+            limits=limits,
+        )
+        self._proposals: dict[int, Propose] = {}
+        """What each sequence was last asked to draft."""
         self._answers: list[Event] = []
         self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
 
     @property
     def has_work(self) -> bool:
-        return bool(self._busy or self._answers)
+        if self._answers or self.drafting.has_work:
+            return True
+        return any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
 
     @property
     def num_sequences(self) -> int:
         """Sequences held."""
         return len(self._sequences)
 
-    @property
-    def num_batch_tokens(self) -> int:
-        """Token rows that the next step computes: what a latency model asks for."""
-        return sum(_num_rows(sequence.task) for sequence in self._busy.values())
-
     def load(self) -> LoadReport:
+        num_waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
+        pool = self._kv_cache.pool
         return LoadReport(
-            num_sequences_running=len(self._sequences),
-            num_kv_blocks_used=sum(sequence.num_blocks for sequence in self._sequences.values()),
-            num_kv_blocks_total=self._num_kv_blocks,
+            num_sequences_running=len(self._sequences) - num_waiting,
+            num_sequences_waiting=num_waiting,
+            num_kv_blocks_used=pool.num_used,
+            num_kv_blocks_total=pool.num_usable,
+            step_time_ns=round(1e9 * self.step_s),
+            num_preemptions=self._scheduler.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
         )
 
     def submit(self, command: Command) -> None:
         """Take a command; answers come out of the next step."""
+        now_ns = self._clock_ns()
+        answer: Event | None = None
         match command:
             case OpenSequence():
-                self._open(command)
+                answer = self._intake.open(command)
             case CloseSequence():
-                self._forget(command.sequence_id)
-            case Verify() | Decode():
-                sequence = self._sequences.get(command.sequence_id)
-                if sequence is None:
-                    self._refuse(command, SequenceErrorCode.UNKNOWN_SEQUENCE)
-                elif isinstance(command, Decode):
-                    self._decode(sequence, command)
-                else:
-                    self._verify(sequence, command)
+                self._close(command)
+            case Verify():
+                answer = self._intake.verify(command, now_ns)
+            case Decode():
+                answer = self._intake.decode(command, now_ns)
             case Propose():
-                self._propose(command)
+                answer = self._propose(command, now_ns)
             case _:
                 assert_never(command)
+        if answer is not None:
+            self._answers.append(answer)
 
     def step(self) -> list[Event]:
-        """One answer for every sequence that has a task."""
+        """Schedule and answer. Returns the events of this step and of commands since the last."""
         events, self._answers = self._answers, []
-        if self._busy:
-            self._num_sequences_decoding, self._num_step_tokens = len(self._busy), self.num_batch_tokens
-        for sequence in tuple(self._busy.values()):
-            match sequence.task:
-                case Verify(draft_token_ids=draft_token_ids, parents=parents):
-                    events.append(self._commit(sequence, draft_token_ids, parents))
-                    self._assign(sequence, None)
-                case Decode(base_length=base_length, num_tokens=num_tokens):
-                    events.append(self._commit(sequence, ()))
-                    if len(sequence.token_ids) >= base_length + num_tokens:
-                        self._assign(sequence, None)
-                case Propose():
-                    events.append(self._draft(sequence, sequence.task))
-                    self._assign(sequence, None)
+        start_ns = self._clock_ns()
+        scheduled = self._scheduler.schedule(list(self._sequences.values()))
+        events += self._refuse_oversized()
+        for rows in scheduled:
+            events += self._begin(rows, start_ns)
+        self._measure(scheduled)
+        events += self.drafting.step()
+        for rows in scheduled:
+            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
+            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
+                events.append(self._commit(rows.sequence))
+        self.is_stuck = not scheduled and not events and not self.drafting.has_work
         return events
 
-    def _open(self, command: OpenSequence) -> None:
-        if len(self._sequences) >= self.limits.max_sequences:
-            message = f"all {self.limits.max_sequences} sequences are in use"
-            code = SequenceErrorCode.RESOURCE_EXHAUSTED
-            self._answers.append(SequenceError(command.sequence_id, code, message))
-            return
-        self._sequences[command.sequence_id] = EmulatedSequence(
-            command.sequence_id,
-            command.sampling,
-            [*command.prompt_token_ids, *command.output_token_ids],
-            len(command.prompt_token_ids),
-        )
-        self._answers.append(Opened(command.sequence_id, 0))
-
-    def _verify(self, sequence: EmulatedSequence, command: Verify) -> None:
-        """As in the real engine, a draft that comes during a run ends it, if it foresaw what was decoded since."""
-        decoded = tuple(sequence.token_ids[command.base_length :])
-        if not decoded and command.base_length == len(sequence.token_ids):
-            self._assign(sequence, command)
-        elif not decoded or not isinstance(sequence.task, Decode):
-            self._refuse(command, SequenceErrorCode.STALE)
-        elif command.draft_token_ids[: len(decoded)] == decoded != command.draft_token_ids and not command.parents:
-            self._assign(
-                sequence,
-                msgspec.structs.replace(
-                    command,
-                    base_length=len(sequence.token_ids),
-                    draft_token_ids=command.draft_token_ids[len(decoded) :],
-                    draft_probs=command.draft_probs[len(decoded) :],
-                ),
-            )
-
-    def _decode(self, sequence: EmulatedSequence, command: Decode) -> None:
-        """As in the real engine, a run that overlaps the one in progress moves its goal."""
-        goal = command.base_length + command.num_tokens
-        if command.base_length > len(sequence.token_ids):
-            self._refuse(command, SequenceErrorCode.STALE)
-        elif isinstance(sequence.task, Decode):
-            goal = max(goal, sequence.task.base_length + sequence.task.num_tokens)
-            self._assign(sequence, Decode(sequence.sequence_id, command.base_length, goal - command.base_length))
-        elif goal > len(sequence.token_ids):
-            self._assign(sequence, command)
-
-    def _propose(self, command: Propose) -> None:
+    def _propose(self, command: Propose, now_ns: int) -> SequenceError | None:
+        """As the real engine: rewind to what is stated, and compute what is missing before drafting."""
         sequence = self._sequences.get(command.sequence_id)
         start = command.base_length - len(command.new_token_ids)
-        if sequence is None or not 0 <= start <= len(sequence.token_ids):
-            self._refuse(command, SequenceErrorCode.UNKNOWN_SEQUENCE)
-            return
-        sequence.token_ids[start:] = command.new_token_ids
-        self._assign(sequence, command)
+        if sequence is None or not sequence.num_prompt_tokens <= start <= len(sequence.tokens):
+            code = SequenceErrorCode.UNKNOWN_SEQUENCE
+            message = "unknown sequence, or tokens before the stated ones are missing"
+            return SequenceError(command.sequence_id, code, message, command.base_length)
+        if start < len(sequence.tokens):
+            self._kv_cache.rewind(sequence, start)
+        num_computed = sequence.num_computed_tokens
+        sequence.append(command.new_token_ids, committed=True)
+        self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+        last = self._proposals.get(command.sequence_id)
+        if last is not None and len(command.new_token_ids) <= last.num_draft_tokens + 1 and num_computed >= start - 1:
+            # Drafts that were accepted are computed, all but the last of them.
+            num_missing = 1 + (len(command.new_token_ids) > last.num_draft_tokens)
+            sequence.num_computed_tokens = max(sequence.num_computed_tokens, len(sequence.tokens) - num_missing)
+        self._proposals[command.sequence_id] = command
+        sequence.task = ProposeTask(command.base_length, command.num_draft_tokens, now_ns)
+        return None
 
-    def _commit(
-        self, sequence: EmulatedSequence, draft_token_ids: Sequence[int], parents: tuple[int, ...] = ()
-    ) -> Verdict:
-        tree = DraftTree(parents) if parents else DraftTree.chain(len(draft_token_ids))
-        tokens, base_length = sequence.token_ids, len(sequence.token_ids)
-        path: list[int] = []
-        children, finish_reason = tree.children[0], None
-        while finish_reason is None:
-            token_id = self._language_model.next_token(tokens, sequence.sampling)
-            tokens.append(token_id)
-            finish_reason = self._finish_reason(sequence)
-            node = next((child for child in children if draft_token_ids[child] == token_id), None)
-            if node is None:
-                break
-            path.append(node)
-            children = tree.children[node + 1]
-        if finish_reason is not None:
-            self._forget(sequence.sequence_id)
-        return Verdict(
-            sequence_id=sequence.sequence_id,
-            base_length=base_length,
-            num_draft_tokens=len(draft_token_ids),
-            num_accepted_tokens=len(path),
-            token_ids=tuple(tokens[base_length:]),
-            finish_reason=finish_reason,
-            draft_depth=tree.depth if parents else 0,
-            ended_in_leaf=bool(parents) and not children,
-        )
+    def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
+        """Compute the rows; a proposal whose tokens are all there begins in this very step."""
+        sequence = rows.sequence
+        if sequence.task is not None and sequence.task.start_ns == 0:
+            sequence.task.start_ns = start_ns
+            sequence.compute_time_ns = 0
+        sequence.mark_computed(rows.first_position + rows.num_rows)
+        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        if rows.is_complete and isinstance(sequence.task, ProposeTask):
+            self.drafting.propose(self._proposals[sequence.sequence_id], sequence.tokens, sequence.sampling)
+        if sequence.is_opened:
+            return []
+        sequence.is_opened = True
+        return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
 
-    def _finish_reason(self, sequence: EmulatedSequence) -> FinishReason | None:
-        if sequence.token_ids[-1] in sequence.sampling.stop_token_ids:
-            return FinishReason.STOP
-        num_output_tokens = len(sequence.token_ids) - sequence.num_prompt_tokens
-        if num_output_tokens >= sequence.sampling.max_tokens:
-            return FinishReason.LENGTH
-        return FinishReason.LENGTH if len(sequence.token_ids) >= self.model.max_context_tokens else None
+    def _measure(self, scheduled: Sequence[ScheduledRows]) -> None:
+        """What the step computes, and how long that takes."""
+        size = self.drafting.step_size
+        num_sequences, num_tokens, num_context_tokens = size.num_sequences, size.num_tokens, size.num_context_tokens
+        num_decoding = num_sequences
+        for rows in scheduled:
+            sequence, num_rows = rows.sequence, rows.num_rows
+            if isinstance(sequence.task, ProposeTask) and rows.is_complete:
+                # Its last row, and itself, are the drafting's already.
+                sequence.task = None
+                num_tokens += num_rows - 1
+                continue
+            num_sequences += 1
+            num_tokens += num_rows
+            num_context_tokens += rows.first_position + num_rows
+            num_decoding += rows.is_decode
+        self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
+        if num_tokens:
+            self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
 
-    def _draft(self, sequence: EmulatedSequence, command: Propose) -> Proposal:
-        tokens = sequence.token_ids
-        for _ in range(command.num_draft_tokens):
-            tokens.append(self._language_model.draft_token(tokens, sequence.sampling, self._acceptance))
-        drafted = tuple(tokens[command.base_length :])
-        del tokens[command.base_length :]
-        parents: tuple[int, ...] = ()
-        if command.tree is not None:
-            drafted, parents = self._with_siblings(drafted, command.tree.max_nodes)
-        samples = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
-        probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafted) if samples else ()
-        return Proposal(sequence.sequence_id, command.base_length, drafted, probs, parents=parents)
+    def _commit(self, sequence: EngineSequence) -> Event:
+        verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)
+        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        if verdict.finish_reason is not None:
+            self._intake.forget(sequence)
+        return verdict
 
-    def _with_siblings(self, chain: Sequence[int], max_nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids and parents of a tree: another token before each of the chain's, as far as the nodes last."""
-        first, size = self._language_model.first_token_id, self._language_model.vocab_size
-        drafted: list[int] = []
-        parents: list[int] = []
-        parent = ROOT
-        for token_id in chain[: max_nodes // 2]:
-            drafted += [token_id + 1 if token_id + 1 < size else first, token_id]
-            parents += [parent, parent]
-            parent = len(drafted) - 1
-        return tuple(drafted), tuple(parents)
+    def _close(self, command: CloseSequence) -> None:
+        self._intake.close(command)
+        self._proposals.pop(command.sequence_id, None)
+        self.drafting.forget(command.sequence_id)
 
-    def _assign(self, sequence: EmulatedSequence, task: Verify | Decode | Propose | None) -> None:
-        sequence.task = task
-        if task is None:
-            self._busy.pop(sequence.sequence_id, None)
-        else:
-            self._busy[sequence.sequence_id] = sequence
-
-    def _forget(self, sequence_id: int) -> None:
-        self._sequences.pop(sequence_id, None)
-        self._busy.pop(sequence_id, None)
-
-    def _refuse(self, command: Verify | Decode | Propose, code: SequenceErrorCode) -> None:
-        message = f"{code.name.lower()}: base_length {command.base_length}"
-        self._answers.append(SequenceError(command.sequence_id, code, message, command.base_length))
-
-
-def _num_rows(task: Verify | Decode | Propose | None) -> int:
-    match task:
-        case Verify():
-            return len(task.draft_token_ids) + 1
-        case Propose():
-            return task.num_draft_tokens
-        case Decode():
-            return 1
-        case None:
-            return 0
+    def _refuse_oversized(self) -> list[Event]:
+        events: list[Event] = []
+        for sequence in self._scheduler.oversized:
+            self._close(CloseSequence(sequence.sequence_id))
+            message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
+            code = SequenceErrorCode.RESOURCE_EXHAUSTED
+            events.append(SequenceError(sequence.sequence_id, code, message))
+        return events

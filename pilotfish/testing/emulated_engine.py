@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
-
-import msgspec
 
 from pilotfish.engine.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
+from pilotfish.profiles import RooflineCost, StepCost
 from pilotfish.testing.emulated_core import EmulatedCore
+from pilotfish.testing.emulated_drafting import Acceptance
 from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.testing.step_timer import StepTimer
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
-
-StepTime = Callable[[int], float]
-"""Token rows of a step -> its duration in seconds."""
+MAX_CREDIT_NS = 1_000_000
+"""A machine that is late with the end of a step makes it up in the next ones, up to this much."""
 
 
 class EmulatedEngine:
@@ -33,23 +34,29 @@ class EmulatedEngine:
         role: Literal["target", "draft"] = "target",
         *,
         language_model: HashLanguageModel | None = None,
-        acceptance: float = 0.8,
-        step_time_s: float | StepTime = 0.0,
+        acceptance: Acceptance = 0.8,
+        step_time_s: float = 0.0,
+        step_cost: StepCost | None = None,
         limits: Limits | None = None,
         max_context_tokens: int = 4096,
+        max_batch_tokens: int = 8192,
+        kv_cache_tokens: int = 1 << 17,
+        vocab_size: int = 0,
+        model_id: str = "emulated",
         tokenizer_fingerprint: str = EMULATED_FINGERPRINT,
         tokenizer_path: str = "",
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """step_time_s: duration of a step, or a function of its token rows; 0 answers at once.
+        """step_time_s: duration of every step; 0 answers at once. step_cost: by what a step computes, instead.
 
-        `sleep` waits in its place, for tests with a clock of their own.
+        vocab_size: token ids that prompts may hold; 0: those below the language model's end.
+        `sleep` waits in the timer's place, for tests with a clock of their own.
         """
         language_model = language_model or HashLanguageModel()
         model = ModelInfo(
-            model_id="emulated",
+            model_id=model_id,
             tokenizer_fingerprint=tokenizer_fingerprint,
-            vocab_size=language_model.vocab_size,
+            vocab_size=vocab_size or language_model.vocab_size,
             max_context_tokens=max_context_tokens,
             deterministic=True,
             proposer="emulated" if role == "draft" else "",
@@ -57,13 +64,20 @@ class EmulatedEngine:
             tokenizer_path=tokenizer_path,
         )
         self.core = EmulatedCore(
-            model, limits or Limits(max_draft_tokens=16, max_sequences=256), language_model, acceptance=acceptance
+            model,
+            limits or Limits(max_draft_tokens=16, max_sequences=256),
+            language_model,
+            acceptance=acceptance,
+            step_cost=step_cost or RooflineCost(weights_s=step_time_s, token_s=0.0),
+            kv_cache_tokens=kv_cache_tokens,
+            max_batch_tokens=max_batch_tokens,
         )
-        self._step_time = step_time_s if callable(step_time_s) else lambda _num_tokens: step_time_s
         self._sleep = sleep
+        self._timer = StepTimer()
         self._queue = EventQueue()
-        self._has_work = asyncio.Event()
-        self._step_time_ns = 0
+        self._arrived: list[Command] = []
+        self._has_arrived = asyncio.Event()
+        self._load = self.core.load()
         self._task = asyncio.create_task(self._run())
 
     @property
@@ -76,7 +90,7 @@ class EmulatedEngine:
 
     @property
     def load(self) -> LoadReport:
-        return msgspec.structs.replace(self.core.load(), step_time_ns=self._step_time_ns)
+        return self._load
 
     @property
     def num_sequences(self) -> int:
@@ -84,11 +98,10 @@ class EmulatedEngine:
         return self.core.num_sequences
 
     def send(self, commands: Sequence[Command]) -> None:
+        """Queue commands; a step that is being computed does not see them."""
         self._queue.raise_if_failed()
-        for command in commands:
-            self.core.submit(command)
-        if self.core.has_work:
-            self._has_work.set()
+        self._arrived.extend(commands)
+        self._has_arrived.set()
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
@@ -96,6 +109,7 @@ class EmulatedEngine:
     def die(self, error: PilotfishError | None = None) -> None:
         """End as a crashed engine process does."""
         self._task.cancel()
+        self._timer.close()
         self._queue.fail(error or UnavailableError("the emulated engine was told to die"))
 
     async def close(self) -> None:
@@ -103,12 +117,28 @@ class EmulatedEngine:
         await asyncio.wait((self._task,))
 
     async def _run(self) -> None:
+        """Step after step, each as long as the cost model says; what arrives meanwhile waits for the next."""
+        end_ns = 0
         while True:
-            await self._has_work.wait()
-            duration_s = self._step_time(self.core.num_batch_tokens) if self.core.num_batch_tokens else 0.0
-            # Also without a duration: a step of a long run lets others have their turn.
-            await self._sleep(duration_s)
-            self._queue.put(self.core.step())
-            self._step_time_ns = int(duration_s * 1e9)
-            if not self.core.has_work:
-                self._has_work.clear()
+            if not self._arrived and (self.core.is_stuck or not self.core.has_work):
+                self._load = self.core.load()
+                self._has_arrived.clear()
+                await self._has_arrived.wait()
+                end_ns = 0
+            commands, self._arrived = self._arrived, []
+            for command in commands:
+                self.core.submit(command)
+            events = self.core.step()
+            now_ns = time.monotonic_ns()
+            # The hardware did not wait for this process to notice the end of the step before.
+            end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
+            await self._wait(end_ns)
+            self._load = self.core.load()
+            self._queue.put(events)
+
+    async def _wait(self, end_ns: int) -> None:
+        """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""
+        if self._sleep is not None:
+            await self._sleep(self.core.step_s)
+        else:
+            await self._timer.sleep_until(end_ns)

@@ -5,6 +5,7 @@ Torch-free: the orchestrator reads it, too.
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 from pathlib import Path
@@ -20,14 +21,16 @@ from pilotfish.models.pull import cached_folder
 from pilotfish.models.tokenizer import Tokenizer
 
 SPECIAL_TOKENS = ("<|end|>", "<|start|>")
-WORDS = (
-    "a the of and to in it is was that with as for on at by from his her their one two some all no not but or so then "
-    "sea ship fish pilot harbour lighthouse wave wind sail rope anchor deck captain sailor island shore tide storm "
-    "rain sun moon star cloud sky night day morning evening water sand stone rock boat net gull whale shark coral "
-    "pearl map compass north south east west deep blue green white grey dark bright cold warm old young small large "
-    "slow fast quiet loud far near under over between behind before after swims turns follows leads waits looks finds "
-    "keeps gives takes brings holds opens closes rises falls drifts dives sings calls tells knows remembers forgets"
-).split()
+_TEXT = (
+    "a the of and to in it is was that with as for on at by from his her their one two some all no not but or so "
+    "then sea ship fish pilot harbour lighthouse wave wind sail rope anchor deck captain sailor island shore tide "
+    "storm rain sun moon star cloud sky night day morning evening water sand stone rock boat net gull whale shark "
+    "coral pearl map compass north south east west deep blue green white grey dark bright cold warm old young small "
+    "large slow fast quiet loud far near under over between behind before after swims turns follows leads waits "
+    "looks finds keeps gives takes brings holds opens closes rises falls drifts dives sings calls tells knows "
+    "remembers forgets"
+)
+WORDS = tuple(_TEXT.split())
 """What the emulated model says where it has the tokenizer made here."""
 _MAX_CONTEXT_TOKENS = 1 << 20
 _CHAT_TEMPLATE = (
@@ -57,7 +60,7 @@ def spoken_tokens(tokenizer: Tokenizer) -> range:
         return range(_first_word(), tokenizer.vocab_size)
     special = sorted(token_id for token_id in tokenizer.special_token_ids if token_id < tokenizer.vocab_size)
     bounds = [-1, *special, tokenizer.vocab_size]
-    stretches = [range(low + 1, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    stretches = [range(low + 1, high) for low, high in itertools.pairwise(bounds)]
     return max(stretches, key=len)
 
 

@@ -23,7 +23,7 @@ async def test_serves_its_engine_on_a_free_port(server: TargetServer) -> None:
     assert not server.address.endswith(":0")
     async with RecordingPeer(server.address, "target") as peer:
         assert peer.stream.model == server.model
-        assert await peer.ask(OpenSequence(1, (1,), SamplingParams())) == Opened(1, 0)
+        assert await peer.ask(OpenSequence(1, (1, 2), SamplingParams())) == Opened(1, 0)
 
 
 async def test_the_port_of_another_is_refused(server: TargetServer) -> None:

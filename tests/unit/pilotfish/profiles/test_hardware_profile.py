@@ -68,5 +68,5 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
 def test_a_file_that_is_no_profile_says_what_is_wrong(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="broken.yaml"):
+    with pytest.raises(ConfigError, match=r"broken\.yaml"):
         load_profile(str(path))

@@ -201,7 +201,7 @@ async def test_a_failing_callback_is_a_loss_not_a_silent_end(replica: ReplicaSer
         on_load=lambda _: None,
         on_lost=lost.set_result,
     )
-    stream.send(OpenSequence(1, (1,), GREEDY))
+    stream.send(OpenSequence(1, (1, 2), GREEDY))
     assert "for a reason of our own" in str(await lost)
     await stream.close()
 
@@ -210,7 +210,7 @@ async def test_numbers_that_do_not_fit_do_not_end_the_stream(replica: ReplicaSer
     async with RecordingPeer(replica.address, "target") as peer:
         with pytest.raises(InvalidRequestError, match="a Verify cannot be sent"):
             peer.send(Verify(1, 3, (-1,)))
-        assert await peer.ask(OpenSequence(1, (1,), GREEDY)) == Opened(1, 0)
+        assert await peer.ask(OpenSequence(1, (1, 2), GREEDY)) == Opened(1, 0)
 
 
 async def test_the_queue_is_bounded(replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ async def test_close_is_idempotent_and_silent(replica: ReplicaServer, engine: Em
         (opened(9, 256), SequenceErrorCode.INVALID, "prompt token id 256 is not in the vocabulary of 256", 0),
         (Verify(1, 3, (1,) * 5), SequenceErrorCode.INVALID, "5 draft tokens; at most 4", 3),
         (Verify(1, 3, (256,)), SequenceErrorCode.INVALID, "draft token id 256", 3),
-        (Verify(1, 2, (1,)), SequenceErrorCode.STALE, "stale", 2),
+        (Verify(1, 2, (1,)), SequenceErrorCode.STALE, "tokens; 3 are committed", 2),
     ],
 )
 async def test_a_refusal_leaves_the_rest_alone(

@@ -1,6 +1,7 @@
 """The emulated engine keeps the promises of the real one."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
+from pilotfish.profiles import RooflineCost
 from pilotfish.testing.emulated_core import EmulatedCore
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.language_model import HashLanguageModel
@@ -28,12 +30,16 @@ GREEDY = SamplingParams(temperature=0, max_tokens=1000)
 PROMPT = (1, 2, 3)
 
 
-def core(acceptance: float = 0.7, max_context_tokens: int = 4096) -> EmulatedCore:
+PER_ROW = RooflineCost(weights_s=0.0, token_s=1.0)
+"""A second for each token row."""
+
+
+def core(acceptance: float = 0.7, max_context_tokens: int = 4096, **options: Any) -> EmulatedCore:
     model = ModelInfo(
         model_id="emulated", tokenizer_fingerprint="", vocab_size=256, max_context_tokens=max_context_tokens
     )
     limits = Limits(max_draft_tokens=8, max_sequences=4)
-    return EmulatedCore(model, limits, LANGUAGE_MODEL, acceptance=acceptance)
+    return EmulatedCore(model, limits, LANGUAGE_MODEL, acceptance=acceptance, **options)
 
 
 def drain(core: EmulatedCore) -> list:
@@ -153,7 +159,9 @@ def test_max_tokens_cuts_a_round() -> None:
     target.submit(Verify(1, 3, text[:4]))
     verdict = drain(target)[-1]
     assert verdict.token_ids == text[:2]
-    assert verdict.num_accepted_tokens == 2
+    assert verdict.num_draft_tokens == verdict.num_accepted_tokens == 1, (
+        "as in the real engine, others are not looked at"
+    )
     assert verdict.finish_reason is FinishReason.LENGTH
     assert target.num_sequences == 0
 
@@ -215,27 +223,149 @@ def test_rejection_mode_brings_distributions() -> None:
 def test_blocks_and_slots_are_counted() -> None:
     engine = core()
     for sequence_id in range(1, 6):
-        engine.submit(OpenSequence(sequence_id, (1,) * 17, GREEDY))
-    assert drain(engine)[-1].code is SequenceErrorCode.RESOURCE_EXHAUSTED
-    assert engine.load().num_kv_blocks_used == 8
+        engine.submit(OpenSequence(sequence_id, (sequence_id,) * 17, GREEDY))
+    events = drain(engine)
+    errors = [event for event in events if isinstance(event, SequenceError)]
+    assert [error.code for error in errors] == [SequenceErrorCode.RESOURCE_EXHAUSTED]
+    assert engine.load().num_kv_blocks_used == 4
+    assert engine.load().num_sequences_running == 4
     for sequence_id in range(1, 6):
         engine.submit(CloseSequence(sequence_id))
     assert engine.load().num_kv_blocks_used == engine.num_sequences == 0
 
 
-async def test_step_times_are_waited_for_by_rows() -> None:
+def test_an_equal_prefix_is_not_computed_twice() -> None:
+    engine = core()
+    engine.submit(OpenSequence(1, (1,) * 40, GREEDY))
+    drain(engine)
+    engine.submit(OpenSequence(2, (1,) * 40, GREEDY))
+    assert drain(engine) == [Opened(2, 32)]
+    assert engine.load().num_step_tokens == 7
+
+
+def test_prompts_are_computed_in_chunks_beside_decodes() -> None:
+    engine = core(max_batch_tokens=16, step_cost=PER_ROW)
+    engine.submit(OpenSequence(1, PROMPT, GREEDY))
+    drain(engine)
+    engine.submit(Decode(1, 3, 10))
+    engine.submit(OpenSequence(2, (5,) * 40, GREEDY))
+    shapes = []
+    for _ in range(4):
+        engine.step()
+        shapes.append((engine.load().num_step_tokens, engine.load().num_sequences_decoding, engine.step_s))
+    assert shapes == [(16, 1, 16.0), (16, 1, 16.0), (10, 1, 10.0), (1, 1, 1.0)]
+
+
+def test_a_full_cache_takes_blocks_from_who_is_idle_and_computes_them_again() -> None:
+    engine = core(kv_cache_tokens=48)
+    for sequence_id in (1, 2):
+        engine.submit(OpenSequence(sequence_id, (sequence_id,) * 32, GREEDY))
+        drain(engine)
+    assert engine.load().num_preemptions == 1
+    engine.submit(Decode(1, 32, 1))
+    verdicts = [event for event in drain(engine) if isinstance(event, Verdict)]
+    assert verdicts[0].token_ids == decoded(GREEDY, 1, (1,) * 32)
+
+
+def test_a_proposal_takes_a_step_for_each_token_batched_over_the_sequences() -> None:
+    drafter = core(step_cost=PER_ROW)
+    for sequence_id in (1, 2):
+        drafter.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
+    drain(drafter)
+    for sequence_id in (1, 2):
+        drafter.submit(Propose(sequence_id, 3, (), 3))
+    steps = []
+    while drafter.has_work:
+        steps.append((len(drafter.step()), drafter.step_s, drafter.load().num_sequences_decoding))
+    assert steps == [(0, 2.0, 2), (0, 2.0, 2), (2, 2.0, 2)]
+
+
+@pytest.mark.parametrize(("num_accepted", "num_rows"), [(0, 1), (2, 1), (3, 2)])
+def test_accepted_drafts_are_not_computed_again(num_accepted: int, num_rows: int) -> None:
+    drafter = core(step_cost=PER_ROW)
+    drafter.submit(OpenSequence(1, PROMPT, GREEDY))
+    drafter.submit(Propose(1, 3, (), 3))
+    proposal = drain(drafter)[-1]
+    new = (*proposal.draft_token_ids[:num_accepted], 99)
+    drafter.submit(Propose(1, 3 + len(new), new, 3))
+    drafter.step()
+    assert drafter.load().num_step_tokens == num_rows
+
+
+def test_a_drafter_that_was_left_behind_catches_up_first() -> None:
+    drafter = core(step_cost=PER_ROW)
+    drafter.submit(OpenSequence(1, PROMPT, GREEDY))
+    drain(drafter)
+    drafter.submit(Propose(1, 23, tuple(range(20)), 1))
+    drafter.step()
+    assert drafter.load().num_step_tokens == 21
+
+
+def test_the_seed_of_acceptance_changes_what_is_accepted_and_not_the_text() -> None:
+    model = HashLanguageModel(acceptance_seed=7)
+    contexts = [[1, 2, 3, place] for place in range(200)]
+
+    def right(language_model: HashLanguageModel) -> list[bool]:
+        return [
+            language_model.draft_token(context, GREEDY, 0.5) == language_model.next_token(context, GREEDY)
+            for context in contexts
+        ]
+
+    assert right(model) != right(LANGUAGE_MODEL)
+    assert [model.next_token(c, GREEDY) for c in contexts] == [LANGUAGE_MODEL.next_token(c, GREEDY) for c in contexts]
+
+
+def test_acceptance_is_independent_where_greedy_text_runs_in_circles() -> None:
+    circle = HashLanguageModel(vocab_size=2)
+    context = [0, 1] * 3
+    right = []
+    for _ in range(2000):
+        truth = circle.next_token(context, GREEDY)
+        right.append(circle.draft_token(context, GREEDY, 0.5) == truth)
+        context.append(truth)
+    assert sum(right) / len(right) == pytest.approx(0.5, abs=0.05)
+
+
+async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
     waited = []
 
     async def sleep(duration_s: float) -> None:
         waited.append(duration_s)
 
-    engine = EmulatedEngine(step_time_s=lambda num_rows: num_rows / 1000, sleep=sleep)
+    engine = EmulatedEngine(step_cost=RooflineCost(weights_s=0.0, token_s=0.001), sleep=sleep)
     engine.send([OpenSequence(1, PROMPT, GREEDY), Verify(1, 3, (1, 2, 3))])
     events: list = []
     while len(events) < 2:
         events += await engine.receive()
-    assert waited == [0.004]
-    assert engine.load.step_time_ns == 4_000_000
+    assert waited == [0.006], "three tokens of the prompt and three drafts"
+    assert engine.load.step_time_ns == 6_000_000
+    await engine.close()
+
+
+async def test_what_comes_during_a_step_waits_for_the_next() -> None:
+    waited = []
+    gate = asyncio.Event()
+
+    async def sleep(duration_s: float) -> None:
+        waited.append(duration_s)
+        await gate.wait()
+
+    engine = EmulatedEngine(step_cost=RooflineCost(weights_s=0.0, token_s=0.001), sleep=sleep)
+    engine.send([OpenSequence(1, PROMPT, GREEDY), Decode(1, 3, 1)])
+    await asyncio.sleep(0)
+    assert waited == [0.003]
+    engine.send([OpenSequence(2, (7, 8), GREEDY), Decode(2, 2, 1)])
+    gate.set()
+    events: list = []
+    while len(events) < 4:
+        events += await engine.receive()
+    assert [(type(event), event.sequence_id) for event in events] == [
+        (Opened, 1),
+        (Verdict, 1),
+        (Opened, 2),
+        (Verdict, 2),
+    ]
+    assert waited == [0.003, 0.002]
     await engine.close()
 
 

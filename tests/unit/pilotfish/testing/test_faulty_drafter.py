@@ -53,7 +53,7 @@ async def test_silent(make: MakeDrafter) -> None:
     drafter = make("silent")
     assert await drafter.receive() == [Opened(1, 0)]
     drafter.send([Propose(1, 3, (), 2)])
-    drafter.send([OpenSequence(2, (1,), SamplingParams())])
+    drafter.send([OpenSequence(2, (1, 2), SamplingParams())])
     assert await drafter.receive() == [Opened(2, 0)]
 
 

@@ -1,0 +1,46 @@
+"""Does the whole stack do on an emulated 70B what theory says, and is speculation never slower?
+
+The engines are emulated (profile a100-70b: verify 8 ms, draft 0.5 ms a token); gRPC, sessions, scheduling and the
+controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula), `never-slower` (auto against
+always off, always on and no draft pool), `load-step` (from 1 to 64 concurrent requests and back), `ahead` (drafting
+while the target verifies, also with a slow network).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from emulation.ahead import run_ahead
+from emulation.grid import run_grid
+from emulation.load_step import run_load_step
+from emulation.never_slower import run_never_slower
+from emulation.stack import PROFILE
+from report import Report, parser
+
+from pilotfish.profiles import load_profile
+
+PARTS = {"grid": run_grid, "never-slower": run_never_slower, "load-step": run_load_step, "ahead": run_ahead}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options_parser = parser(__doc__)
+    options_parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
+    options = options_parser.parse_args(arguments)
+    report = Report(
+        "Does the stack do on an emulated 70B what theory says, and is speculation never slower?",
+        {
+            "engines": f"EMULATED {PROFILE}: {load_profile(PROFILE).description}",
+            "sampling": "temperature 1, coupled",
+            "cores shared by client and services": len(os.sched_getaffinity(0)),
+        },
+    )
+    for part in options.only:
+        PARTS[part](report, quick=options.quick)
+    report.finish(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""What drafting ahead gains over synchronous drafting, on a fast and on a slow network (part d)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import math
+
+from emulation.client import Span, connected
+from emulation.grid import expected_noise
+from emulation.stack import another_orchestrator, emulated_config
+from report import Report
+
+from pilotfish.launch.local_stack import LocalStack
+from pilotfish.testing.conditions import Conditions
+from pilotfish.testing.proxy_process import ProxyProcess
+
+RATE, NUM_DRAFT_TOKENS = 0.8, 5
+DELAY_MS = 2.0
+"""Each way, between orchestrator and draft service."""
+NOISE, QUICK_NOISE = 0.015, 0.05
+ANSWER_TOKENS = 512
+GAIN = 1.15
+
+
+def run_ahead(report: Report, *, quick: bool) -> None:
+    """A row per arm; the gain over synchronous drafting as checks."""
+    noise = QUICK_NOISE if quick else NOISE
+    num_rounds = math.ceil((expected_noise(RATE, NUM_DRAFT_TOKENS) / noise) ** 2)
+    plain, spans = asyncio.run(_measure(num_rounds))
+    speed_ups = {arm: span.tokens_per_s / plain.tokens_per_s for arm, span in spans.items()}
+    for (way, delay_ms), span in spans.items():
+        report.row(
+            part="ahead",
+            acceptance=RATE,
+            K=NUM_DRAFT_TOKENS,
+            drafting=way,
+            added_delay_ms=delay_ms,
+            speed_up=speed_ups[way, delay_ms],
+            round_ms=1e3 * span.elapsed_s / span.num_rounds,
+            tokens_per_round=span.num_tokens / span.num_rounds,
+            rounds=span.num_rounds,
+        )
+    for delay_ms in (0.0, DELAY_MS):
+        gain = speed_ups["ahead", delay_ms] / speed_ups["synchronous", delay_ms]
+        report.check(f"ahead over synchronous, {delay_ms:g} ms added each way", gain, GAIN, kind="at least")
+    lost = {way: speed_ups[way, 0.0] - speed_ups[way, DELAY_MS] for way in ("ahead", "synchronous")}
+    report.check(
+        "ahead: share of the delay's cost that is hidden",
+        1 - lost["ahead"] / lost["synchronous"],
+        0.5,
+        "of it",
+        "at least",
+    )
+
+
+async def _measure(num_rounds: int) -> tuple[Span, dict[tuple[str, float], Span]]:
+    """Plain decoding, and each arm (way of drafting, added delay in ms), in turns over the same engines."""
+    config = emulated_config(RATE)
+    with LocalStack(config) as stack, contextlib.ExitStack() as resources:
+        (draft_address,) = stack.config.orchestrator.draft_addresses
+        proxy = resources.enter_context(ProxyProcess(draft_address, Conditions(delay_ms=DELAY_MS)))
+        async with contextlib.AsyncExitStack() as clients:
+            arms = {}
+            for way, setting in (("synchronous", "off"), ("ahead", "on")):
+                for delay_ms, address in ((0.0, draft_address), (DELAY_MS, proxy.address)):
+                    speculation = dataclasses.replace(config.orchestrator.speculation, draft_ahead=setting)
+                    public = resources.enter_context(
+                        another_orchestrator(stack, draft_addresses=(address,), speculation=speculation)
+                    )
+                    arms[way, delay_ms] = await clients.enter_async_context(connected(public))
+            plain, spans = Span(), dict.fromkeys(arms, Span())
+            for client in arms.values():
+                await client.ask("on", 64, num_speculative_tokens=NUM_DRAFT_TOKENS)
+            while any(span.num_rounds < num_rounds for span in spans.values()):
+                for arm, client in arms.items():
+                    answer = await client.ask("on", ANSWER_TOKENS, num_speculative_tokens=NUM_DRAFT_TOKENS)
+                    spans[arm] += answer.span(NUM_DRAFT_TOKENS + 1)
+                plain += (await next(iter(arms.values())).ask("off", ANSWER_TOKENS)).span(0)
+            return plain, spans

@@ -1,0 +1,175 @@
+"""Requests to an emulated stack, and when their tokens came."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from pilotfish.rpc.channel import CHANNEL_OPTIONS
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
+from pilotfish.rpc.v1 import types_pb2
+
+MODES = {"auto": pb.SPECULATION_MODE_AUTO, "off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
+_TIMEOUT_S = 600.0
+
+
+@dataclass(slots=True)
+class Arrival:
+    """Tokens that came together."""
+
+    time_s: float
+    num_tokens: int
+    num_plain: int
+    """Of them, those decoded without a draft."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """One answer's tokens in time."""
+
+    start_s: float
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(arrival.num_tokens for arrival in self.arrivals)
+
+    def span(self, num_left_out: int) -> Span:
+        """Between the first arrival and the last one that has num_left_out tokens after it."""
+        first, *others = self.arrivals
+        end = self.num_tokens - num_left_out
+        num_tokens = num_rounds = 0
+        last_s = first.time_s
+        for arrival in others:
+            if first.num_tokens + num_tokens + arrival.num_tokens > end:
+                break
+            num_tokens += arrival.num_tokens
+            num_rounds += 1
+            last_s = arrival.time_s
+        return Span(last_s - first.time_s, num_tokens, num_rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of decoding."""
+
+    elapsed_s: float = 0.0
+    num_tokens: int = 0
+    num_rounds: int = 0
+
+    def __add__(self, other: Span) -> Span:
+        return Span(
+            self.elapsed_s + other.elapsed_s, self.num_tokens + other.num_tokens, self.num_rounds + other.num_rounds
+        )
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.num_tokens / self.elapsed_s
+
+
+class Client:
+    """Asks one orchestrator. Every request has another prompt and another seed."""
+
+    def __init__(self, stub: pb_grpc.InferenceStub) -> None:
+        self._stub = stub
+        self._num_asked = 0
+
+    async def ask(
+        self,
+        mode: str,
+        num_tokens: int,
+        *,
+        num_speculative_tokens: int | None = None,
+        on_arrival: Callable[[Arrival], None] | None = None,
+    ) -> Answer:
+        """One answer of num_tokens tokens."""
+        self._num_asked += 1
+        request = pb.GenerateRequest(
+            text=f"Request {self._num_asked}.",
+            max_tokens=num_tokens,
+            seed=self._num_asked,
+            ignore_eos=True,
+            speculation=pb.SpeculationOptions(mode=MODES[mode], num_speculative_tokens=num_speculative_tokens),
+        )
+        answer = Answer(time.perf_counter())
+        async for response in self._stub.Generate(request, timeout=_TIMEOUT_S):
+            chunk = response.chunk
+            if not chunk.token_ids:
+                continue
+            num_plain = sum(origin == types_pb2.TOKEN_ORIGIN_PLAIN for origin in chunk.origins)
+            arrival = Arrival(time.perf_counter(), len(chunk.token_ids), num_plain)
+            answer.arrivals.append(arrival)
+            if on_arrival is not None:
+                on_arrival(arrival)
+        return answer
+
+
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[Client]:
+    """A client of the orchestrator at an address."""
+    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        yield Client(pb_grpc.InferenceStub(channel))
+
+
+@dataclass(slots=True)
+class Load:
+    """What came in a closed loop, from the end of its warm-up on."""
+
+    duration_s: float
+    num_tokens: int
+    num_plain: int
+    gaps_s: list[float]
+    """Per token of each arrival after an answer's first: its inter-token latency."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.num_tokens / self.duration_s
+
+    @property
+    def plain_share(self) -> float:
+        return self.num_plain / max(1, self.num_tokens)
+
+
+async def closed_loop(
+    client: Client, mode: str, concurrency: int, *, warm_up_s: float, duration_s: float, answer_tokens: Sequence[int]
+) -> Load:
+    """`concurrency` askers, each asking again as soon as it is answered; answers cut in the middle count as well.
+
+    answer_tokens: lengths, taken in turn, so that askers do not move in step.
+    """
+    begin_s = time.perf_counter() + warm_up_s
+    end_s = begin_s + duration_s
+    load = Load(duration_s, 0, 0, [])
+
+    async def asker(index: int) -> None:
+        turn = index
+        while True:
+            last_s: float | None = None
+
+            def note(arrival: Arrival) -> None:
+                nonlocal last_s
+                if begin_s <= arrival.time_s < end_s:
+                    load.num_tokens += arrival.num_tokens
+                    load.num_plain += arrival.num_plain
+                    if last_s is not None:
+                        gap_s = (arrival.time_s - last_s) / arrival.num_tokens
+                        load.gaps_s.extend([gap_s] * arrival.num_tokens)
+                last_s = arrival.time_s
+
+            await client.ask(mode, answer_tokens[turn % len(answer_tokens)], on_arrival=note)
+            turn += 1
+
+    tasks = [asyncio.create_task(asker(index)) for index in range(concurrency)]
+    done, _ = await asyncio.wait(tasks, timeout=end_s - time.perf_counter(), return_when=asyncio.FIRST_EXCEPTION)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
+    return load

@@ -1,0 +1,57 @@
+"""Emulated services, and further orchestrators over the same replicas: arms that differ in one setting only."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pilotfish.config import Config, EmulationConfig, SpeculationConfig, config_to_yaml
+from pilotfish.errors import UnavailableError
+from pilotfish.launch.local_stack import LocalStack
+
+PROFILE = "a100-70b"
+MAX_DRAFT_TOKENS = 8
+_STOP_TIMEOUT_S = 20.0
+
+
+def emulated_config(acceptance: float, *, profile: str = PROFILE, seed: int = 0) -> Config:
+    """One target and one draft replica of a profile; requests say themselves how they speculate."""
+    config = Config(emulation=EmulationConfig(profile=profile, acceptance=acceptance, seed=seed))
+    speculation = dataclasses.replace(config.orchestrator.speculation, num_speculative_tokens=MAX_DRAFT_TOKENS)
+    orchestrator = dataclasses.replace(config.orchestrator, speculation=speculation, max_concurrent_requests=512)
+    return dataclasses.replace(config, orchestrator=orchestrator)
+
+
+@contextlib.contextmanager
+def another_orchestrator(
+    stack: LocalStack, *, draft_addresses: tuple[str, ...] | None = None, speculation: SpeculationConfig | None = None
+) -> Iterator[str]:
+    """The public address of one more orchestrator over the stack's replicas.
+
+    draft_addresses: instead of the stack's own; () for a deployment without a draft pool. Raises UnavailableError
+    when it does not start.
+    """
+    orchestrator = dataclasses.replace(stack.config.orchestrator, port=0)
+    if draft_addresses is not None:
+        orchestrator = dataclasses.replace(orchestrator, draft_addresses=draft_addresses)
+    if speculation is not None:
+        orchestrator = dataclasses.replace(orchestrator, speculation=speculation)
+    with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config_to_yaml(dataclasses.replace(stack.config, orchestrator=orchestrator)), encoding="utf-8")
+        command = [sys.executable, "-u", "-m", "orchestrator", "--config", str(path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            try:
+                words = process.stdout.readline().split()
+                if words[1:3] != ["ready", "on"]:
+                    raise UnavailableError("a second orchestrator did not start")
+                yield words[3]
+            finally:
+                process.terminate()
+                process.wait(_STOP_TIMEOUT_S)

@@ -1,0 +1,68 @@
+"""From a configuration to an emulated engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pilotfish.config import Config, EmulationConfig, TargetConfig
+from pilotfish.errors import ConfigError
+from pilotfish.messages import Decode, OpenSequence, Verdict
+from pilotfish.profiles import load_profile
+from pilotfish.testing.emulation import describe_emulation, start_emulated_engine
+from pilotfish.types import SamplingParams
+
+
+def config(tmp_path: Path, **emulation: object) -> Config:
+    section = EmulationConfig(**{"profile": "instant", **emulation})
+    return Config(target=TargetConfig(model="nobody/has-this"), emulation=section, cache_dir=str(tmp_path))
+
+
+async def test_it_has_the_limits_of_its_profile_and_says_what_it_is(tmp_path: Path) -> None:
+    engine = start_emulated_engine(config(tmp_path, profile="a100-70b"), "target")
+    profile = load_profile("a100-70b")
+    assert engine.model.emulated
+    assert engine.model.model_id == "emulated a100-70b"
+    assert engine.limits.max_sequences == profile.max_sequences
+    assert engine.model.max_context_tokens == profile.max_context_tokens
+    assert engine.load.num_kv_blocks_total * 16 == profile.kv_cache_tokens
+    await engine.close()
+
+
+async def test_limits_can_be_set_for_a_test(tmp_path: Path) -> None:
+    engine = start_emulated_engine(config(tmp_path, max_sequences=3, kv_cache_tokens=160), "draft")
+    assert engine.limits.max_sequences == 3
+    assert engine.load.num_kv_blocks_total == 10
+    assert engine.model.proposer == "emulated"
+    await engine.close()
+
+
+async def test_two_replicas_say_the_same(tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        engine = start_emulated_engine(config(tmp_path, seed=len(texts)), "target")
+        engine.send([OpenSequence(1, (300, 301), SamplingParams(seed=4)), Decode(1, 2, 20)])
+        tokens: list[int] = []
+        while len(tokens) < 20:
+            events = await engine.receive()
+            tokens += [t for event in events if isinstance(event, Verdict) for t in event.token_ids]
+        texts.append(tokens)
+        await engine.close()
+    assert texts[0] == texts[1]
+
+
+async def test_a_profile_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a100-70b"):
+        start_emulated_engine(config(tmp_path, profile="h900"), "target")
+
+
+def test_people_are_told() -> None:
+    assert "EMULATED hardware a100-70b" in describe_emulation(load_profile("a100-70b"))
+
+
+@pytest.mark.parametrize("acceptance", [-0.1, 1.1, (), (0.5, 2.0)])
+def test_an_acceptance_is_a_probability(acceptance: object) -> None:
+    with pytest.raises(ConfigError, match="acceptance"):
+        dataclasses.replace(EmulationConfig(), acceptance=acceptance)
