@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from orchestrator.ahead_policy import AheadPolicy
 from orchestrator.remote_sequence import Link
 from orchestrator.sequence import Sequence
 from orchestrator.speculation_cache import SpeculationCache
-from pilotfish.messages import AheadRequest, Event, Proposal
+from pilotfish.messages import AheadRequest, Event, PreparedDrafts, Proposal
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.7
@@ -46,22 +48,22 @@ class AheadDrafts:
         """This draft is what the round verifies."""
         self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
 
-    def take(self, arrived: Iterable[Event], sequence: Sequence) -> Proposal | None:
-        """The draft that was prepared for just the committed tokens; `arrived` came since the last round."""
+    def take(self, arrived: Iterable[Event], sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """At most num_tokens of the draft that was prepared for just the committed tokens.
+
+        `arrived` came since the last round.
+        """
         for event in arrived:
-            if isinstance(event, Proposal) and event.assumed_token_ids:
+            if isinstance(event, PreparedDrafts):
                 self._cache.add(event)
         draft = self._cache.take(sequence.tokens_since(self._cache.base_length))
         if draft is not None:
             self._policy.add_hit()
-        return draft
+        return _first(draft, num_tokens)
 
-    def is_late_hit(self, event: Proposal, sequence: Sequence) -> bool:
-        """Whether a draft that was prepared answers what has been asked for meanwhile."""
-        if not event.assumed_token_ids or event.assumed_token_ids != sequence.tokens_since(event.base_length):
-            return False
-        self._cache.count_late_hit(event)
-        return True
+    def take_late(self, prepared: PreparedDrafts, sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """As `take`, of what comes only now that it has been asked for."""
+        return _first(self._cache.take_late(prepared, sequence.tokens_since(prepared.base_length)), num_tokens)
 
     def request(self, link: Link, sequence: Sequence, num_tokens: int) -> AheadRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
@@ -72,3 +74,12 @@ class AheadDrafts:
     def forget(self) -> None:
         """The replica, and what it had prepared, is gone."""
         self._cache.begin(0, is_expecting=False)
+
+
+def _first(draft: Proposal | None, num_tokens: int) -> Proposal | None:
+    """The beginning of a chain: the round may want less by now."""
+    if draft is None or len(draft.draft_token_ids) <= num_tokens:
+        return draft
+    return msgspec.structs.replace(
+        draft, draft_token_ids=draft.draft_token_ids[:num_tokens], draft_probs=draft.draft_probs[:num_tokens]
+    )

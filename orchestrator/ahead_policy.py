@@ -17,7 +17,9 @@ _MAX_STEP_ROWS = 64
 """Rows of a draft step that cost little more than one: reading the weights takes most of its time."""
 _PROBE_INTERVAL_ROUNDS = 32
 """One round in so many is measured the other way."""
-_MIN_SAMPLES = 4
+_FREQUENT_PROBE_INTERVAL_ROUNDS = 6
+"""At first, and as long as drafting ahead does not pay."""
+_MIN_SAMPLES = 10
 """Before as many rounds of both ways were measured, none is held to be the slower one."""
 _TOLERANCE = 1.02
 """Rounds this much longer are within the noise."""
@@ -40,9 +42,13 @@ class AheadPolicy:
     def is_paying(self) -> bool:
         """Whether rounds with drafting ahead are no longer than those without, as far as that was measured."""
         ahead_s, plain_s = self._round_s[True].value, self._round_s[False].value
-        if ahead_s is None or plain_s is None or min(self._num_samples.values()) < _MIN_SAMPLES:
+        if ahead_s is None or plain_s is None or self._is_new:
             return True
         return ahead_s <= plain_s * _TOLERANCE
+
+    @property
+    def _is_new(self) -> bool:
+        return min(self._num_samples.values()) < _MIN_SAMPLES
 
     def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> int:
         """Tokens that the replica may draft ahead in the round that begins; 0: none.
@@ -56,12 +62,14 @@ class AheadPolicy:
         if load.num_sequences_waiting or load.draining:
             return 0
         self._num_rounds += 1
-        is_probe = self._num_rounds % _PROBE_INTERVAL_ROUNDS == 0
+        # Where it does not pay, looking again costs less than not noticing that it does by now.
+        is_rare = self.is_paying and not self._is_new
+        is_probe = self._num_rounds % (_PROBE_INTERVAL_ROUNDS if is_rare else _FREQUENT_PROBE_INTERVAL_ROUNDS) == 0
         if is_probe == self.is_paying:
             return 0
         # Several requests share a step.
         share = _MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
-        return min(self._max_tokens, share)
+        return min(self._max_tokens, share) if share >= num_draft_tokens else 0
 
     def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
         """From one draft to the next, with or without drafting ahead between them."""

@@ -15,7 +15,7 @@ from orchestrator.proposal_check import check_proposal
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.sequence import Sequence
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import OpenSequence, Proposal, Propose, SequenceError
+from pilotfish.messages import OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup import needs_draft_probs
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
@@ -105,17 +105,16 @@ class RemoteDrafter:
     def _prepared(self, sequence: Sequence, num_tokens: int) -> DraftBlock | None:
         """What the replica has drafted ahead for just the committed tokens, without waiting; None if nothing."""
         remote = self._usable_remote()
-        draft = None if remote is None else self._ahead.take(remote.arrived(), sequence)
+        draft = None if remote is None else self._ahead.take(remote.arrived(), sequence, num_tokens)
         if remote is None or draft is None:
             return None
         try:
-            check_proposal(draft, sequence, len(draft.draft_token_ids), None, remote.link.model.vocab_size)
-            block = _block(draft, sequence, num_tokens)
-            self._send_propose(remote, sequence, len(block.token_ids), is_prepared=True)
+            check_proposal(draft, sequence, num_tokens, None, remote.link.model.vocab_size)
+            self._send_propose(remote, sequence, len(draft.draft_token_ids), is_prepared=True)
         except PilotfishError as error:
             self._give_up(error)
             return None
-        return block
+        return _block(draft, sequence)
 
     async def _asked(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """The answer of the replica, if it comes in time."""
@@ -138,7 +137,7 @@ class RemoteDrafter:
         self._has_answered = True
         elapsed_s = loop.time() - started_s
         self._ahead.add_ask(elapsed_s)
-        return _block(proposal, sequence, num_tokens, elapsed_s)
+        return _block(proposal, sequence, elapsed_s)
 
     async def _ask(self, sequence: Sequence, num_tokens: int) -> Proposal:
         """The proposal on the committed tokens. Raises PilotfishError for every way to fail but lateness."""
@@ -149,12 +148,11 @@ class RemoteDrafter:
                 return Proposal(remote.sequence_id, sequence.length, ())
             num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
             tree = self._send_propose(remote, sequence, num_tokens)
-            proposal = await self._answer(remote, sequence)
+            proposal = await self._answer(remote, sequence, num_tokens)
             if proposal is None:
                 self.close()
                 continue
-            max_tokens = len(proposal.draft_token_ids) if proposal.assumed_token_ids else num_tokens
-            check_proposal(proposal, sequence, max_tokens, tree, remote.link.model.vocab_size)
+            check_proposal(proposal, sequence, num_tokens, tree, remote.link.model.vocab_size)
             remote.link.report_success()
             return proposal
         raise UnavailableError("the draft replica forgets the sequence again and again")
@@ -181,14 +179,17 @@ class RemoteDrafter:
         remote.known_length = sequence.length
         return tree
 
-    async def _answer(self, remote: RemoteSequence, sequence: Sequence) -> Proposal | None:
+    async def _answer(self, remote: RemoteSequence, sequence: Sequence, num_tokens: int) -> Proposal | None:
         """The answer on the committed tokens; None if the replica does not know the sequence (any more)."""
         while True:
             event = await remote.receive()
             if isinstance(event, Proposal):
-                is_answer = event.base_length == sequence.length and not event.assumed_token_ids
-                if is_answer or self._ahead.is_late_hit(event, sequence):
+                if event.base_length == sequence.length:
                     return event
+            elif isinstance(event, PreparedDrafts):
+                draft = self._ahead.take_late(event, sequence, num_tokens)
+                if draft is not None:
+                    return draft
             elif isinstance(event, SequenceError):
                 if event.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
                     return None
@@ -239,11 +240,8 @@ class RemoteDrafter:
         self.close()
 
 
-def _block(proposal: Proposal, sequence: Sequence, num_tokens: int, elapsed_s: float = 0.0) -> DraftBlock:
-    """The proposal as the round's draft: of a chain that was prepared before, no more than is wanted now."""
-    token_ids = proposal.draft_token_ids
+def _block(proposal: Proposal, sequence: Sequence, elapsed_s: float = 0.0) -> DraftBlock:
+    """The proposal as the round's draft."""
     probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
-    if not proposal.parents:
-        token_ids, probs = token_ids[:num_tokens], probs[:num_tokens]
     compute_s = proposal.timings.compute_time_ns / 1e9
-    return DraftBlock(token_ids, probs, elapsed_s, proposal.parents, compute_s=compute_s)
+    return DraftBlock(proposal.draft_token_ids, probs, elapsed_s, proposal.parents, compute_s=compute_s)

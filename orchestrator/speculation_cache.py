@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pilotfish.messages import Proposal
+from pilotfish.messages import PreparedDrafts, Proposal
 
 
 @dataclass(slots=True)
@@ -41,42 +41,49 @@ class SpeculationCache:
 
     def __init__(self, counters: AheadCounters) -> None:
         self._counters = counters
-        self._drafts: dict[tuple[int, ...], Proposal] = {}
+        self._prepared: list[PreparedDrafts] = []
+        self._num_unused_tokens = 0
         self.base_length = 0
         """Committed tokens that the replica was last told of."""
         self.is_expecting = False
         """Whether it was asked to draft ahead of them."""
 
-    def __len__(self) -> int:
-        return len(self._drafts)
-
     def begin(self, base_length: int, *, is_expecting: bool) -> None:
         """The replica is told of base_length tokens: what stands on others is of no use any more."""
-        self._counters.num_wasted_tokens += sum(len(draft.draft_token_ids) for draft in self._drafts.values())
-        self._drafts.clear()
+        self._counters.num_wasted_tokens += self._num_unused_tokens
+        self._num_unused_tokens = 0
+        self._prepared.clear()
         self.base_length, self.is_expecting = base_length, is_expecting
 
-    def add(self, draft: Proposal) -> None:
-        """Keep a draft that came unasked; one of an earlier round is dropped."""
-        self._counters.num_prepared_tokens += len(draft.draft_token_ids)
-        if not self.is_expecting or draft.base_length != self.base_length:
-            self._counters.num_stale_drafts += 1
-            self._counters.num_wasted_tokens += len(draft.draft_token_ids)
+    def add(self, prepared: PreparedDrafts) -> None:
+        """Keep what came unasked; drafts of an earlier round are dropped."""
+        num_tokens = len(prepared.draft_token_ids)
+        self._counters.num_prepared_tokens += num_tokens
+        if not self.is_expecting or prepared.base_length != self.base_length:
+            self._counters.num_stale_drafts += len(prepared.own_token_ids)
+            self._counters.num_wasted_tokens += num_tokens
             return
-        self._drafts[draft.assumed_token_ids] = draft
+        self._prepared.append(prepared)
+        self._num_unused_tokens += num_tokens
 
     def take(self, committed_token_ids: tuple[int, ...]) -> Proposal | None:
         """The draft for just these tokens after base_length, and count a hit or a miss."""
         if not self.is_expecting:
             return None
-        draft = self._drafts.pop(committed_token_ids, None)
-        if draft is None:
-            self._counters.num_misses += 1
-        else:
-            self._counters.num_hits += 1
-        return draft
+        for prepared in self._prepared:
+            draft = prepared.draft(committed_token_ids)
+            if draft is not None:
+                self._counters.num_hits += 1
+                self._num_unused_tokens -= len(draft.draft_token_ids)
+                return draft
+        self._counters.num_misses += 1
+        return None
 
-    def count_late_hit(self, draft: Proposal) -> None:
-        """A draft came while it was being asked for: it serves as the answer."""
-        self._counters.num_prepared_tokens += len(draft.draft_token_ids)
-        self._counters.num_late_hits += 1
+    def take_late(self, prepared: PreparedDrafts, committed_token_ids: tuple[int, ...]) -> Proposal | None:
+        """The draft for these tokens, of what came while it was being asked for: it serves as the answer."""
+        draft = prepared.draft(committed_token_ids)
+        num_tokens, num_used = len(prepared.draft_token_ids), 0 if draft is None else len(draft.draft_token_ids)
+        self._counters.num_prepared_tokens += num_tokens
+        self._counters.num_wasted_tokens += num_tokens - num_used
+        self._counters.num_late_hits += draft is not None
+        return draft

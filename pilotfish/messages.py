@@ -25,7 +25,6 @@ from pilotfish.types import (
     TreeRequest,
 )
 
-
 MAX_AHEAD_TOKENS = 1024
 """Draft tokens that one Propose may ask for ahead: more than pays on any hardware."""
 
@@ -177,8 +176,46 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
     timings: Timings = Timings()
     parents: tuple[int, ...] = ()
     """As in Verify; empty for a chain."""
-    assumed_token_ids: tuple[int, ...] = ()
-    """Of a draft made ahead: what is assumed to be committed after base_length. Empty: it answers a Propose."""
+
+
+class PreparedDrafts(msgspec.Struct, frozen=True, tag=True):
+    """Drafts made ahead, for ways in which the verification of the last Proposal may end."""
+
+    sequence_id: int
+    base_length: int
+    verified_token_ids: tuple[int, ...]
+    """The drafts that are being verified, on base_length committed tokens."""
+    num_accepted_tokens: tuple[int, ...]
+    """Of them, in outcome i."""
+    own_token_ids: tuple[int, ...]
+    """The target's own after them, in outcome i."""
+    draft_token_ids: tuple[int, ...]
+    """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
+    draft_probs: tuple[SparseDistribution, ...] = ()
+    """One per token in rejection mode."""
+
+    @property
+    def outcomes(self) -> tuple[tuple[int, ...], ...]:
+        """The tokens that each outcome commits after base_length."""
+        return tuple(
+            (*self.verified_token_ids[:num_accepted], token_id)
+            for num_accepted, token_id in zip(self.num_accepted_tokens, self.own_token_ids, strict=True)
+        )
+
+    def draft(self, committed_token_ids: tuple[int, ...]) -> Proposal | None:
+        """The draft for just these tokens after base_length."""
+        num_accepted = len(committed_token_ids) - 1
+        if num_accepted < 0 or self.verified_token_ids[:num_accepted] != committed_token_ids[:-1]:
+            return None
+        outcomes = enumerate(zip(self.num_accepted_tokens, self.own_token_ids, strict=False))
+        wanted = num_accepted, committed_token_ids[-1]
+        index = next((index for index, outcome in outcomes if outcome == wanted), None)
+        if index is None:
+            return None
+        length = len(self.draft_token_ids) // len(self.own_token_ids)
+        own = slice(index * length, (index + 1) * length)
+        base_length = self.base_length + len(committed_token_ids)
+        return Proposal(self.sequence_id, base_length, self.draft_token_ids[own], self.draft_probs[own])
 
 
 class SequenceError(msgspec.Struct, frozen=True, tag=True):
@@ -194,5 +231,5 @@ TargetCommand = OpenSequence | Verify | Decode | CloseSequence
 DraftCommand = OpenSequence | Propose | CloseSequence
 Command = OpenSequence | Verify | Decode | Propose | CloseSequence
 TargetEvent = Opened | Verdict | SequenceError
-DraftEvent = Proposal | SequenceError
-Event = Opened | Verdict | Proposal | SequenceError
+DraftEvent = Proposal | PreparedDrafts | SequenceError
+Event = Opened | Verdict | Proposal | PreparedDrafts | SequenceError

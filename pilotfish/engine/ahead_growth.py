@@ -86,6 +86,10 @@ class AheadGrowth:
         return self._max_outcomes > 0
 
     @property
+    def verified_token_ids(self) -> tuple[int, ...]:
+        return tuple(self._verified.token_ids)
+
+    @property
     def token_ids(self) -> tuple[int, ...]:
         """Of the nodes."""
         return tuple(self._token_ids)

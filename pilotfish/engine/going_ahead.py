@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pilotfish.engine.ahead_growth import AheadBranch, AheadGrowth, DraftedChain
 from pilotfish.engine.sequence import AheadTask, EngineSequence
-from pilotfish.messages import AheadRequest, Proposal, Propose
+from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
 from pilotfish.types import Timings
 
 
@@ -13,7 +13,6 @@ def chain_proposal(
     base_length: int,
     drafts: DraftedChain,
     timings: Timings = Timings(),
-    assumed_token_ids: tuple[int, ...] = (),
 ) -> Proposal:
     return Proposal(
         sequence_id=sequence.sequence_id,
@@ -21,16 +20,21 @@ def chain_proposal(
         draft_token_ids=tuple(drafts.token_ids),
         draft_probs=tuple(drafts.probs),
         timings=timings,
-        assumed_token_ids=assumed_token_ids,
     )
 
 
-def prepared_proposals(sequence: EngineSequence, growth: AheadGrowth) -> list[Proposal]:
+def prepared_drafts(sequence: EngineSequence, growth: AheadGrowth) -> PreparedDrafts:
     """A draft for each outcome, once the growth is complete."""
-    return [
-        chain_proposal(sequence, len(sequence.tokens), branch.drafts, assumed_token_ids=branch.assumed_token_ids)
-        for branch in growth.branches
-    ]
+    branches = growth.branches
+    return PreparedDrafts(
+        sequence_id=sequence.sequence_id,
+        base_length=len(sequence.tokens),
+        verified_token_ids=growth.verified_token_ids,
+        num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in branches),
+        own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in branches),
+        draft_token_ids=tuple(token_id for branch in branches for token_id in branch.drafts.token_ids),
+        draft_probs=tuple(probs for branch in branches for probs in branch.drafts.probs),
+    )
 
 
 def begin_ahead(sequence: EngineSequence, drafts: DraftedChain, ahead: AheadRequest) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from pilotfish.engine.ahead_growth import AheadGrowth
-from pilotfish.engine.going_ahead import begin_ahead, chain_proposal, prepared_proposals
+from pilotfish.engine.going_ahead import begin_ahead, chain_proposal, prepared_drafts
 from pilotfish.engine.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.tree_proposal import TreeProposal
-from pilotfish.messages import Proposal
+from pilotfish.messages import DraftEvent, PreparedDrafts, Proposal
 from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.fan_out import MAX_RIVALS
@@ -70,8 +70,8 @@ def draft_next(logits: Tensor, sequences: Sequence[EngineSequence], top_m: int) 
     ]
 
 
-def add_drafted(sequence: EngineSequence, drafted: Drafted) -> list[Proposal]:
-    """Add what was drafted; the proposals that are complete."""
+def add_drafted(sequence: EngineSequence, drafted: Drafted) -> Sequence[DraftEvent]:
+    """Add what was drafted; the proposal, or what was made ahead, once it is complete."""
     task = sequence.task
     if isinstance(task, AheadTask):
         return _go_ahead(sequence, task.growth, drafted)
@@ -122,13 +122,13 @@ def _add_token(sequence: EngineSequence, task: ProposeTask, drafted: Drafted) ->
     return [chain_proposal(sequence, task.base_length, task.drafts, _timings(sequence, task))]
 
 
-def _go_ahead(sequence: EngineSequence, growth: AheadGrowth, drafted: Drafted) -> list[Proposal]:
+def _go_ahead(sequence: EngineSequence, growth: AheadGrowth, drafted: Drafted) -> list[PreparedDrafts]:
     if growth.is_choosing:
         growth.choose(drafted.candidates[0])
         return []
     if not growth.extend(drafted.drafts, drafted.candidates):
         return []
-    return prepared_proposals(sequence, growth)
+    return [prepared_drafts(sequence, growth)]
 
 
 def _tree_proposal(sequence: EngineSequence, task: ProposeTask, grown: GrownTree) -> Proposal:

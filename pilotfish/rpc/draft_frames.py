@@ -13,6 +13,7 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
+    PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
@@ -55,12 +56,14 @@ class DraftFrames(FrameCodec):
         raise InvalidRequestError("a request holds no item that this version knows")
 
     def carries(self, event: Event) -> bool:
-        return isinstance(event, Proposal | SequenceError)
+        return isinstance(event, Proposal | PreparedDrafts | SequenceError)
 
     def fill_response(self, response: pb.DraftResponse, event: Event, sequence_id: int) -> None:
         match event:
             case Proposal():
                 _fill_proposal(response.proposal, event, sequence_id)
+            case PreparedDrafts():
+                _fill_prepared(response.prepared, event, sequence_id)
             case SequenceError():
                 response.error.CopyFrom(conversion.error_to_proto(event, sequence_id))
             case Opened() | Verdict():
@@ -72,6 +75,8 @@ class DraftFrames(FrameCodec):
         kind = response.WhichOneof("item")
         if kind == "proposal":
             return _proposal_from_proto(response.proposal)
+        if kind == "prepared":
+            return _prepared_from_proto(response.prepared)
         if kind == "error":
             return conversion.error_from_proto(response.error)
         raise InvalidRequestError("a response holds no item that this version knows")
@@ -114,8 +119,6 @@ def _fill_proposal(proto: pb.Proposal, event: Proposal, sequence_id: int) -> Non
         proto.draft_probs.extend(map(conversion.distribution_to_proto, event.draft_probs))
     if event.parents:
         proto.parents.extend(event.parents)
-    if event.assumed_token_ids:
-        proto.assumed_token_ids.extend(event.assumed_token_ids)
     conversion.fill_timings(proto.timings, event.timings)
 
 
@@ -127,5 +130,30 @@ def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
         tuple(map(conversion.distribution_from_proto, proto.draft_probs)),
         conversion.timings_from_proto(proto.timings),
         tuple(proto.parents),
-        tuple(proto.assumed_token_ids),
+    )
+
+
+def _fill_prepared(proto: pb.PreparedDrafts, event: PreparedDrafts, sequence_id: int) -> None:
+    proto.sequence_id = sequence_id
+    proto.base_length = event.base_length
+    proto.verified_token_ids.extend(event.verified_token_ids)
+    proto.num_accepted_tokens.extend(event.num_accepted_tokens)
+    proto.own_token_ids.extend(event.own_token_ids)
+    proto.draft_token_ids.extend(event.draft_token_ids)
+    if event.draft_probs:
+        proto.draft_probs.extend(map(conversion.distribution_to_proto, event.draft_probs))
+
+
+def _prepared_from_proto(proto: pb.PreparedDrafts) -> PreparedDrafts:
+    num_outcomes = len(proto.own_token_ids)
+    if num_outcomes == 0 or len(proto.num_accepted_tokens) != num_outcomes or len(proto.draft_token_ids) % num_outcomes:
+        raise InvalidRequestError("drafts made ahead do not fit their outcomes")
+    return PreparedDrafts(
+        proto.sequence_id,
+        proto.base_length,
+        tuple(proto.verified_token_ids),
+        tuple(proto.num_accepted_tokens),
+        tuple(proto.own_token_ids),
+        tuple(proto.draft_token_ids),
+        tuple(map(conversion.distribution_from_proto, proto.draft_probs)),
     )

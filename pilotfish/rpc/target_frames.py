@@ -12,6 +12,7 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
+    PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
@@ -62,7 +63,7 @@ class TargetFrames(FrameCodec):
         raise InvalidRequestError("a request holds no item that this version knows")
 
     def carries(self, event: Event) -> bool:
-        return not isinstance(event, Proposal)
+        return not isinstance(event, Proposal | PreparedDrafts)
 
     def fill_response(self, response: pb.TargetResponse, event: Event, sequence_id: int) -> None:
         match event:
@@ -73,8 +74,8 @@ class TargetFrames(FrameCodec):
                 response.opened.num_cached_tokens = event.num_cached_tokens
             case SequenceError():
                 response.error.CopyFrom(conversion.error_to_proto(event, sequence_id))
-            case Proposal():
-                raise TypeError("the target stream carries no Proposal")
+            case Proposal() | PreparedDrafts():
+                raise TypeError(f"the target stream carries no {type(event).__name__}")
             case _:
                 assert_never(event)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pilotfish.messages import Proposal, Propose
+from pilotfish.messages import PreparedDrafts, Proposal, Propose
 from pilotfish.speculation.fan_out import MAX_RIVALS, likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.tree_growth import Candidate
 from pilotfish.speculation.trees import ROOT
@@ -102,7 +102,7 @@ class EmulatedDrafting:
         self._jobs: dict[int, Job] = {}
         self._proposing: dict[int, Job] = {}
         self._going_ahead: dict[int, Job] = {}
-        self._ready: list[Proposal] = []
+        self._ready: list[Proposal | PreparedDrafts] = []
 
     @property
     def has_work(self) -> bool:
@@ -134,14 +134,14 @@ class EmulatedDrafting:
         """Drop a sequence's drafts, made ahead or not. Idempotent."""
         for jobs in (self._jobs, self._proposing, self._going_ahead):
             jobs.pop(sequence_id, None)
-        self._ready = [proposal for proposal in self._ready if proposal.sequence_id != sequence_id]
+        self._ready = [event for event in self._ready if event.sequence_id != sequence_id]
 
-    def step(self) -> list[Proposal]:
-        """One draft step; the proposals that it completes, and those that needed none."""
+    def step(self) -> list[Proposal | PreparedDrafts]:
+        """One draft step; what it completes, and the proposals that needed none."""
         for job in self._next_batch():
             self._advance(job)
-        proposals, self._ready = self._ready, []
-        return proposals
+        events, self._ready = self._ready, []
+        return events
 
     def _next_batch(self) -> list[Job]:
         """Drafting ahead waits for every proposal."""
@@ -195,7 +195,7 @@ class EmulatedDrafting:
         for branch in job.branches:
             self._extend(branch, job.sampling)
         if len(job.branches[0].drafts) == depth:
-            self._ready += [self._proposal(job, branch) for branch in job.branches]
+            self._ready.append(self._prepared(job))
             self._enter(job, Phase.REST)
 
     def _extend(self, branch: Branch, sampling: SamplingParams) -> None:
@@ -224,14 +224,25 @@ class EmulatedDrafting:
         parents: tuple[int, ...] = ()
         if request.tree is not None:
             drafted, parents = self._with_siblings(drafted, request.tree.max_nodes)
-        samples = job.sampling.acceptance is AcceptanceMode.REJECTION and not job.sampling.is_greedy
         return Proposal(
             sequence_id=request.sequence_id,
             base_length=request.base_length,
             draft_token_ids=drafted,
-            draft_probs=tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafted) if samples else (),
+            draft_probs=_one_hot(drafted, job.sampling),
             parents=parents,
-            assumed_token_ids=branch.assumed_token_ids,
+        )
+
+    def _prepared(self, job: Job) -> PreparedDrafts:
+        branches = job.branches
+        drafted = tuple(token_id for branch in branches for token_id in branch.drafts)
+        return PreparedDrafts(
+            sequence_id=job.request.sequence_id,
+            base_length=job.request.base_length,
+            verified_token_ids=tuple(job.trunk.drafts),
+            num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in branches),
+            own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in branches),
+            draft_token_ids=drafted,
+            draft_probs=_one_hot(drafted, job.sampling),
         )
 
     def _with_siblings(self, chain: Sequence[int], max_nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -245,3 +256,10 @@ class EmulatedDrafting:
             parents += [parent, parent]
             parent = len(drafted) - 1
         return tuple(drafted), tuple(parents)
+
+
+def _one_hot(token_ids: Sequence[int], sampling: SamplingParams) -> tuple[SparseDistribution, ...]:
+    """What the tokens are drawn from, where that is to be told."""
+    if sampling.acceptance is not AcceptanceMode.REJECTION or sampling.is_greedy:
+        return ()
+    return tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids)

@@ -79,7 +79,7 @@ Global___DraftRequest: _TypeAlias = DraftRequest  # noqa: Y015
 class Propose(_message.Message):
     """Propose up to k tokens; answered by one Proposal. Rewind by statement:
     whatever the replica drafted past base_length - len(new_token_ids) is forgotten.
-    With `ahead`, further Proposals follow unasked: drafts for what may be committed next.
+    With `ahead`, PreparedDrafts follow unasked: drafts for what may be committed next.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -203,21 +203,25 @@ class DraftResponse(_message.Message):
 
     PROPOSAL_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def proposal(self) -> Global___Proposal: ...
     @_builtins.property
     def error(self) -> _types_pb2.SequenceError: ...
+    @_builtins.property
+    def prepared(self) -> Global___PreparedDrafts: ...
     def __init__(
         self,
         *,
         proposal: Global___Proposal | None = ...,
         error: _types_pb2.SequenceError | None = ...,
+        prepared: Global___PreparedDrafts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item", b"item", "proposal", b"proposal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item", b"item", "prepared", b"prepared", "proposal", b"proposal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item", b"item", "proposal", b"proposal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item", b"item", "prepared", b"prepared", "proposal", b"proposal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["proposal", "error"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["proposal", "error", "prepared"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -233,7 +237,6 @@ class Proposal(_message.Message):
     DRAFT_PROBS_FIELD_NUMBER: _builtins.int
     TIMINGS_FIELD_NUMBER: _builtins.int
     PARENTS_FIELD_NUMBER: _builtins.int
-    ASSUMED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """The Propose's base_length."""
@@ -251,12 +254,6 @@ class Proposal(_message.Message):
     def parents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """As in Verify: index of each token's parent, -1 for the root. Empty means a chain."""
 
-    @_builtins.property
-    def assumed_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Of a draft made ahead: the accepted drafts and the target's own token that are assumed to follow base_length, so
-        that the draft stands on base_length + len(assumed_token_ids) tokens. Empty: it answers a Propose.
-        """
-
     def __init__(
         self,
         *,
@@ -266,12 +263,66 @@ class Proposal(_message.Message):
         draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
         timings: _types_pb2.Timings | None = ...,
         parents: _abc.Iterable[_builtins.int] | None = ...,
-        assumed_token_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed_token_ids", b"assumed_token_ids", "base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "parents", b"parents", "sequence_id", b"sequence_id", "timings", b"timings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
+
+@_typing.final
+class PreparedDrafts(_message.Message):
+    """Drafts made ahead, for ways in which the verification of the last Proposal may end. One message for all, of few
+    long fields: it comes in every round.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    BASE_LENGTH_FIELD_NUMBER: _builtins.int
+    VERIFIED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    OWN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DRAFT_PROBS_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    base_length: _builtins.int
+    """The last Propose's base_length."""
+    @_builtins.property
+    def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The drafts that are being verified, on base_length committed tokens."""
+
+    @_builtins.property
+    def num_accepted_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Outcome i: the first num_accepted_tokens[i] of them, then own_token_ids[i], the target's own."""
+
+    @_builtins.property
+    def own_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
+
+    @_builtins.property
+    def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SparseDistribution]:
+        """One per draft token in rejection mode; empty otherwise."""
+
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        base_length: _builtins.int = ...,
+        verified_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        num_accepted_tokens: _abc.Iterable[_builtins.int] | None = ...,
+        own_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreparedDrafts: _TypeAlias = PreparedDrafts  # noqa: Y015

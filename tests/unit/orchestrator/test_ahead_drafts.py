@@ -14,7 +14,7 @@ from orchestrator.output import OutputText
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.sequence import Sequence
-from pilotfish.messages import Event, Proposal, Propose, Verdict
+from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 
 PROMPT = (1, 2, 3)
@@ -53,6 +53,10 @@ def commit(sequence: Sequence, *token_ids: int) -> None:
         sequence.commit(Verdict(1, sequence.length, 0, 0, (token_id,)))
 
 
+def prepared(base_length: int, assumed: tuple[int, ...], draft: tuple[int, ...], probs=()) -> PreparedDrafts:
+    return PreparedDrafts(1, base_length, assumed[:-1], (len(assumed) - 1,), assumed[-1:], draft, probs)
+
+
 def pushes(link, continuation, *, bonus: int | None = None) -> Callable[[Event], Tokens[Event]]:
     """A replica that foresees one outcome: all accepted, and `bonus` (else the true token) after them."""
 
@@ -64,7 +68,7 @@ def pushes(link, continuation, *, bonus: int | None = None) -> Callable[[Event],
         assumed = continuation(text, command.num_draft_tokens + 1)
         if bonus is not None:
             assumed = (*assumed[:-1], bonus)
-        ahead = Proposal(1, event.base_length, continuation((*text, *assumed), K), assumed_token_ids=assumed)
+        ahead = prepared(event.base_length, assumed, continuation((*text, *assumed), K))
         return (ahead,) if command.is_prepared else (event, ahead)
 
     return after
@@ -177,7 +181,7 @@ async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_
 
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
     committed = toy_continuation(PROMPT, K + 1)
-    garbage = Proposal(1, 3, (999,), assumed_token_ids=committed)
+    garbage = prepared(3, committed, (999,))
     answers = itertools.count()
     link.on_event = lambda event: (event, garbage) if next(answers) == 1 else (event,)
     await drafter.propose(sequence, K)
@@ -192,7 +196,7 @@ async def test_prepared_distributions_come_along(memory_pool, link, policy, toy_
     sequence = sequence_of(toy_tokenizer, SamplingParams(acceptance=AcceptanceMode.REJECTION))
     committed = toy_continuation(PROMPT, K + 1)
     probs = (SparseDistribution((5, 6), (0.75, 0.25)),)
-    ahead = Proposal(1, 3, (5,), probs, assumed_token_ids=committed)
+    ahead = prepared(3, committed, (5,), probs)
     one_hot = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in committed[:K])
     link.on_event = lambda event: (
         (Proposal(1, 3, committed[:K], one_hot), ahead) if isinstance(event, Proposal) else (event,)

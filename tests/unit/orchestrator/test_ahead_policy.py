@@ -35,7 +35,7 @@ def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
         (LoadReport(num_sequences_decoding=4), 60),
         (LoadReport(num_sequences_decoding=16), 20),
         (LoadReport(num_sequences_decoding=64), 5),
-        (LoadReport(num_sequences_decoding=1000), 0),
+        (LoadReport(num_sequences_decoding=65), 0),
         (LoadReport(num_sequences_waiting=1), 0),
         (LoadReport(draining=True), 0),
     ],
@@ -57,13 +57,13 @@ def rounds(policy: AheadPolicy, count: int, ahead_s: float, plain_s: float) -> l
 def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
     policy = AheadPolicy("auto", 60)
     kinds = rounds(policy, 400, ahead_s=0.012, plain_s=0.010)
-    assert sum(kinds[-200:]) < 10
+    assert sum(kinds[-200:]) < 40
     assert any(kinds[-200:])
     assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
 
 
 def test_where_it_pays_it_goes_on() -> None:
-    assert sum(rounds(AheadPolicy("auto", 60), 200, ahead_s=0.008, plain_s=0.010)) > 190
+    assert sum(rounds(AheadPolicy("auto", 60), 400, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
 
 
 def test_hidden_time_is_that_of_asking() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.messages import AheadRequest, Proposal, Propose
+from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
 from pilotfish.testing.emulated_drafting import EmulatedDrafting
 from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
@@ -16,8 +16,11 @@ AHEAD = AheadRequest(60, (0.8,))
 K = 5
 
 
-def drain(drafting: EmulatedDrafting) -> list[list[Proposal]]:
-    """The proposals of each step."""
+Drafts = Proposal | PreparedDrafts
+
+
+def drain(drafting: EmulatedDrafting) -> list[list[Drafts]]:
+    """What comes of each step."""
     steps = []
     while drafting.has_work:
         steps.append(drafting.step())
@@ -31,12 +34,14 @@ def drafted(committed: list[int], num_tokens: int = K, acceptance: float = 0.8, 
     return drain(drafting)[-1][0].draft_token_ids
 
 
-def ahead_of(committed: list[int], drafting: EmulatedDrafting, **changes) -> tuple[Proposal, list[Proposal]]:
-    """The proposal on the committed tokens, and what is prepared."""
+def ahead_of(
+    committed: list[int], drafting: EmulatedDrafting, **changes
+) -> tuple[Proposal, dict[tuple[int, ...], tuple[int, ...]]]:
+    """The proposal on the committed tokens, and the drafts that are prepared, by outcome."""
     sampling = changes.pop("sampling", GREEDY)
     drafting.propose(Propose(1, len(committed), (), K, **{"ahead": AHEAD, **changes}), committed, sampling)
-    proposal, *prepared = (proposal for step in drain(drafting) for proposal in step)
-    return proposal, prepared
+    proposal, *prepared = (event for step in drain(drafting) for event in step)
+    return proposal, {outcome: event.draft(outcome).draft_token_ids for event in prepared for outcome in event.outcomes}
 
 
 def test_a_proposal_takes_a_step_for_each_token() -> None:
@@ -52,12 +57,18 @@ def test_what_is_prepared_is_what_would_be_proposed() -> None:
     for sampling in (GREEDY, SamplingParams(seed=7), SamplingParams(seed=7, acceptance=AcceptanceMode.REJECTION)):
         proposal, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), sampling=sampling)
         assert len(prepared) == 12
-        assert len({draft.assumed_token_ids for draft in prepared}) == 12
-        for draft in prepared:
-            assert draft.base_length == len(PROMPT)
-            num_accepted = len(draft.assumed_token_ids) - 1
-            assert draft.assumed_token_ids[:-1] == proposal.draft_token_ids[:num_accepted]
-            assert draft.draft_token_ids == drafted([*PROMPT, *draft.assumed_token_ids], sampling=sampling)
+        for outcome, draft in prepared.items():
+            assert outcome[:-1] == proposal.draft_token_ids[: len(outcome) - 1]
+            assert draft == drafted([*PROMPT, *outcome], sampling=sampling)
+
+
+def test_in_rejection_mode_prepared_drafts_bring_distributions() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
+    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, sampling)
+    _, prepared = (event for step in drain(drafting) for event in step)
+    draft = prepared.draft(prepared.outcomes[2])
+    assert [probs.token_ids for probs in draft.draft_probs] == [(token_id,) for token_id in draft.draft_token_ids]
 
 
 @pytest.mark.parametrize(("acceptance", "least", "most"), [(0.5, 0.55, 0.85), (0.8, 0.7, 0.9), (0.95, 0.85, 1.0)])
@@ -74,7 +85,7 @@ def test_most_outcomes_are_foreseen(acceptance: float, least: float, most: float
             text.append(outcome[-1])
             if outcome[-1] != token_id:
                 break
-        num_hits += tuple(outcome) in {draft.assumed_token_ids for draft in prepared}
+        num_hits += tuple(outcome) in prepared
     assert least < num_hits / num_rounds < most
 
 
@@ -93,41 +104,41 @@ def test_a_proposal_goes_before_what_is_drafted_ahead() -> None:
 def test_told_of_a_hit_it_says_nothing_and_goes_on_ahead() -> None:
     drafting = EmulatedDrafting(MODEL, 0.8)
     _, prepared = ahead_of(PROMPT, drafting)
-    committed = [*PROMPT, *prepared[0].assumed_token_ids]
-    command = Propose(1, len(committed), prepared[0].assumed_token_ids, K, ahead=AHEAD, is_prepared=True)
+    outcome = next(iter(prepared))
+    committed = [*PROMPT, *outcome]
+    command = Propose(1, len(committed), outcome, K, ahead=AHEAD, is_prepared=True)
     drafting.propose(command, committed, GREEDY)
     steps = drain(drafting)
     assert len(steps) == 1 + K
-    assert all(proposal.assumed_token_ids for step in steps for proposal in step)
-    assert {proposal.base_length for proposal in steps[-1]} == {len(committed)}
+    ((ahead,),) = (step for step in steps if step)
+    assert (ahead.base_length, ahead.verified_token_ids) == (len(committed), prepared[outcome])
 
 
 def test_asked_for_what_it_has_prepared_it_answers_at_once() -> None:
     drafting = EmulatedDrafting(MODEL, 0.8)
     _, prepared = ahead_of(PROMPT, drafting)
-    committed = [*PROMPT, *prepared[3].assumed_token_ids]
-    drafting.propose(Propose(1, len(committed), prepared[3].assumed_token_ids, K), committed, GREEDY)
+    outcome = list(prepared)[3]
+    committed = [*PROMPT, *outcome]
+    drafting.propose(Propose(1, len(committed), outcome, K), committed, GREEDY)
     ((answer,),) = drain(drafting)
-    assert answer.draft_token_ids == prepared[3].draft_token_ids
-    assert answer.assumed_token_ids == ()
+    assert answer == Proposal(1, len(committed), prepared[outcome])
 
 
 def test_of_a_hit_that_it_has_not_prepared_it_drafts_silently() -> None:
     drafting = EmulatedDrafting(MODEL, 0.8)
     drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD, is_prepared=True), PROMPT, GREEDY)
-    proposals = [proposal for step in drain(drafting) for proposal in step]
-    assert len(proposals) == 12
-    assert all(proposal.assumed_token_ids for proposal in proposals)
+    (prepared,) = (event for step in drain(drafting) for event in step)
+    assert len(prepared.outcomes) == 12
 
 
 def test_a_small_budget_is_kept_to() -> None:
     _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), ahead=AheadRequest(3, (0.8,)))
-    assert [len(draft.draft_token_ids) for draft in prepared] == [3]
+    assert [len(draft) for draft in prepared.values()] == [3]
 
 
 def test_trees_are_not_drafted_ahead() -> None:
     _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), tree=TreeRequest(8, 2))
-    assert prepared == []
+    assert prepared == {}
 
 
 def test_a_closed_sequence_leaves_nothing() -> None:
