@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, TokenLogprobs, TokenOrigin
 
@@ -76,6 +77,10 @@ class Summary:
     acceptance_per_position: tuple[float, ...]
     reason: str
     """Why speculation was off or limited; empty if it was not."""
+    reason_id: str = ""
+    """The reason as a stable identifier."""
+    num_rounds_by_draft_tokens: Mapping[int, int] = field(default_factory=dict)
+    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
 
     @property
     def tokens_per_s(self) -> float:

@@ -82,6 +82,8 @@ def summary_from_proto(summary: pb.Summary) -> Summary:
         mean_acceptance_length=statistics.mean_acceptance_length,
         acceptance_per_position=tuple(statistics.acceptance_per_position),
         reason=statistics.reason,
+        reason_id=statistics.reason_id,
+        num_rounds_by_draft_tokens=dict(statistics.num_rounds_by_draft_tokens),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -13,8 +12,10 @@ from pilotfish.bench.load.driver import Window
 from pilotfish.bench.load.health import ClientHealth, client_health
 from pilotfish.bench.load.level import Level
 from pilotfish.bench.load.percentiles import Percentiles, percentiles_ms
+from pilotfish.bench.load.rates import rates_of
 from pilotfish.bench.load.record import RequestRecord
 from pilotfish.bench.load.slo import Slo
+from pilotfish.client.answer import Summary
 
 
 class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,11 @@ class LoadPoint(msgspec.Struct, frozen=True, kw_only=True):
     """From arrival at the orchestrator to the target's first step, as the service reports it."""
     drafts: DraftMetrics | None
     reasons: dict[str, int]
-    """Why speculation was off or limited, by the service's words; empty words: it was not."""
+    """Requests by the identifier of why speculation was off or limited for them; empty: it was not."""
+    first_reasons: dict[str, str]
+    """The service's words for each."""
+    rounds_by_draft_tokens: dict[int, int]
+    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
     client: ClientHealth
     throughput_ratio: float | None = None
     """output_tokens_per_s over the baseline mode's at the same load."""
@@ -82,7 +87,8 @@ def point_of(mode: str, level: Level, windows: Sequence[Window], slo: Slo | None
     answered = [record for record in records if record.is_ok]
     failed = [record for record in records if not record.is_ok]
     num_good = sum(slo.is_met(record) for record in records) if slo else None
-    rates = _rates(windows)
+    summaries = [record.summary for record in answered if record.summary is not None]
+    rates = rates_of(windows)
     return LoadPoint(
         mode=mode,
         load=str(level),
@@ -107,37 +113,12 @@ def point_of(mode: str, level: Level, windows: Sequence[Window], slo: Slo | None
         e2e_from_send_ms=percentiles_ms(_less_lag(record.e2e_s, record) for record in answered),
         itl_ms=percentiles_ms(gap_s for record in answered for gap_s in record.gaps_s),
         tpot_ms=percentiles_ms(record.tpot_s for record in answered),
-        queue_ms=percentiles_ms(record.summary.queue_time_s for record in answered if record.summary),
+        queue_ms=percentiles_ms(summary.queue_time_s for summary in summaries),
         drafts=draft_metrics(answered),
-        reasons=dict(Counter(record.summary.reason for record in answered if record.summary).most_common()),
+        reasons=dict(Counter(_reason_id(summary) for summary in summaries).most_common()),
+        first_reasons={_reason_id(summary): summary.reason for summary in reversed(summaries) if summary.reason},
+        rounds_by_draft_tokens=_rounds_by_draft_tokens(summaries),
         client=client_health(windows, level),
-    )
-
-
-@dataclass(frozen=True)
-class _Rates:
-    """Per second of the windows, over all requests, measured or not."""
-
-    due: float
-    answered: float
-    output_tokens: float
-    prompt_tokens: float
-    """Of answered requests."""
-    in_flight: float
-
-
-def _rates(windows: Sequence[Window]) -> _Rates:
-    duration_s = sum(window.duration_s for window in windows) or float("inf")
-    ended = [record for window in windows for record in _ended_in(window)]
-    num_due = sum(
-        window.start_s <= record.scheduled_s < window.end_s for window in windows for record in window.records
-    )
-    return _Rates(
-        due=num_due / duration_s,
-        answered=len(ended) / duration_s,
-        output_tokens=sum(_num_tokens_in(window) for window in windows) / duration_s,
-        prompt_tokens=sum(record.summary.num_prompt_tokens for record in ended if record.summary) / duration_s,
-        in_flight=sum(_busy_s(window) for window in windows) / duration_s,
     )
 
 
@@ -145,26 +126,15 @@ def _code(record: RequestRecord) -> str:
     return record.error_code or "NO_TOKENS"
 
 
-def _ended_in(window: Window) -> list[RequestRecord]:
-    """Answered requests whose end lies in the window, measured or not."""
-    return [record for record in window.records if record.is_ok and window.start_s < record.ended_s <= window.end_s]
+def _reason_id(summary: Summary) -> str:
+    return summary.reason_id or summary.reason
 
 
-def _num_tokens_in(window: Window) -> int:
-    return sum(
-        num
-        for record in window.records
-        for time_s, num in zip(record.arrivals_s, record.num_arrived, strict=True)
-        if window.start_s < time_s <= window.end_s
-    )
-
-
-def _busy_s(window: Window) -> float:
-    """Seconds of the window, summed over the requests under way in it."""
-    return sum(
-        max(min(record.ended_s or window.end_s, window.end_s) - max(record.sent_s, window.start_s), 0.0)
-        for record in window.records
-    )
+def _rounds_by_draft_tokens(summaries: Sequence[Summary]) -> dict[int, int]:
+    counts: Counter[int] = Counter()
+    for summary in summaries:
+        counts.update(summary.num_rounds_by_draft_tokens)
+    return dict(sorted(counts.items()))
 
 
 def _less_lag(time_s: float | None, record: RequestRecord) -> float | None:

@@ -88,9 +88,11 @@ def remarks(result: LoadResult) -> list[str]:
                 f"{where}: {point.num_differing} of {point.num_compared} answers differ from {result.baseline}'s: "
                 "that is a bug, please report it"
             )
-        reasons = {reason: count for reason, count in point.reasons.items() if reason}
-        if reasons and point.mode != "off":
-            lines.append(f"{where}: {', '.join(f'{reason} ({count})' for reason, count in reasons.items())}")
+        if point.mode != "off":
+            lines += [
+                f"{where}: speculation limited in {point.reasons[name]} of {point.num_requests}: {text}"
+                for name, text in point.first_reasons.items()
+            ]
     return lines + result.warnings
 
 

@@ -70,4 +70,6 @@ def _summary(num_tokens: int, reason: str = "") -> Summary:
         mean_acceptance_length=2.5,
         acceptance_per_position=(1.0, 0.5),
         reason=reason,
+        reason_id=reason.partition(":")[0],
+        num_rounds_by_draft_tokens={0: 1, 4: 2},
     )

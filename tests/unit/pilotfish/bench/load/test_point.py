@@ -108,11 +108,13 @@ def test_turns_are_pooled(make_record) -> None:
 
 
 def test_speculation_is_summed_up_with_its_reasons(make_record) -> None:
-    records = [make_record(reason=reason) for reason in ("", "load: off", "load: off")]
+    records = [make_record(reason=reason) for reason in ("", "load: off", "load: no")]
     point = point_of("auto", CLOSED, [Window(records=records, start_s=0.0, end_s=2.0)], None)
     assert point.drafts is not None
     assert (point.drafts.num_draft_tokens, point.drafts.acceptance_rate) == (12, 0.75)
-    assert point.reasons == {"load: off": 2, "": 1}
+    assert point.reasons == {"load": 2, "": 1}
+    assert point.first_reasons == {"load": "load: off"}
+    assert point.rounds_by_draft_tokens == {0: 3, 4: 6}
 
 
 def test_a_window_without_anything_divides_by_nothing() -> None:

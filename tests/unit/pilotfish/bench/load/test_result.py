@@ -106,5 +106,5 @@ def test_remarks_name_failures_and_reasons(make_record) -> None:
     result = LoadResult(date="", machine=machine, conditions={}, slo=None, baseline="on", points=points)
     assert remarks(result) == [
         "on, 1 in flight: 1 failed with UNAVAILABLE: gone",
-        "on, 1 in flight: draft pool is gone (1)",
+        "on, 1 in flight: speculation limited in 1 of 2: draft pool is gone",
     ]
