@@ -11,7 +11,7 @@ from pilotfish.bench.load.record import RequestRecord
 
 @dataclass(frozen=True)
 class Rates:
-    """Over all requests, measured or not."""
+    """Per second of the windows, over all requests, measured or not."""
 
     due: float
     answered: float
@@ -19,6 +19,7 @@ class Rates:
     prompt_tokens: float
     """Of answered requests."""
     in_flight: float
+    """Requests under way, in the mean."""
 
 
 def rates_of(windows: Sequence[Window]) -> Rates:

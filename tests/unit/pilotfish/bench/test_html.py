@@ -118,3 +118,11 @@ def test_higher_values_are_drawn_higher_within_the_plot() -> None:
     low, high = (float(dot.attrib["cy"]) for dot in svg.iter("circle"))
     assert high < low < float(svg.attrib["height"])
     assert re.search(r">1\.5<|>1\.6<", ET.tostring(svg, encoding="unicode"))
+
+
+def test_values_that_are_far_apart_are_spread_by_their_ratio() -> None:
+    line = Line("a", [(1, 1.0), (4, 2.0), (16, 3.0)])
+    for is_log_x, expected in ((True, 0.5), (False, 3 / 15)):
+        svg = ET.fromstring(line_chart([line], x_label="x", is_log_x=is_log_x))
+        first, second, third = (float(circle.attrib["cx"]) for circle in svg.iter("circle"))
+        assert (second - first) / (third - first) == pytest.approx(expected, abs=0.001)
