@@ -25,7 +25,7 @@ class AcceptanceBelief:
         """shared: learns from every request; this one adds to it."""
         self._shared = shared
         self._own = self._new(_SHARED_WEIGHT_ROUNDS)
-        self._surprise = RunningAverage(_SURPRISE_WEIGHT)
+        self._surprise = RunningAverage(weight=_SURPRISE_WEIGHT)
 
     def probabilities(self, num_positions: int) -> Sequence[float]:
         """Pr(draft i accepted | all before it were)."""
@@ -35,7 +35,7 @@ class AcceptanceBelief:
         """Learn from one round."""
         if self._is_another_text(num_draft_tokens, num_accepted_tokens):
             self._own = self._new(_WEIGHT_AFTER_A_BREAK)
-            self._surprise = RunningAverage(_SURPRISE_WEIGHT)
+            self._surprise = RunningAverage(weight=_SURPRISE_WEIGHT)
         self._own.add(num_draft_tokens, num_accepted_tokens)
         self._shared.add(num_draft_tokens, num_accepted_tokens)
 

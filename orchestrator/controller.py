@@ -16,8 +16,9 @@ from orchestrator.batch_rules import BatchRules
 from orchestrator.decision import Decision, Observation
 from orchestrator.measurements import Measurements
 from orchestrator.reasons import Reason
-from orchestrator.replica_record import Prices, ReplicaRecord
+from orchestrator.replica_record import ReplicaRecord
 from orchestrator.request import GenerationRequest
+from orchestrator.round_times import Prices
 from orchestrator.seat import Seat
 from orchestrator.standing import standing_reason
 from pilotfish.config import SpeculationConfig
@@ -27,7 +28,11 @@ MEASURING_TOKENS = 4
 _PROBE_TOKENS = 2
 """Draft tokens of a first probe: enough to see whether guesses hold again."""
 _MARGIN = 0.02
-"""What is on goes off, and what is off goes on, where that is better by so much: it keeps noise from switching."""
+"""Speed that has to be gained for a reason to be looked for elsewhere."""
+_OWN_LOSS, _OWN_RETURN = 0.9, 0.97
+"""Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again."""
+_OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
+"""Where it does not: a request whose own drafts make it faster than this goes on, and off again."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -129,9 +134,10 @@ class Controller:
         probabilities = self._acceptance.probabilities(limit)
         if probabilities[0] < self._min_acceptance_rate:
             return self._probe(limit, num_remaining) or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
-        prices = replica.prices(self._proposer_name, limit, self._proposer.num_draft_tokens)
+        prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
+        is_open = self._update_gate(replica, prices)
         num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s)
-        if gain > (1 - _MARGIN if self._is_on else 1 + _MARGIN):
+        if gain >= self._least_gain(is_open):
             self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
@@ -141,19 +147,33 @@ class Controller:
             return probe
         return self._off(num_run_tokens, reason)
 
+    def _update_gate(self, replica: ReplicaRecord, prices: Prices) -> bool:
+        """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
+        gate = replica.rounds(self._proposer_name).gate
+        shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
+        was_open = gate.is_open
+        is_open = gate.update(best_gain(shared, prices.plain_s, prices.rounds_s)[1], replica.num_decoding)
+        if was_open is not None and was_open != is_open:
+            self._measurements.counts.add_switch(is_open)
+        return is_open
+
+    def _least_gain(self, is_open: bool) -> float:
+        if is_open:
+            return _OWN_RETURN if self._is_on is False else _OWN_LOSS
+        return _OWN_LEAVE if self._is_on else _OWN_GAIN
+
     def _reason_against(self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices) -> Reason:
         """Why drafting does not pay now."""
-        if (
-            replica.num_decoding > 1
-            and best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN
-        ):
+        num_sequences, rounds = replica.num_decoding, replica.rounds(self._proposer_name)
+        rounds.gate.count_plain_tokens(self._decode_run_tokens)
+        if num_sequences > 1 and best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft: all of them try it, some time.
-            replica.count_plain_tokens(self._proposer_name, self._decode_run_tokens)
+            rounds.level(num_sequences).count_plain_tokens(self._decode_run_tokens, num_sequences)
             return Reason.ROUND_TIME
         good = [_GOOD_ACCEPTANCE] * len(probabilities)
         if best_gain(good, prices.plain_s, prices.rounds_s)[1] > 1 + _MARGIN:
             return Reason.ACCEPTANCE
-        return Reason.LOAD if replica.num_decoding > 1 else Reason.ROUND_TIME
+        return Reason.LOAD if num_sequences > 1 else Reason.ROUND_TIME
 
     def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
@@ -174,8 +194,6 @@ class Controller:
         return Decision(0, num_run_tokens, reason)
 
     def _switch(self, is_on: bool) -> None:
-        if self._is_on is not None and self._is_on != is_on:
-            self._measurements.counts.add_switch(is_on)
         self._is_on = is_on
         if is_on:
             self._probe_tokens = 0

@@ -42,11 +42,11 @@ class RunningAverage:
 
     __slots__ = ("_weight", "num_values", "value")
 
-    def __init__(self, weight: float = 0.05) -> None:
-        """weight: of the latest value; about 2 / weight values count."""
+    def __init__(self, value: float | None = None, weight: float = 0.05) -> None:
+        """value: the belief until there is a measurement. weight: of the latest value; about 2 / weight count."""
         self._weight = weight
         self.num_values = 0
-        self.value: float | None = None
+        self.value = value
 
     def add(self, value: float) -> None:
         self.num_values += 1

@@ -1,0 +1,64 @@
+"""Whether speculation pays on a replica under its load: one answer for all sequences that decode there."""
+
+from __future__ import annotations
+
+_MARGIN = 0.02
+"""What is on goes off, and what is off goes on, where that is better by so much."""
+_SETTLING_ROUNDS = 2
+"""Of each sequence, after a switch: until then some still do what was done before, and what is measured is a mixture."""
+_MIN_ROUNDS = 4
+_CLEAR_LOSS = 0.8
+"""A speed that ends speculation as soon as it is measured."""
+_MIN_PLAIN_TOKENS = 32
+"""Of each sequence, before it is on again."""
+_NEW_LOAD = 1.25
+"""By how much the decoding sequences change for a decision of a while ago to say nothing about now."""
+
+
+class Gate:
+    """One state for all keeps what is measured clean: a round takes what it takes if all speculate, or none do.
+
+    It waits after a switch until the measurements speak of the new state, unless the load is another one.
+    """
+
+    def __init__(self) -> None:
+        self.is_open: bool | None = None
+        """None until it is first decided."""
+        self.num_switches = 0
+        self._num_sequences = 1
+        """Of the load that it was decided for."""
+        self._num_rounds = 0
+        self._num_plain_tokens = 0
+
+    def is_settled(self, num_sequences: int) -> bool:
+        """Whether rounds are what they are with all speculating."""
+        return self.is_open is not False and self._num_rounds >= _SETTLING_ROUNDS * num_sequences
+
+    def count_round(self) -> None:
+        self._num_rounds += 1
+
+    def count_plain_tokens(self, num_tokens: int) -> None:
+        self._num_plain_tokens += num_tokens
+
+    def update(self, gain: float, num_sequences: int) -> bool:
+        """gain: expected speed with speculation over that without, for all that decode. Returns whether it is open."""
+        if self.is_open is None:
+            self.is_open = gain > 1
+        is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
+        if self.is_open and gain < 1 - _MARGIN:
+            has_measured = self._num_rounds >= _MIN_ROUNDS * num_sequences
+            is_clear = gain < _CLEAR_LOSS and self.is_settled(num_sequences)
+            if is_new_load or has_measured or is_clear:
+                self._switch()
+        elif not self.is_open and gain > 1 + _MARGIN:
+            if is_new_load or self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences:
+                self._switch()
+        if is_new_load:
+            self._num_sequences = num_sequences
+            self._num_rounds = self._num_plain_tokens = 0
+        return self.is_open
+
+    def _switch(self) -> None:
+        self.is_open = not self.is_open
+        self.num_switches += 1
+        self._num_rounds = self._num_plain_tokens = 0
