@@ -79,12 +79,13 @@ async def run_chaos(report: Report, fleet: Fleet, truth: Truth, *, requests: int
     for name, tally in (("undisturbed", warm_up.tally), ("with faults", clients.tally)):
         report.row(what=f"longest gap of an answer, median and 99 %, ms: {name}", count=_gaps(tally))
     report.row(what="orchestrators' memory before and after, MB", count=f"{memory_before} {memory_after}")
-    for problem in (*clients.tally.failures, *clients.tally.wrong, *(e for m in fleet.members for e in m.errors)):
+    for problem in (*clients.tally.failures, *clients.tally.wrong, *fleet.errors):
         report.row(what="problem", count=problem)
     report.check("kills", sum(n for kind, n in faults.done.items() if "kill" in kind), kills, "", "equal to")
     report.check("requests that ended", clients.tally.num_ended, requests, "", "equal to")
     report.check("failed requests", len(clients.tally.failures), 0, "", "equal to")
     report.check("wrong texts", len(clients.tally.wrong), 0, "", "equal to")
+    report.check("errors in logs, and services that ended by themselves", len(fleet.errors), 0, "", "equal to")
     report.check("sequences and KV blocks still held", num_held, 0, "", "equal to")
     growth = max(after / before for after, before in zip(memory_after, memory_before, strict=True))
     report.check("orchestrators' memory, after over before", growth, MEMORY_BOUND)
@@ -104,7 +105,7 @@ async def run(report: Report, *, requests: int, kills: int, concurrency: int, qu
     truth = Truth(config())
     async with fleet:
         await run_chaos(report, fleet, truth, requests=requests, kills=kills, concurrency=concurrency)
-        await run_outage(report, fleet, truth, turns=3 if quick else 9, requests=16 if quick else 48)
+        await run_outage(report, fleet, truth, turns=3 if quick else 7, requests=16 if quick else 32)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,7 +16,7 @@ import grpc.aio
 
 from pilotfish.config import Config
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.rpc.channel import CHANNEL_OPTIONS
+from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder, spoken_tokens
@@ -27,7 +27,7 @@ Manner = Literal["patient", "cancels", "reads slowly", "has a deadline"]
 SHARES: dict[Manner, float] = {"patient": 0.7, "cancels": 0.15, "reads slowly": 0.1, "has a deadline": 0.05}
 MAX_TOKENS = (16, 96)
 SLOW_READER_TOKENS = (300, 600)
-_SLOW_OPTIONS = (*CHANNEL_OPTIONS, ("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
+_SLOW_OPTIONS = (*PUBLIC_CHANNEL_OPTIONS, ("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0))
 """So that a slow reader is felt by the server, and not by a socket's buffer alone."""
 _TIMEOUT_S = 120.0
 
@@ -105,7 +105,7 @@ class Clients:
     def __init__(self, addresses: Sequence[str], truth: Truth) -> None:
         self.tally = Tally()
         self._truth = truth
-        self._channels = [grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) for address in addresses]
+        self._channels = [grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) for address in addresses]
         self._slow_channels = [grpc.aio.insecure_channel(address, options=_SLOW_OPTIONS) for address in addresses]
         self._stubs = itertools.cycle([pb_grpc.InferenceStub(channel) for channel in self._channels])
         self._slow_stubs = itertools.cycle([pb_grpc.InferenceStub(channel) for channel in self._slow_channels])

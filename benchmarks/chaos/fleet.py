@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from pilotfish.config import Config, config_to_yaml, environment
-from pilotfish.errors import UnavailableError
+from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.launch.child import Child, ChildSpec
 from pilotfish.launch.specs import free_ports
 from pilotfish.testing.peer import RecordingPeer
@@ -32,7 +33,6 @@ class Member:
         self.name = name
         self.service = service
         self.address = f"127.0.0.1:{port}"
-        self.num_starts = 0
         self.errors: list[str] = []
         """Lines that tell of something unforeseen."""
         tethered = [sys.executable, "-u", "-m", "pilotfish.launch.tether", str(os.getpid()), service]
@@ -40,6 +40,7 @@ class Member:
         argv = [*tethered, "--config", str(config_path), "--set", setting]
         self._spec = ChildSpec(name=name, argv=argv, services=frozenset({service}))
         self._child: Child | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
 
     @property
@@ -54,30 +55,32 @@ class Member:
     async def start(self) -> None:
         """Returns when it is ready. Raises UnavailableError with its last words."""
         self._ready.clear()
-        self._child = await Child.start(self._spec, environment(), self._on_line, lambda *_: self._ready.set())
-        self.num_starts += 1
+        child = self._child = await Child.start(self._spec, environment(), self._on_line, lambda *_: self._ready.set())
         try:
             async with asyncio.timeout(_START_TIMEOUT_S):
                 await self._ready.wait()
         except TimeoutError:
-            raise UnavailableError(f"{self.name} did not start: {self._child.last_error}") from None
+            raise UnavailableError(f"{self.name} did not start: {child.last_error}") from None
+        self._watch = asyncio.create_task(self._note_end(child))
 
     async def kill(self) -> None:
         """SIGKILL; returns when it is gone. Idempotent."""
-        if self._child is not None:
-            self.signal(signal.SIGKILL)
-            await self._child.wait()
-            self._child = None
+        child, self._child = self._child, None
+        if self._watch is not None:
+            self._watch.cancel()
+        if child is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+            await child.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        if self._child is not None:
-            os.kill(self._child.pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
 
-    async def stop(self) -> None:
-        """SIGTERM, and its own orderly end."""
-        if self._child is not None:
-            await self._child.stop(asyncio.Event())
-            self._child = None
+    async def _note_end(self, child: Child) -> None:
+        """Nobody ends a service but `kill`."""
+        status = await child.wait()
+        self.errors.append(f"{self.name} ended by itself with status {status}: {child.last_error}")
 
     def _on_line(self, _name: str, line: str) -> None:
         if "Traceback" in line or " ERROR " in line:
@@ -128,9 +131,17 @@ class Fleet:
         await self._kill_all()
         self._folder.cleanup()
 
+    @property
+    def errors(self) -> list[str]:
+        """What no process should have said or done."""
+        return [error for member in self.members for error in member.errors]
+
     async def loads(self) -> list[LoadReport]:
-        """A fresh report of each replica."""
-        return [await _load(member) for member in self.replicas]
+        """A fresh report of each replica. Raises UnavailableError for one that does not run."""
+        try:
+            return [await _load(member) for member in self.replicas]
+        except PilotfishError as error:
+            raise UnavailableError("; ".join([str(error), *self.errors])) from error
 
     async def num_held_after(self, timeout_s: float) -> int:
         """Sequences and KV blocks that the replicas still hold once they have had timeout_s to let go."""
