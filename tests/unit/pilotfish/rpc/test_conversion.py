@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
+    AheadRequest,
     CloseSequence,
     Decode,
     Opened,
     OpenSequence,
+    PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
@@ -99,8 +101,11 @@ target_commands = st.one_of(
     st.builds(Verify, uint64, uint32, tuples(uint32), distributions, parents, feature_requests),
     st.builds(Decode, uint64, uint32, uint32, uint32, feature_requests, tree_requests),
 )
+ahead_requests = st.none() | st.builds(AheadRequest, uint32, tuples(st.floats(0, 1, width=32)))
 draft_commands = st.one_of(
-    opens, closes, st.builds(Propose, uint64, uint32, tuples(uint32), uint32, features, tree_requests)
+    opens,
+    closes,
+    st.builds(Propose, uint64, uint32, tuples(uint32), uint32, features, tree_requests, ahead_requests, st.booleans()),
 )
 target_events = st.one_of(
     errors,
@@ -120,7 +125,20 @@ target_events = st.one_of(
         features,
     ),
 )
-draft_events = errors | st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings, parents)
+draft_events = st.one_of(
+    errors,
+    st.builds(Proposal, uint64, uint32, tuples(uint32), distributions, timings, parents),
+    st.builds(
+        lambda base, verified, outcomes, draft, probs: PreparedDrafts(
+            *base, verified, tuple(n for n, _ in outcomes), tuple(t for _, t in outcomes), draft * len(outcomes), probs
+        ),
+        st.tuples(uint64, uint32),
+        tuples(uint32),
+        st.lists(st.tuples(uint32, uint32), min_size=1, max_size=3),
+        tuples(uint32),
+        distributions,
+    ),
+)
 models = st.builds(
     ModelInfo,
     model_id=st.text(),
@@ -276,6 +294,7 @@ def test_hello(codec: FrameCodec, hello: Hello) -> None:
 def test_streams_carry_no_events_of_the_other_service() -> None:
     for codec, event in (
         (TargetFrames(), Proposal(1, 2, (3,))),
+        (TargetFrames(), PreparedDrafts(1, 2, (3,), (0,), (4,), (5,))),
         (DraftFrames(), Opened(1, 0)),
         (DraftFrames(), Verdict(1, 2, 0, 0, (3,))),
     ):
@@ -351,3 +370,16 @@ def test_sampling_out_of_range_is_refused() -> None:
 def test_nonsense_in_place_of_features_costs_no_verdict(proto: types_pb2.Features) -> None:
     verdict = target_pb2.Verdict(sequence_id=1, base_length=2, token_ids=[3], features=proto)
     assert TargetFrames().event(target_pb2.TargetResponse(verdict=verdict)) == Verdict(1, 2, 0, 0, (3,))
+
+
+@pytest.mark.parametrize(
+    ("num_accepted", "own", "drafts"), [((), (), ()), ((0, 1), (5,), (7,)), ((0, 1), (5, 6), (7, 8, 9))]
+)
+def test_prepared_drafts_that_do_not_add_up_are_refused(
+    num_accepted: tuple[int, ...], own: tuple[int, ...], drafts: tuple[int, ...]
+) -> None:
+    codec = DraftFrames()
+    frame = codec.response_frame_type()
+    codec.add_response(frame, PreparedDrafts(1, 2, (3,), num_accepted, own, drafts), 1)
+    with pytest.raises(InvalidRequestError, match="do not fit"):
+        codec.events(frame)

@@ -1,7 +1,7 @@
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Propose, Verify
+from pilotfish.messages import AheadRequest, CloseSequence, Command, Decode, OpenSequence, Propose, Verify
 from pilotfish.rpc.validation import check_command
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution, TreeRequest
 
@@ -23,6 +23,7 @@ GREEDY = SamplingParams(temperature=0)
         Decode(1, 3, 5, 2),
         Propose(1, 3, (1, 2, 9), 2),
         Propose(1, 3, (), 2, tree=TreeRequest(2, 8)),
+        Propose(1, 3, (), 2, ahead=AheadRequest(60, (0.0, 1.0)), is_prepared=True),
         CloseSequence(1),
     ],
 )
@@ -51,6 +52,11 @@ def test_sound_commands_pass(command: Command) -> None:
         (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),
         (Decode(1, 3, 0), "num_tokens is 0"),
         (Decode(1, 3, 1, 3), "3 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(0, (0.5,))), "0 tokens ahead wanted"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(1025, (0.5,))), "1025 tokens ahead wanted; 1 to 1024"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, ())), "acceptance of each position"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (1.5,))), "between 0 and 1"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (float("nan"),))), "between 0 and 1"),
         (Propose(1, 3, (), 0), "0 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (), 3), "3 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (10,), 1), "token id 10"),
