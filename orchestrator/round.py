@@ -28,6 +28,9 @@ class Round(Protocol):
     elapsed_s: float
     """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
     failover makes it meaningless."""
+    token_s: float
+    """Of a run: time of a token after the first verdict, which may have waited for a step under way to end; 0 as
+    elapsed_s, and for a run of one verdict."""
     num_decoded_tokens: int
     """Tokens that came without a draft."""
     base_length: int
@@ -91,11 +94,13 @@ class RemoteRound:
         draft: DraftBlock,
         *,
         num_tokens: int,
+        max_run_tokens: int | None = None,
         num_self_drafted: int = 0,
         tree: TreeRequest | None = None,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
+        max_run_tokens: asked for and not committed, at most, however often the run is extended; None: num_tokens.
         num_self_drafted: drafts that the target may make for itself in a step of a decode run; they may branch
         within `tree`.
         """
@@ -108,6 +113,7 @@ class RemoteRound:
         self._sequence = sequence
         self._draft = draft
         self._goal_length = sequence.length + num_tokens
+        self._max_run_tokens = max_run_tokens or num_tokens
         self._is_cut = False
         """Whether a draft has ended the run."""
         self._cut_in: CutIn | None = None
@@ -115,6 +121,9 @@ class RemoteRound:
         self._remote: RemoteSequence | None = None
         """Where the command was sent."""
         self._started_s: float | None = None
+        self._timed_from_s: float | None = None
+        self._timed_from_length = sequence.length
+        """What came after this time and this length tells what a token takes."""
         self._num_attempts = 0
 
     def __aiter__(self) -> AsyncIterator[Verdict]:
@@ -134,6 +143,13 @@ class RemoteRound:
         return self._goal_length - self._sequence.length > 1
 
     @property
+    def token_s(self) -> float:
+        num_tokens = self._sequence.length - self._timed_from_length
+        if self._timed_from_s is None or self._remote is None or not self.elapsed_s or num_tokens <= 0:
+            return 0.0
+        return max(0.0, self._remote.last_arrival_s - self._timed_from_s) / num_tokens
+
+    @property
     def num_coming_tokens(self) -> int:
         return max(0, self._goal_length - self._sequence.length)
 
@@ -148,10 +164,12 @@ class RemoteRound:
 
     def extend(self, num_tokens: int) -> None:
         assert self._remote is not None, "only a run that is running out can be extended"
-        self._goal_length += num_tokens
+        # A client that reads slowly pauses its sequence: what is asked for waits for it in memory.
+        self._goal_length += min(num_tokens, self._max_run_tokens - self.num_coming_tokens)
         self.base_length, self.num_decoded_tokens = self._sequence.length, 0
         if self._started_s != math.inf:
-            self._started_s = self._remote.last_arrival_s
+            self._started_s = self._timed_from_s = self._remote.last_arrival_s
+            self._timed_from_length = self._sequence.length
         with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
             self._remote.send(self._command(self._remote))
 
@@ -195,6 +213,9 @@ class RemoteRound:
         verdict = await self._target.verdict(self._remote, self._sequence.length)
         assert self._started_s is not None
         self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
+        if self._timed_from_s is None:
+            self._timed_from_s = self._remote.last_arrival_s
+            self._timed_from_length = verdict.base_length + len(verdict.token_ids)
         if not self._is_cut:
             self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
         return verdict

@@ -113,6 +113,7 @@ class RemoteTarget:
             sequence,
             DraftBlock(),
             num_tokens=min(num_tokens, self._max_run_tokens),
+            max_run_tokens=self._max_run_tokens,
             num_self_drafted=num_self_drafted,
             tree=self._tree,
         )

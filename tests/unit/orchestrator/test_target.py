@@ -183,3 +183,29 @@ async def test_a_verification_goes_on_elsewhere_with_the_same_text(
     assert sequence.output_token_ids == toy_continuation(PROMPT, 4)
     assert target.num_failovers == 1
     target.close()
+
+
+async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may(
+    memory_pool, memory_link, toy_tokenizer, toy_continuation
+) -> None:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0, max_tokens=500),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=0,
+    )
+    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    link.decodes_step_by_step = True
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=16)
+    run = target.decode(sequence, 500)
+    num_coming = []
+    async for verdict in run:
+        sequence.commit(verdict)
+        num_coming.append(run.num_coming_tokens)
+        if run.is_running_out and len(num_coming) < 60:
+            run.extend(500)
+            num_coming.append(run.num_coming_tokens)
+    assert max(num_coming) == 16
+    assert sequence.output_token_ids == toy_continuation(PROMPT, sequence.num_output_tokens)
+    assert sequence.num_output_tokens > 60
+    target.close()
