@@ -169,7 +169,10 @@ async def test_slots_are_counted_over_all_peers(replica: ReplicaServer, engine: 
 async def test_an_opening_that_the_engine_refuses_leaves_nothing(
     replica: ReplicaServer, engine: EmulatedEngine
 ) -> None:
-    engine.core.limits = type(engine.core.limits)(max_draft_tokens=4, max_sequences=0)
+    for sequence_id in range(1000, 1003):  # sequences that the front knows nothing of
+        engine.core.submit(opened(sequence_id))
+    while engine.core.has_work:
+        engine.core.step()
     async with RecordingPeer(replica.address, "target") as peer:
         assert (await refusal(peer, opened(1))).code is SequenceErrorCode.RESOURCE_EXHAUSTED
         assert len(replica.streams.table) == 0
