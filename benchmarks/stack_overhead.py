@@ -15,16 +15,17 @@ from pathlib import Path
 
 import psutil
 import torch
-from asking import ask_all, chat_request
+import uvloop
 from report import Report, parser
 
+from pilotfish.client.answer import GenerateOptions
+from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.types import ChatMessage, SamplingParams
 
 PROMPT = "Write a long story about a harbour, its lighthouse and the people who live there."
@@ -46,17 +47,15 @@ def engine_alone(core: EngineCore, prompt: tuple[int, ...], sequence_id: int) ->
 
 
 async def through_stack(address: str) -> float:
-    """Seconds for the same through the services, as the client sees it."""
-    request = chat_request(
-        PROMPT,
-        temperature=0,
-        max_tokens=NUM_TOKENS,
-        ignore_eos=True,
-        speculation=pb.SpeculationOptions(mode=pb.SPECULATION_MODE_OFF),
-    )
-    (answer,) = await ask_all(address, [request], 1)
-    assert len(answer.token_ids) == NUM_TOKENS
-    return answer.wall_s
+    """Seconds for the same through the services, as a connected client sees it."""
+    options = GenerateOptions(max_tokens=NUM_TOKENS, temperature=0, ignore_eos=True, speculation="off")
+    token_ids: list[int] = []
+    async with AsyncInferenceClient(address) as client:
+        start = time.perf_counter()
+        await client.follow((ChatMessage("user", PROMPT),), options, timeout_s=600, on_tokens=token_ids.extend)
+        elapsed_s = time.perf_counter() - start
+    assert len(token_ids) == NUM_TOKENS
+    return elapsed_s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "What do the services cost over the engine alone?",
         {"model": config.target.model, "tokens": NUM_TOKENS, "samples": samples, "sampling": "greedy", "in flight": 1},
     )
-    with LocalStack(config) as stack, asyncio.Runner() as runner:
+    with LocalStack(config) as stack, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         core = build_engine(config, "target")
         tokenizer = Tokenizer.load(Path(core.model.tokenizer_path))
         prompt = tuple(tokenizer.apply_chat_template([ChatMessage("user", PROMPT)]))

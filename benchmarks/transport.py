@@ -1,36 +1,28 @@
 """What does one round cost besides the models?
 
 A round proposes and verifies for every sequence: over gRPC to a draft replica and back, then to a target
-replica and back, on the loopback interface. The engines are emulated and take no time of their own; the
-replicas run as processes, with the engine inside or, as in production, in a process of its own.
+replica and back, on the loopback interface. The engines compute nothing (`echo/core.py`); the replicas run as
+processes, with the engine inside or, as in production, in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import contextlib
-import signal
 import statistics
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from time import perf_counter_ns
 
 import uvloop
+from echo.replica import replica
 from report import Report, parser
 
-from draft_service.server import DraftServer
-from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.process import ProcessEngine
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event, OpenSequence, Proposal, Propose, Verdict, Verify
 from pilotfish.rpc.frames import Service
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.stream import MuxStream
-from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.types import LoadReport, SamplingParams
-from target_service.server import TargetServer
 
 NUM_DRAFT_TOKENS = 5
 PROMPT_TOKENS = 64
@@ -107,53 +99,13 @@ class Rounds:
             self._done.set_exception(error)
 
 
-@contextlib.asynccontextmanager
-async def replica(service: Service, engine: str) -> AsyncIterator[str]:
-    """A replica in a process of its own; gives its address."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, __file__, "--serve", service, "--engine", engine),
-        stdin=asyncio.subprocess.PIPE,  # its end stops the replica, should we be killed
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        address = (await process.stdout.readline()).decode().strip()
-        if not address:
-            raise SystemExit(f"the {service} replica did not start")
-        yield address
-    finally:
-        if process.returncode is None:
-            process.send_signal(signal.SIGTERM)
-        await process.wait()
-
-
-async def serve(service: Service, engine_place: str) -> None:
-    """The replica's process."""
-    engine_config = EngineConfig(max_sequences=256)
-    config = Config(target=TargetConfig(port=0, engine=engine_config), draft=DraftConfig(port=0, engine=engine_config))
-    engine: EngineClient
-    if engine_place == "process":
-        engine = await ProcessEngine.start(config, service, worker_module="pilotfish.testing.emulated_worker")
-    else:
-        engine = EmulatedEngine(service, max_context_tokens=1 << 20)
-    server: TargetServer | DraftServer
-    if service == "target":
-        server = await TargetServer.start(config, engine=engine)
-    else:
-        server = await DraftServer.start(config, engine=engine)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    loop.add_signal_handler(signal.SIGINT, stop.set)
-    loop.add_reader(sys.stdin.fileno(), stop.set)
-    print(server.address, flush=True)
-    await stop.wait()
-    await server.drain_and_stop(0)
-
-
 async def measure(num_rounds: int, report: Report) -> None:
     for engine, place in ENGINES.items():
-        async with replica("target", engine) as target, replica("draft", engine) as draft:
+        has_worker = engine == "process"
+        async with (
+            replica("target", has_worker=has_worker) as target,
+            replica("draft", has_worker=has_worker) as draft,
+        ):
             for num_sequences in (1, 8, 64):
                 times = await Rounds(num_sequences).run(target, draft, num_rounds)
                 median_ms = statistics.median(times)
@@ -164,23 +116,17 @@ async def measure(num_rounds: int, report: Report) -> None:
                     p90_ms=statistics.quantiles(times, n=10)[-1],
                     rounds_per_s=1000 * num_sequences / median_ms,
                 )
-                if num_sequences in LIMITS_MS and engine == "inside":
-                    name = f"round of {num_sequences} sequence{'s' * (num_sequences > 1)}, transport alone"
+                if num_sequences in LIMITS_MS and has_worker:
+                    name = f"round of {num_sequences} sequence{'s' * (num_sequences > 1)}, as in production"
                     report.check(name, median_ms, LIMITS_MS[num_sequences], "ms")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options_parser = parser(__doc__)
-    options_parser.add_argument("--serve", choices=("target", "draft"), help=argparse.SUPPRESS)
-    options_parser.add_argument("--engine", choices=tuple(ENGINES), default="inside", help=argparse.SUPPRESS)
-    options = options_parser.parse_args(arguments)
-    if options.serve:
-        uvloop.run(serve(options.serve, options.engine))
-        return 0
+    options = parser(__doc__).parse_args(arguments)
     num_rounds = 300 if options.quick else 3000
     conditions = {
         "transport": "gRPC on loopback",
-        "engine": "emulated, no time of its own",
+        "engine": "none, it answers at once",
         "draft tokens": NUM_DRAFT_TOKENS,
         "rounds": num_rounds,
     }
