@@ -1,0 +1,167 @@
+"""The planner's rounds against the emulated engines themselves, scheduler and all, on a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import simpy
+
+from pilotfish.messages import (
+    AheadRequest,
+    Command,
+    Decode,
+    OpenSequence,
+    PreparedDrafts,
+    Proposal,
+    Propose,
+    Verdict,
+    Verify,
+)
+from pilotfish.planning.decoding import DecodingModel
+from pilotfish.planning.drafting import Drafting
+from pilotfish.planning.round_times import RoundTimes
+from pilotfish.profiles import HardwareProfile, StepCost, load_profile
+from pilotfish.testing.emulated_core import EmulatedCore
+from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.types import Limits, ModelInfo, SamplingParams
+
+ACCEPTANCE = 0.8
+ROUND_TRIP_S, HANDLING_S = 0.0005, 0.0001
+PROMPT_TOKENS = 5
+NUM_ROUNDS = 2400
+"""Of all sequences together: the luck of the draws is then within 2 %."""
+
+
+@dataclass(slots=True)
+class Peer:
+    """What the orchestrator knows of a sequence."""
+
+    tokens: list[int]
+    num_drafter_knows: int = 0
+    verified: tuple[int, ...] = ()
+    prepared: list[PreparedDrafts] = field(default_factory=list)
+
+
+class VirtualStack:
+    """Target, drafter and an orchestrator that handles one message after the other, in simulated time."""
+
+    def __init__(self, profile: HardwareProfile, batch: int, k: int, ahead_tokens: int) -> None:
+        self.env = simpy.Environment()
+        self.k = k
+        num_outcomes = Drafting(ahead_tokens=ahead_tokens).num_outcomes_ahead(k, batch)
+        self.ahead = AheadRequest(num_outcomes * k, (ACCEPTANCE,)) if num_outcomes else None
+        self.num_tokens = self.num_rounds = 0
+        self.free_s = 0.0
+        self.target = self.engine(profile.target, profile)
+        self.drafter = self.engine(profile.draft, profile)
+        self.peers = {number: Peer(list(range(number, number + PROMPT_TOKENS))) for number in range(1, batch + 1)}
+        for number, peer in self.peers.items():
+            opening = OpenSequence(number, tuple(peer.tokens), SamplingParams(temperature=0, max_tokens=1 << 20))
+            self.drafter(opening)
+            self.target(opening)
+            self.target(Decode(number, PROMPT_TOKENS, 1))
+            peer.num_drafter_knows = PROMPT_TOKENS
+
+    def engine(self, cost: StepCost, profile: HardwareProfile) -> Callable[[Command], None]:
+        """A way to send to a new one."""
+        model = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=1 << 15, max_context_tokens=1 << 20)
+        core = EmulatedCore(
+            model,
+            Limits(max_draft_tokens=16, max_sequences=256),
+            HashLanguageModel(vocab_size=1 << 15),
+            acceptance=ACCEPTANCE,
+            step_cost=cost,
+            kv_cache_tokens=profile.kv_cache_tokens,
+            max_batch_tokens=profile.max_batch_tokens,
+        )
+        arrived: list[Command] = []
+        bell = [self.env.event()]
+
+        def run():  # type: ignore[no-untyped-def]
+            while True:
+                if not arrived and (core.is_stuck or not core.has_work):
+                    bell[0] = self.env.event()
+                    yield bell[0]
+                yield self.env.timeout(0)
+                commands, arrived[:] = list(arrived), []
+                for command in commands:
+                    core.submit(command)
+                events = core.step()
+                yield self.env.timeout(core.step_s)
+                self.later(ROUND_TRIP_S / 2, lambda events=events: self.receive(events))
+
+        def arrive(command: Command) -> None:
+            arrived.append(command)
+            if not bell[0].triggered:
+                bell[0].succeed()
+
+        self.env.process(run())
+        return lambda command: self.later(ROUND_TRIP_S / 2, lambda: arrive(command))
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self.env.timeout(delay_s).callbacks.append(lambda _: call())
+
+    def receive(self, events: list[object]) -> None:
+        for event in events:
+            if isinstance(event, PreparedDrafts):
+                self.peers[event.sequence_id].prepared.append(event)
+            elif isinstance(event, Proposal | Verdict):
+                self.free_s = max(self.free_s, self.env.now) + HANDLING_S
+                self.later(self.free_s - self.env.now, lambda event=event: self.handle(event))
+
+    def handle(self, event: Proposal | Verdict) -> None:
+        peer = self.peers[event.sequence_id]
+        if isinstance(event, Proposal):
+            if event.base_length == len(peer.tokens):
+                self.verify(event)
+            return
+        peer.tokens += event.token_ids
+        self.num_rounds += 1
+        self.num_tokens += len(event.token_ids)
+        committed = tuple(peer.tokens[peer.num_drafter_knows :])
+        drafts = [one.draft(committed) for one in peer.prepared if one.base_length == peer.num_drafter_knows]
+        draft = next((one for one in drafts if one is not None), None)
+        self.propose(event.sequence_id, is_prepared=draft is not None)
+        if draft is not None:
+            self.verify(draft)
+
+    def propose(self, number: int, *, is_prepared: bool) -> None:
+        peer = self.peers[number]
+        new = tuple(peer.tokens[peer.num_drafter_knows :])
+        peer.num_drafter_knows = len(peer.tokens)
+        peer.prepared.clear()
+        self.drafter(Propose(number, len(peer.tokens), new, self.k, ahead=self.ahead, is_prepared=is_prepared))
+
+    def verify(self, proposal: Proposal) -> None:
+        number = proposal.sequence_id
+        self.target(Verify(number, len(self.peers[number].tokens), proposal.draft_token_ids))
+
+    def token_s(self) -> float:
+        """From token to token of one sequence, after a warm-up."""
+        self.run_rounds(NUM_ROUNDS // 4)
+        start_s, start_tokens = self.env.now, self.num_tokens
+        self.run_rounds(NUM_ROUNDS)
+        return (self.env.now - start_s) * len(self.peers) / (self.num_tokens - start_tokens)
+
+    def run_rounds(self, number: int) -> None:
+        goal = self.num_rounds + number
+        while self.num_rounds < goal:
+            self.env.step()
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16, 64])
+@pytest.mark.parametrize(("k", "ahead_tokens"), [(2, 0), (5, 0), (5, 60)])
+def test_rounds_take_what_they_take_with_the_engines(batch: int, k: int, ahead_tokens: int) -> None:
+    profile = load_profile("a100-70b")
+    stack = VirtualStack(profile, batch, k, ahead_tokens)
+    measured_s = stack.token_s()
+    model = DecodingModel(
+        profile,
+        Drafting(acceptance=(ACCEPTANCE,), ahead_tokens=ahead_tokens),
+        context_tokens=sum(len(peer.tokens) for peer in stack.peers.values()) / batch / 2,
+        round_trip_s=ROUND_TRIP_S,
+        handling_s=HANDLING_S,
+    )
+    assert RoundTimes(model, stepwise=True).token_s(batch, k) == pytest.approx(measured_s, rel=0.1)
