@@ -226,7 +226,8 @@ class Controller:
         if not observation.step_s or is_first:
             return
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
-            replica.add_decode(observation.step_s / observation.num_decoded_tokens)
+            if observation.token_s > 0:
+                replica.add_decode(observation.token_s)
         elif not observation.num_decoded_tokens and not reads_first:
             elapsed_s = observation.propose_s + observation.step_s
             replica.add_round(self._proposer_name, observation.num_requested_tokens, elapsed_s)

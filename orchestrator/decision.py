@@ -33,6 +33,8 @@ class Observation:
     """Time that the drafter says it took; 0: it says nothing."""
     step_s: float = 0.0
     """Time of the verification or of the whole decode run; 0 where it was not measured."""
+    token_s: float = 0.0
+    """Of a run: time of a token after the first, which may have waited for a step under way; 0: not measured."""
     draft_problem: str = ""
     """Why the last proposal was empty, when something went wrong."""
     drafter_absence: str = ""

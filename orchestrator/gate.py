@@ -5,7 +5,7 @@ from __future__ import annotations
 _MARGIN = 0.02
 """What is on goes off, and what is off goes on, where that is better by so much."""
 _SETTLING_ROUNDS = 2
-"""Of each sequence, after a switch: until then some still do what was done before, and what is measured is a mixture."""
+"""Of each sequence, after a switch: until then some do what was done before, and what is measured is a mixture."""
 _MIN_ROUNDS = 4
 _CLEAR_LOSS = 0.8
 """A speed that ends speculation as soon as it is measured."""
@@ -45,13 +45,14 @@ class Gate:
         if self.is_open is None:
             self.is_open = gain > 1
         is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
-        if self.is_open and gain < 1 - _MARGIN:
+        if self.is_open:
             has_measured = self._num_rounds >= _MIN_ROUNDS * num_sequences
             is_clear = gain < _CLEAR_LOSS and self.is_settled(num_sequences)
-            if is_new_load or has_measured or is_clear:
+            if gain < 1 - _MARGIN and (is_new_load or has_measured or is_clear):
                 self._switch()
-        elif not self.is_open and gain > 1 + _MARGIN:
-            if is_new_load or self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences:
+        else:
+            has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences
+            if gain > 1 + _MARGIN and (is_new_load or has_waited):
                 self._switch()
         if is_new_load:
             self._num_sequences = num_sequences

@@ -46,12 +46,17 @@ class LoadLevel:
         return self._share.value if self._share.num_values >= _MIN_STEPS else self._assumed_share
 
     def correction(self, num_draft_tokens: int) -> float | None:
-        """Time of a round of so many draft tokens over what is expected of it, else of one of about as many; None as
-        long as too little is known."""
-        known = {k: window for k, window in self._corrections.items() if len(window) >= _MIN_SAMPLES}
-        if not known:
+        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
+
+        Of a length that was not measured the better is believed the farther it is from one that was: it gets tried.
+        """
+        known = {k: window.value for k, window in self._corrections.items() if len(window) >= _MIN_SAMPLES}
+        nearest = min(known, key=lambda k: abs(k - num_draft_tokens), default=None)
+        if nearest is None:
             return self._assumed_share  # which is 1.0 where the best is assumed
-        return known[min(known, key=lambda k: abs(k - num_draft_tokens))].value
+        value = known[nearest]
+        assert value is not None
+        return 1 + (value - 1) * 0.5 ** abs(nearest - num_draft_tokens)
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
@@ -65,12 +70,9 @@ class LoadLevel:
             return
         self._corrections[num_draft_tokens].add(ratio)
         self._latest_rounds[num_draft_tokens] = self._num_rounds
-        for other in [
-            k
-            for k, latest in self._latest_rounds.items()
-            if self._num_rounds - latest > _MAX_AGE_ROUNDS * num_sequences
-        ]:
-            del self._corrections[other], self._latest_rounds[other]
+        oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
+        for outdated in [k for k, latest in self._latest_rounds.items() if latest < oldest]:
+            del self._corrections[outdated], self._latest_rounds[outdated]
 
     def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
         """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed."""

@@ -87,6 +87,7 @@ class Session:
             propose_s=draft.elapsed_s,
             propose_compute_s=draft.compute_s,
             step_s=verdicts.elapsed_s,
+            token_s=verdicts.token_s,
             draft_problem=draft.problem,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
