@@ -30,8 +30,8 @@ from pilotfish.types import Limits, ModelInfo, SamplingParams
 ACCEPTANCE = 0.8
 ROUND_TRIP_S, HANDLING_S = 0.0005, 0.0001
 PROMPT_TOKENS = 5
-NUM_ROUNDS = 2400
-"""Of all sequences together: the luck of the draws is then within 2 %."""
+NUM_ROUNDS = 1200
+"""Of all sequences together: the luck of the draws is then within 3 %."""
 
 
 @dataclass(slots=True)
@@ -151,8 +151,10 @@ class VirtualStack:
             self.env.step()
 
 
-@pytest.mark.parametrize("batch", [1, 4, 16, 64])
-@pytest.mark.parametrize(("k", "ahead_tokens"), [(2, 0), (5, 0), (5, 60)])
+@pytest.mark.parametrize(
+    ("batch", "k", "ahead_tokens"),
+    [(1, 5, 0), (4, 2, 0), (4, 5, 0), (16, 5, 0), (64, 2, 0), (64, 5, 0), (1, 5, 60), (16, 5, 60)],
+)
 def test_rounds_take_what_they_take_with_the_engines(batch: int, k: int, ahead_tokens: int) -> None:
     profile = load_profile("a100-70b")
     stack = VirtualStack(profile, batch, k, ahead_tokens)
@@ -164,4 +166,4 @@ def test_rounds_take_what_they_take_with_the_engines(batch: int, k: int, ahead_t
         round_trip_s=ROUND_TRIP_S,
         handling_s=HANDLING_S,
     )
-    assert RoundTimes(model, stepwise=True).token_s(batch, k) == pytest.approx(measured_s, rel=0.1)
+    assert RoundTimes(model, stepwise=True).token_s(batch, k) == pytest.approx(measured_s, rel=0.06)
