@@ -18,21 +18,22 @@ ANSWER_TOKENS = 128
 
 
 @dataclass(frozen=True)
-class Outage:
-    """Tokens per second of the arms, turn by turn."""
+class Turns:
+    """Tokens per second of two deployments side by side, turn by turn: others use this machine, too."""
 
-    present: list[float]
-    gone: list[float]
-    never_there: list[float]
+    pooled: list[float]
+    alone: list[float]
 
     @property
     def ratio(self) -> float:
-        """Gone over never there, of the turns side by side."""
-        return statistics.median(a / b for a, b in zip(self.gone, self.never_there, strict=True))
+        """With a draft pool (present or gone) over without one."""
+        return statistics.median(a / b for a, b in zip(self.pooled, self.alone, strict=True))
 
 
-async def measure_outage(fleet: Fleet, truth: Truth, *, turns: int, requests: int, concurrency: int) -> Outage:
-    """Leaves the fleet without draft replicas."""
+async def measure_outage(
+    fleet: Fleet, truth: Truth, *, turns: int, requests: int, concurrency: int
+) -> tuple[Turns, Turns]:
+    """While the draft pool is there, and while it is gone. Leaves the fleet without draft replicas."""
     pooled, alone = Clients([fleet.orchestrators[0].address], truth), Clients([fleet.without_pool.address], truth)
     number = itertools.count()
 
@@ -40,23 +41,26 @@ async def measure_outage(fleet: Fleet, truth: Truth, *, turns: int, requests: in
         plans = [_plan(next(number)) for _ in range(requests)]
         return await _tokens_per_s(clients, plans, concurrency)
 
+    async def side_by_side() -> Turns:
+        result = Turns([], [])
+        for index in range(-1, turns):
+            speeds = await turn(pooled), await turn(alone)
+            if index >= 0:  # the first of each warms up
+                result.pooled.append(speeds[0])
+                result.alone.append(speeds[1])
+        return result
+
     try:
-        await turn(pooled)
-        await turn(alone)
-        present = [await turn(pooled) for _ in range(turns)]
+        present = await side_by_side()
         await asyncio.gather(*(draft.kill() for draft in fleet.drafts))
-        await turn(pooled)
-        gone, never_there = [], []
-        for _ in range(turns):
-            gone.append(await turn(pooled))
-            never_there.append(await turn(alone))
+        gone = await side_by_side()
         for clients in (pooled, alone):
             if clients.tally.failures or clients.tally.wrong:
                 raise RuntimeError(f"requests failed: {clients.tally.failures or clients.tally.wrong}")
     finally:
         await pooled.close()
         await alone.close()
-    return Outage(present, gone, never_there)
+    return present, gone
 
 
 async def _tokens_per_s(clients: Clients, plans: Sequence[Plan], concurrency: int) -> float:
