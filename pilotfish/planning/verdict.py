@@ -34,6 +34,7 @@ def judge(
     sentences += [_fleet_sentence(row, unit) for row in fleets]
     if equal_gpus:
         sentences.append(_equal_sentence(equal_gpus, unit))
+        sentences += [_colocated_sentence(equal_gpus[0], row, unit) for row in equal_gpus[2:]]
     return sentences
 
 
@@ -59,6 +60,16 @@ def _equal_sentence(rows: Sequence[FleetRow], unit: str) -> str:
     if gain < 1 + _TIE and more < 1 + _TIE:
         return f"{beginning}: {figures}. They would serve better as targets."
     return f"{beginning}: {figures}. Latency and throughput disagree: choose by what is short."
+
+
+def _colocated_sentence(ours: FleetRow, colocated: FleetRow, unit: str) -> str:
+    gain = colocated.token_ms["p50"] / ours.token_ms["p50"] if ours.token_ms["p50"] else 1.0
+    reason = " Sequences that are drafted for elsewhere get out of step ('if in step' above)." if gain < 1 else ""
+    return (
+        f"Drafters on the targets' own {unit}, if they fit: drafters apart have {_times(gain)} their speed per token "
+        f"(median) and {_times(ours.capacity / colocated.capacity if colocated.capacity else 1.0)} their capacity."
+        + reason
+    )
 
 
 def _times(ratio: float) -> str:

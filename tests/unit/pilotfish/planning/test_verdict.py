@@ -41,3 +41,12 @@ def test_the_drafters_gpus(ours: tuple[float, float], plain: tuple[float, float]
 def test_meeting_the_goals_comes_first() -> None:
     rows = [row("drafters apart", 5.0, 20.0, meets=False), row("all targets, plain", 8.0, 18.0)]
     assert "only the targets meet the goals" in judge(load_profile("a100-70b"), [], None, [], rows)[-1]
+
+
+@pytest.mark.parametrize(("token_ms", "is_explained"), [(4.0, True), (6.0, False)])
+def test_drafters_beside_the_target_are_compared(token_ms: float, is_explained: bool) -> None:
+    rows = [row("apart", 5.0, 20.0, drafters=8), row("plain", 8.0, 18.0), row("beside", token_ms, 10.0)]
+    sentence = judge(load_profile("a100-70b"), [], None, [], rows)[-1]
+    assert f"{token_ms / 5:.2f}x their speed per token" in sentence
+    assert "2.00x their capacity" in sentence
+    assert ("out of step" in sentence) == is_explained
