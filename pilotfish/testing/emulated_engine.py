@@ -132,13 +132,14 @@ class EmulatedEngine:
             now_ns = time.monotonic_ns()
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
-            await self._wait(end_ns)
+            # Where the next step follows at once, it makes up for what this one's end is late.
+            await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
             self._load = self.core.load()
             self._queue.put(events)
 
-    async def _wait(self, end_ns: int) -> None:
+    async def _wait(self, end_ns: int, *, spin: bool) -> None:
         """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""
         if self._sleep is not None:
             await self._sleep(self.core.step_s)
         else:
-            await self._timer.sleep_until(end_ns)
+            await self._timer.sleep_until(end_ns, spin=spin and self.core.step_s > 0)
