@@ -149,10 +149,13 @@ class Controller:
 
     def _update_gate(self, replica: ReplicaRecord, prices: Prices) -> bool:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
-        gate = replica.rounds(self._proposer_name).gate
+        rounds = replica.rounds(self._proposer_name)
+        gate = rounds.gate
         shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
         was_open = gate.is_open
-        is_open = gate.update(best_gain(shared, prices.plain_s, prices.rounds_s)[1], replica.num_decoding)
+        gain = best_gain(shared, prices.plain_s, prices.rounds_s)[1]
+        is_measured = rounds.level(replica.num_decoding).is_measured
+        is_open = gate.update(gain, replica.num_decoding, is_measured=is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
         return is_open

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 _MARGIN = 0.02
 """What is on goes off, and what is off goes on, where that is better by so much."""
+_UNKNOWN_MARGIN = 0.05
+"""To go on under a load where rounds were never measured: what is expected of them is the best."""
 _SETTLING_ROUNDS = 2
 """Of each sequence, after a switch: until then some do what was done before, and what is measured is a mixture."""
 _MIN_ROUNDS = 4
@@ -40,8 +42,12 @@ class Gate:
     def count_plain_tokens(self, num_tokens: int) -> None:
         self._num_plain_tokens += num_tokens
 
-    def update(self, gain: float, num_sequences: int) -> bool:
-        """gain: expected speed with speculation over that without, for all that decode. Returns whether it is open."""
+    def update(self, gain: float, num_sequences: int, *, is_measured: bool) -> bool:
+        """Returns whether it is open.
+
+        gain: expected speed with speculation over that without, for all that decode.
+        is_measured: rounds under this load were, so that more than a model speaks for the gain.
+        """
         if self.is_open is None:
             self.is_open = gain > 1
         is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
@@ -52,7 +58,7 @@ class Gate:
                 self._switch()
         else:
             has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences
-            if gain > 1 + _MARGIN and (is_new_load or has_waited):
+            if gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):
                 self._switch()
         if is_new_load:
             self._num_sequences = num_sequences

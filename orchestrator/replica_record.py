@@ -84,7 +84,7 @@ class ReplicaRecord:
 
     def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
         """Proposing and verifying took elapsed_s."""
-        self.count_verification()
+        self.count_verifications(1)
         rounds = self.rounds(proposer)
         rounds.gate.count_round()
         if self._is_speculating(proposer):
@@ -94,9 +94,9 @@ class ReplicaRecord:
         """Waiting for num_tokens draft tokens took elapsed_s; compute_s: as the drafter says, 0: it does not."""
         self.rounds(proposer).add_propose(num_tokens, elapsed_s, compute_s, max(1, self._num_speculating))
 
-    def count_verification(self) -> None:
-        """Something was verified: plain decoding is due to be measured again, at last."""
-        self._num_verifications += 1
+    def count_verifications(self, num_verifications: int) -> None:
+        """So much was verified: plain decoding is due to be measured again, at last."""
+        self._num_verifications += num_verifications
 
     def take_measurement(self) -> bool:
         """Whether plain decoding is due to be measured; whoever is told so has to."""

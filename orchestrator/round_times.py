@@ -20,7 +20,7 @@ _MAX_AGE_ROUNDS = 128
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
 """The sequences of one step all measure the same: as many of them are believed."""
-_FIRST_RETRY_TOKENS = 512
+_FIRST_RETRY_TOKENS = 2048
 """Plain tokens of each sequence after which rounds that once took too long are tried again; doubled each time."""
 
 
@@ -37,6 +37,11 @@ class LoadLevel:
         self._num_rounds = 0
         self._num_plain_tokens = 0
         self._retry_tokens = _FIRST_RETRY_TOKENS
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there were enough rounds to tell what they take."""
+        return bool(self._corrections) or self._share.num_values >= _MIN_STEPS
 
     @property
     def share(self) -> float | None:

@@ -2,38 +2,74 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.controller import Controller, Observation
+from orchestrator.controller import Controller, best_gain
+from orchestrator.decision import Decision, Observation
 from orchestrator.measurements import Measurements
+from orchestrator.reasons import Reason
 from orchestrator.request import GenerationRequest, SpeculationOptions
+from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
+REPLICA = "target-a"
 
-def controller(mode="auto", k=4, max_tokens=1000, measurements=None, run=16) -> Controller:
+
+def controller(mode="auto", k=4, max_tokens=1000, measurements=None, **config) -> Controller:
     request = GenerationRequest(
         prompt_token_ids=(1,),
         sampling=SamplingParams(max_tokens=max_tokens),
         speculation=SpeculationOptions(mode=mode),
         num_speculative_tokens=k,
     )
-    return Controller(request, measurements or Measurements(), decode_run_tokens=run)
+    return Controller(request, measurements or Measurements(), SpeculationConfig(**config))
 
 
 def observed(done=100, remaining=900, **values) -> Observation:
-    return Observation(num_output_tokens=done, num_remaining_tokens=remaining, **values)
+    return Observation(num_output_tokens=done, num_remaining_tokens=remaining, replica_id=REPLICA, **values)
 
 
-def measured(decode_s=0.01, verify_s=0.011, propose_s=0.0005) -> Measurements:
+def measured(decode_s=0.01, verify_s=0.011, propose_s=0.0005, num_tokens=(2, 3, 4, 5)) -> Measurements:
+    """What one sequence alone would measure: verify_s for rounds of all lengths, propose_s for each draft token."""
     measurements = Measurements()
-    measurements.times.add_decode(decode_s, 1)
-    measurements.times.add_verify(verify_s, 4)
-    measurements.proposer("draft").add_propose(propose_s, 1)
+    replica = measurements.replica(REPLICA)
+    replica.costs.add_step(1, 1, decode_s)
+    replica.add_decode(decode_s)
+    for rows in num_tokens:
+        replica.costs.add_step(1, rows, verify_s)
+    measurements.replica(REPLICA).add_propose("draft", 4, 4 * propose_s, 4 * propose_s)
     return measurements
 
 
+def round_of(num_drafts=4, num_accepted=0, propose_s=0.002, step_s=0.011, **values) -> Observation:
+    return observed(
+        num_requested_tokens=num_drafts,
+        num_draft_tokens=num_drafts,
+        num_accepted_tokens=num_accepted,
+        propose_s=propose_s,
+        propose_compute_s=propose_s,
+        step_s=step_s,
+        **values,
+    )
+
+
+def run_of(num_tokens=16, token_s=0.01, **values) -> Observation:
+    return observed(num_decoded_tokens=num_tokens, step_s=token_s * num_tokens, token_s=token_s, **values)
+
+
+def follow(subject: Controller, num_rounds: int, num_accepted=lambda k: 0, **costs) -> list[Decision]:
+    """What is decided when every decision is carried out, and so many of K drafts are accepted."""
+    decisions = [subject.next_k(run_of())]
+    while len(decisions) < num_rounds:
+        decision = decisions[-1]
+        k = decision.num_draft_tokens
+        observation = round_of(k, num_accepted(k), 0.0005 * k, **costs) if k else run_of(decision.num_decode_tokens)
+        decisions.append(subject.next_k(observation))
+    return decisions
+
+
 def test_off_is_one_run_over_everything_that_is_left() -> None:
-    decision = controller("off").next_k(observed(0, 300))
-    assert (decision.num_draft_tokens, decision.num_decode_tokens) == (0, 300)
-    assert "off" in decision.reason
+    subject = controller("off")
+    assert subject.next_k(observed(0, 300)) == Decision(0, 300, Reason.MODE_OFF)
+    assert "off" in subject.limitation
 
 
 def test_zero_draft_tokens_is_off() -> None:
@@ -44,10 +80,9 @@ def test_zero_draft_tokens_is_off() -> None:
 
 def test_on_drafts_in_every_round_after_the_first_token() -> None:
     subject = controller("on")
-    assert subject.next_k(observed(0, 1000)).num_draft_tokens == 0
+    assert subject.next_k(observed(0, 1000)) == Decision(0, 1, Reason.FIRST_TOKEN)
     for _ in range(50):
-        decision = subject.next_k(observed(num_draft_tokens=4, num_requested_tokens=4, num_accepted_tokens=0))
-        assert decision.num_draft_tokens == 4
+        assert subject.next_k(round_of()).num_draft_tokens == 4
     assert subject.limitation == ""
 
 
@@ -60,208 +95,226 @@ def test_short_answers_are_not_worth_a_drafter_in_auto() -> None:
     subject = controller("auto", max_tokens=9, measurements=measured())
     assert not subject.will_draft_soon
     assert subject.next_k(observed(0, 9)).num_decode_tokens == 9
-    assert "fewer than 10 tokens" in subject.limitation
+    assert subject.limitation_reason is Reason.SHORT_OUTPUT
+    assert controller("auto", max_tokens=9, measurements=measured(), min_output_tokens=5).will_draft_soon
 
 
 def test_without_a_drafter_it_decodes_in_runs_and_looks_again() -> None:
     subject = controller("on")
     absent = subject.next_k(observed(drafter_absence="there is no draft replica"))
-    assert (absent.num_draft_tokens, absent.num_decode_tokens) == (0, 16)
+    assert absent == Decision(0, 16, Reason.NO_DRAFTER)
     assert subject.limitation == "there is no draft replica"
     assert subject.next_k(observed()).num_draft_tokens == 4
 
 
+def test_a_saturated_draft_pool_is_left_alone_in_auto_only() -> None:
+    saturated = observed(is_drafter_saturated=True)
+    assert controller("auto", measurements=measured()).next_k(saturated).reason is Reason.DRAFT_POOL_SATURATED
+    assert controller("on", measurements=measured()).next_k(saturated).num_draft_tokens == 4
+
+
 def test_auto_measures_plain_decoding_before_it_compares() -> None:
     subject = controller("auto")
-    assert subject.next_k(observed()).reason == "plain decoding is measured first"
-    decision = subject.next_k(observed(num_decoded_tokens=4, step_s=0.04))
-    assert decision.num_draft_tokens > 0
+    assert subject.next_k(observed()) == Decision(0, 4, Reason.MEASURING)
+    assert subject.next_k(run_of(4)).num_draft_tokens > 0
 
 
 def test_auto_drafts_far_when_guesses_hold_and_not_at_all_when_they_never_do() -> None:
-    good, bad = controller("auto", measurements=measured()), controller("auto", measurements=measured())
-    for _ in range(30):
-        best = good.next_k(
-            observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=4, propose_s=0.002, step_s=0.011)
-        )
-        worst = bad.next_k(
-            observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=0, propose_s=0.002, step_s=0.011)
-        )
-    assert best.num_draft_tokens == 4
-    assert worst.num_draft_tokens == 0
+    bad = controller("auto", measurements=measured())
+    assert follow(controller("auto", measurements=measured()), 40, lambda k: k)[-1].num_draft_tokens == 4
+    assert follow(bad, 40)[-1].num_draft_tokens == 0
+    assert bad.limitation_reason is Reason.ACCEPTANCE
     assert "plain decoding is faster" in bad.limitation
 
 
 def test_a_drafter_as_slow_as_decoding_is_not_used() -> None:
     subject = controller("auto", measurements=measured(propose_s=0.02))
-    assert subject.next_k(observed()).num_draft_tokens == 0
     assert not subject.will_draft_soon
+    decision = subject.next_k(observed())
+    assert (decision.num_draft_tokens, decision.reason) == (0, Reason.ROUND_TIME)
 
 
 def test_waiting_in_vain_counts_as_the_price_of_a_proposal() -> None:
     subject = controller("auto", measurements=measured())
     assert subject.next_k(observed()).num_draft_tokens > 0
-    for _ in range(20):
-        decision = subject.next_k(
-            observed(num_requested_tokens=4, num_decoded_tokens=1, propose_s=0.2, step_s=0.01, draft_problem="late")
-        )
-        if decision.num_draft_tokens == 0:
-            break
-    assert decision.num_draft_tokens == 0
+    late = observed(num_requested_tokens=4, num_decoded_tokens=1, propose_s=0.2, step_s=0.01, draft_problem="late")
+    assert 0 in [subject.next_k(late).num_draft_tokens for _ in range(20)]
 
 
-def probes(subject: Controller, num_tokens: int) -> list[int]:
-    """The plain tokens between the probes of a controller whose guesses never hold."""
+def plain_gaps(decisions: list[Decision]) -> list[int]:
+    """Plain tokens before each draft."""
     gaps, gap = [], 0
-    while num_tokens > 0:
-        decision = subject.next_k(
-            observed(num_decoded_tokens=16, step_s=0.16)
-            if gap
-            else observed(num_requested_tokens=2, num_draft_tokens=2, propose_s=0.001, step_s=0.011)
-        )
+    for decision in decisions:
         if decision.num_draft_tokens:
-            assert "probe" in decision.reason
             gaps.append(gap)
             gap = 0
         else:
             gap += decision.num_decode_tokens
-            num_tokens -= decision.num_decode_tokens
-    return gaps
+    return [gap for gap in gaps if gap]
 
 
 def test_at_zero_it_probes_ever_more_rarely_but_never_gives_up() -> None:
-    subject = controller("auto", measurements=measured(), max_tokens=10**6)
-    for _ in range(60):
-        decision = subject.next_k(
-            observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=0, propose_s=0.002, step_s=0.011)
-        )
-    assert decision.num_draft_tokens == 0
-    gaps = probes(subject, 5000)
+    gaps = plain_gaps(follow(controller("auto", measurements=measured(), max_tokens=10**6), 400))
     assert gaps == sorted(gaps)
-    assert gaps[0] <= 48
+    assert gaps[0] <= 64
     assert gaps[-1] in range(512, 544)
 
 
 def test_probes_bring_speculation_back_when_guesses_hold_again() -> None:
     subject = controller("auto", measurements=measured(), max_tokens=10**6)
-    for _ in range(60):
-        subject.next_k(
-            observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=0, propose_s=0.002, step_s=0.011)
-        )
-    decision = subject.next_k(observed(num_decoded_tokens=16, step_s=0.16))
-    reasons = set()
-    for _ in range(3000):
-        num_drafted = decision.num_draft_tokens
-        decision = subject.next_k(
-            observed(
-                num_requested_tokens=num_drafted,
-                num_draft_tokens=num_drafted,
-                num_accepted_tokens=num_drafted,
-                propose_s=0.0005 * num_drafted,
-                step_s=0.011,
-            )
-            if num_drafted
-            else observed(num_decoded_tokens=16, step_s=0.16)
-        )
-        reasons.add(decision.reason)
-    assert decision.reason == "measured: the fastest"
-    assert decision.num_draft_tokens == 4
+    assert follow(subject, 100)[-1].num_draft_tokens == 0
+    decisions = follow(subject, 100, lambda k: k)
+    assert (decisions[-1].reason, decisions[-1].num_draft_tokens) == (Reason.FASTEST, 4)
+    assert Reason.PROBE in {decision.reason for decision in decisions}
+
+
+def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
+    subject = controller("auto", k=8, measurements=measured(), max_tokens=10**6)
+    decisions = follow(subject, 100)
+    while decisions[-1].reason is not Reason.PROBE:
+        decisions.append(subject.next_k(run_of()))
+    assert decisions[-1].num_draft_tokens == 2
+    second = subject.next_k(round_of(2, 2))
+    assert (second.reason, second.num_draft_tokens) == (Reason.PROBE, 4)
+
+
+def test_a_probe_that_the_drafter_has_no_answer_to_is_none() -> None:
+    subject = controller("auto", measurements=measured(), max_tokens=10**6)
+    decisions = follow(subject, 100)
+    while decisions[-1].reason is not Reason.PROBE:
+        decisions.append(subject.next_k(run_of()))
+    for _ in range(3):
+        empty = observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01)
+        assert subject.next_k(empty).reason is Reason.PROBE
+    assert subject.next_k(round_of(2)).num_draft_tokens == 0
 
 
 def test_what_one_request_learns_the_next_begins_with() -> None:
     measurements = measured()
     first = controller("auto", measurements=measurements)
-    for _ in range(60):
-        first.next_k(
-            observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=0, propose_s=0.002, step_s=0.011)
-        )
+    follow(first, 60)
+    first.close()
     assert not controller("auto", measurements=measurements).will_draft_soon
 
 
 def test_the_prefill_is_no_decode_step() -> None:
     measurements = Measurements()
-    controller("auto", measurements=measurements).next_k(
-        observed(done=1, remaining=999, num_decoded_tokens=1, step_s=5.0)
-    )
-    assert measurements.times.decode_s is None
+    controller("auto", measurements=measurements).next_k(run_of(8, 5.0, done=8))
+    assert measurements.decode_s is None
 
 
 def test_a_drafter_without_ideas_is_asked_ever_more_rarely_until_a_draft_holds() -> None:
-    subject = controller("on", run=8)
-    lengths = [
-        subject.next_k(observed(num_requested_tokens=4, num_decoded_tokens=1)).num_decode_tokens for _ in range(5)
-    ]
-    assert lengths == [2, 4, 8, 8, 8]
-    rejected = subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4))
-    assert rejected.num_decode_tokens == 8
-    accepted = subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=1))
-    assert accepted.num_decode_tokens == 1
-
-
-def test_a_probe_that_the_drafter_has_no_answer_to_is_none() -> None:
-    subject = controller("auto", measurements=measured(), max_tokens=10**6)
-    for _ in range(60):
-        subject.next_k(observed(num_requested_tokens=4, num_draft_tokens=4, propose_s=0.002, step_s=0.011))
-    for _ in range(2):
-        subject.next_k(observed(num_decoded_tokens=16, step_s=0.16))
-    decision = subject.next_k(observed(num_decoded_tokens=16, step_s=0.16))
-    assert "probe" in decision.reason
-    for _ in range(3):
-        decision = subject.next_k(observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01))
-        assert "probe" in decision.reason
-    decision = subject.next_k(observed(num_requested_tokens=2, num_draft_tokens=2, propose_s=0.001, step_s=0.011))
-    assert decision.num_draft_tokens == 0
-
-
-def test_a_draft_that_cut_into_a_run_teaches_acceptance_and_the_time_of_decoding() -> None:
-    measurements = measured(decode_s=0.02)
-    subject = controller("auto", measurements=measurements)
-    subject.next_k(
-        observed(num_requested_tokens=4, num_decoded_tokens=10, num_draft_tokens=3, num_accepted_tokens=3, step_s=0.1)
-    )
-    decode_s = measurements.times.decode_s
-    assert decode_s is not None
-    assert 0.01 < decode_s < 0.02
-    assert measurements.times.verify_s(4) == pytest.approx(0.011)
-    assert measurements.proposer("draft").acceptance.probabilities(1)[0] > 0.6
+    subject = controller("on", decode_run_tokens=8)
+    empty = observed(num_requested_tokens=4, num_decoded_tokens=1)
+    assert [subject.next_k(empty).num_decode_tokens for _ in range(5)] == [2, 4, 8, 8, 8]
+    assert subject.next_k(round_of()).num_decode_tokens == 8
+    assert subject.next_k(round_of(num_accepted=1)).num_decode_tokens == 1
 
 
 def test_short_runs_do_not_pass_for_plain_decoding() -> None:
     measurements = measured(decode_s=0.01)
-    controller("on", measurements=measurements).next_k(
-        observed(num_requested_tokens=4, num_decoded_tokens=1, step_s=0.05)
-    )
-    assert measurements.times.decode_s == pytest.approx(0.01)
+    controller("on", measurements=measurements).next_k(observed(num_decoded_tokens=2, step_s=0.2, token_s=0.1))
+    assert measurements.decode_s == pytest.approx(0.01)
 
 
 def test_where_speculation_always_wins_plain_decoding_is_measured_now_and_then() -> None:
-    subject = controller("auto", measurements=measured())
-    won = observed(num_requested_tokens=4, num_draft_tokens=4, num_accepted_tokens=4, propose_s=0.002, step_s=0.011)
-    decisions = [subject.next_k(won) for _ in range(127)]
-    assert all(decision.num_draft_tokens for decision in decisions[:-1])
-    assert (decisions[-1].num_draft_tokens, decisions[-1].num_decode_tokens) == (0, 4)
-    assert "measured again" in decisions[-1].reason
-    assert subject.next_k(observed(num_decoded_tokens=4, step_s=0.04)).num_draft_tokens == 4
+    decisions = follow(controller("auto", measurements=measured(), max_tokens=10**6), 700, lambda k: k)
+    measuring = [decision for decision in decisions if decision.reason is Reason.MEASURING]
+    assert len(measuring) == 1
+    assert measuring[0].num_decode_tokens == 4
+    assert sum(decision.num_draft_tokens == 0 for decision in decisions) == 1
 
 
 def test_a_draft_must_promise_what_its_round_trip_costs() -> None:
-    measurements = measured(decode_s=0.010)
-    measurements.times.add_verify(0.014, 1)
+    measurements = measured(decode_s=0.010, verify_s=0.014, propose_s=0.0)
     assert controller("auto", measurements=measurements).next_k(observed()).min_accepted_tokens == pytest.approx(0.4)
     assert controller("on", measurements=measurements).next_k(observed()).min_accepted_tokens == 0
 
 
 def test_trees_cost_by_their_tokens_and_are_accepted_by_depth() -> None:
-    """Verifying 8 tokens takes twice as long as 4: a depth of 2 in 8 tokens does not pay what it does in 2."""
+    """Verifying 8 tokens takes four times as long as 4: a depth of 2 in 8 tokens does not pay what it does in 2."""
 
     def chosen(num_draft_tokens: int) -> int:
         measurements = measured(decode_s=0.01, verify_s=0.011)
-        measurements.times.add_verify(0.04, 8)
+        measurements.replica(REPLICA).costs.add_step(1, 9, 0.04)
         subject = controller(k=2, measurements=measurements)
-        tree = {"num_draft_tokens": num_draft_tokens, "draft_depth": 2, "num_accepted_tokens": 2}
         for _ in range(30):
-            decision = subject.next_k(observed(num_requested_tokens=2, **tree))
+            step_s = 0.011 if num_draft_tokens == 2 else 0.04
+            tree = {"draft_depth": 2, "num_accepted": 2, "step_s": step_s}
+            decision = subject.next_k(round_of(num_draft_tokens, **tree))
         return decision.num_draft_tokens
 
     assert chosen(2) == 2
     assert chosen(8) < 2
+
+
+def crowd(measurements: Measurements, num_sequences: int) -> list[Controller]:
+    """Others that decode on the replica."""
+    others = [controller("off", measurements=measurements) for _ in range(num_sequences)]
+    for other in others:
+        other.next_k(observed())
+    return others
+
+
+def test_the_decode_load_decides_and_leaves_with_the_requests() -> None:
+    """64 rows take twice as long as one: alone K drafts are nearly free, among others each costs everybody."""
+    measurements = measured()
+    measurements.replica(REPLICA).costs.add_step(32, 32, 0.010)
+    measurements.replica(REPLICA).costs.add_step(32, 64, 0.020)
+    subject = controller(measurements=measurements)
+    others = crowd(measurements, 31)
+    assert subject.next_k(run_of()).reason is Reason.LOAD
+    for other in others:
+        other.close()
+    assert subject.next_k(run_of()).reason is Reason.FASTEST
+    assert (measurements.counts.num_switches_off, measurements.counts.num_switches_on) == (0, 1)
+
+
+def test_operators_may_set_k_by_batch_size() -> None:
+    measurements = measured()
+    rules = {"num_speculative_tokens_per_batch_size": ((1, 1, 2), (2, 4, 1), (5, 100, 0))}
+    subject = controller(measurements=measurements, **rules)
+    drafted = []
+    for _ in range(6):
+        drafted.append(subject.next_k(run_of()))
+        crowd(measurements, 1)
+    assert [decision.num_draft_tokens for decision in drafted[:2]] == [2, 1]
+    assert [decision.num_draft_tokens for decision in drafted[4:]] == [0, 0]
+    assert drafted[-1].reason is Reason.BATCH_SIZE
+
+
+def test_a_batch_threshold_has_hysteresis() -> None:
+    measurements = measured()
+    subject = controller(measurements=measurements, disable_by_batch_size=12)
+    others = crowd(measurements, 11)
+
+    def reasons(num_sequences: int) -> Reason:
+        while len(others) + 1 > num_sequences:
+            others.pop().close()
+        return subject.next_k(run_of()).reason
+
+    assert [reasons(n) is Reason.BATCH_SIZE for n in (12, 11, 5, 4, 3)] == [True, True, True, True, False]
+
+
+def test_below_the_acceptance_floor_only_probes_are_drafted() -> None:
+    subject = controller(measurements=measured(), min_acceptance_rate=0.7, max_tokens=10**6)
+    decisions = follow(subject, 60, lambda k: min(k, 1) if k else 0)
+    assert decisions[-1].num_draft_tokens > 0
+    subject = controller(measurements=measured(), min_acceptance_rate=0.7, max_tokens=10**6)
+    reasons = {decision.reason for decision in follow(subject, 60)[20:]}
+    assert reasons == {Reason.ACCEPTANCE_FLOOR, Reason.PROBE}
+
+
+def test_every_decision_is_counted() -> None:
+    measurements = measured()
+    subject = controller(measurements=measurements)
+    follow(subject, 10, lambda k: k)
+    assert measurements.counts.decisions == {Reason.FASTEST: 10}
+    assert subject.draft_token_counts == measurements.counts.draft_tokens
+    assert subject.draft_token_counts.total() == 10
+
+
+def test_best_gain_is_expected_tokens_over_time() -> None:
+    assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 1.0]) == (2, 1.75)
+    assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 2.0]) == (1, 1.5)
+    assert best_gain([], 1.0, [1.0]) == (0, 1.0)

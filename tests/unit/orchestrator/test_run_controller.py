@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.controller import Observation
+from orchestrator.decision import Observation
 from orchestrator.measurements import Measurements
 from orchestrator.request import GenerationRequest, SpeculationOptions
 from orchestrator.run_controller import RunController
+from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
 
@@ -16,7 +17,7 @@ def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunContr
         speculation=SpeculationOptions(mode=mode, proposer="eagle3"),
         num_speculative_tokens=k,
     )
-    return RunController(request, measurements or Measurements(), decode_run_tokens=16)
+    return RunController(request, measurements or Measurements(), SpeculationConfig())
 
 
 def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: int = 2000) -> list[tuple[int, int]]:
@@ -37,6 +38,7 @@ def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: in
             num_decoded_tokens=0 if decision.num_draft_tokens else tokens,
             num_committed_tokens=tokens,
             step_s=tokens * (drafted_s if decision.num_draft_tokens else plain_s),
+            token_s=drafted_s if decision.num_draft_tokens else plain_s,
         )
     return decisions
 

@@ -1,0 +1,339 @@
+"""Controllers against a simulated replica: never slower than the better of always-on and off, and no oscillation.
+
+No asyncio and no clock: events in virtual time. A target replica computes in each step what is ready, as the real
+scheduler does; a draft replica computes a token for every proposal it works at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.controller import Controller
+from orchestrator.decision import Decision, Observation
+from orchestrator.measurements import Measurements
+from orchestrator.reasons import Reason
+from orchestrator.request import GenerationRequest, SpeculationOptions
+from pilotfish.config import SpeculationConfig
+from pilotfish.profiles import HardwareProfile, load_profile
+from pilotfish.types import LoadReport, SamplingParams
+
+NETWORK_S = 0.0002
+"""One way, both pools."""
+A100 = load_profile("a100-70b")
+
+
+@dataclass
+class Task:
+    """What a replica is to do for one sequence: num_steps steps of num_rows rows."""
+
+    num_rows: int
+    num_steps: int
+    resume: Callable[[], None]
+    """Called when the result has travelled."""
+    answers_each_step: bool = True
+    """As a decode run does; a proposal is one result."""
+
+
+class Replica:
+    """Steps back to back over whatever is ready."""
+
+    def __init__(self, world: World, cost, max_rows: int) -> None:
+        self.world = world
+        self.cost = cost
+        self.max_rows = max_rows
+        self.tasks: dict[int, Task] = {}
+        self.load = LoadReport()
+        self.is_busy = False
+
+    def submit(self, sequence_id: int, task: Task) -> None:
+        self.tasks[sequence_id] = task
+        if not self.is_busy:
+            self.start()
+
+    def start(self) -> None:
+        batch, num_rows = [], 0
+        for sequence_id, task in self.tasks.items():
+            if num_rows + task.num_rows <= self.max_rows:
+                batch.append((sequence_id, task))
+                num_rows += task.num_rows
+        self.is_busy = bool(batch)
+        if batch:
+            step_s = self.cost.step_s(len(batch), num_rows)
+            self.world.after(step_s, lambda: self.finish(batch, num_rows, step_s))
+
+    def finish(self, batch: list[tuple[int, Task]], num_rows: int, step_s: float) -> None:
+        self.load = LoadReport(
+            num_sequences_decoding=len(batch), num_step_tokens=num_rows, step_time_ns=round(step_s * 1e9)
+        )
+        for sequence_id, task in batch:
+            task.num_steps -= 1
+            # Whoever was served goes to the end of the queue.
+            del self.tasks[sequence_id]
+            if task.num_steps:
+                self.tasks[sequence_id] = task
+            if task.answers_each_step or task.num_steps == 0:
+                self.world.after(NETWORK_S, task.resume)
+        self.start()
+
+
+@dataclass
+class Tally:
+    """What one sequence did."""
+
+    num_tokens: int = 0
+    num_drafted_rounds: int = 0
+    reasons: set[Reason] = field(default_factory=set)
+
+
+class World:
+    """Virtual time, a target and a draft replica, and sequences on them."""
+
+    def __init__(self, profile: HardwareProfile = A100, seed: int = 0) -> None:
+        self.now_s = 0.0
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self.order = itertools.count()
+        self.target = Replica(self, profile.target, profile.max_batch_tokens)
+        self.draft = Replica(self, profile.draft, profile.max_batch_tokens)
+        self.random = random.Random(seed)
+        self.acceptance = 0.8
+        self.num_sequences = 0
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self.events, (self.now_s + delay_s, next(self.order), action))
+
+    def run(self, until_s: float) -> None:
+        while self.events and self.events[0][0] <= until_s:
+            self.now_s, _, action = heapq.heappop(self.events)
+            action()
+        self.now_s = until_s
+
+
+class Session:
+    """orchestrator.session.Session over a World, in continuations."""
+
+    def __init__(self, world: World, controller, num_tokens: int = 10**9) -> None:
+        self.world = world
+        self.controller = controller
+        self.num_remaining = num_tokens
+        self.num_output = 0
+        self.tally = Tally()
+        self.id = world.num_sequences
+        self.is_stopped = False
+        world.num_sequences += 1
+        self.difficulty = random.Random(self.id)
+        self.difficulties: list[float] = []
+        """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
+        self.waiting = self.life()
+        # Requests do not come in step.
+        world.after(world.random.random() * 0.01, self.resume)
+
+    def resume(self) -> None:
+        next(self.waiting, None)
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def observe(self, **values) -> Observation:
+        return Observation(
+            num_output_tokens=self.num_output,
+            num_remaining_tokens=self.num_remaining,
+            replica_id="t",
+            target_load=self.world.target.load,
+            **values,
+        )
+
+    def num_accepted(self, num_draft_tokens: int) -> int:
+        while len(self.difficulties) < self.num_output + num_draft_tokens:
+            self.difficulties.append(self.difficulty.random())
+        drafted = self.difficulties[self.num_output : self.num_output + num_draft_tokens]
+        return sum(1 for _ in itertools.takewhile(lambda value: value < self.world.acceptance, drafted))
+
+    def commit(self, num_tokens: int) -> None:
+        self.num_output += num_tokens
+        self.num_remaining -= num_tokens
+        self.tally.num_tokens += num_tokens
+
+    def life(self) -> Generator[None, None, None]:
+        decision = self.controller.next_k(self.observe())
+        while self.num_remaining > 0 and not self.is_stopped:
+            self.tally.reasons.add(decision.reason)
+            if decision.num_draft_tokens:
+                observation = yield from self.speculate(decision)
+                decision = self.controller.next_k(observation)
+            else:
+                decision = yield from self.decode(decision)
+        self.controller.close()
+
+    def speculate(self, decision: Decision) -> Generator[None, None, Observation]:
+        world, num_drafts = self.world, decision.num_draft_tokens
+        self.tally.num_drafted_rounds += 1
+        asked_s = world.now_s
+        self.submit(world.draft, Task(1, num_drafts, self.resume, answers_each_step=False))
+        yield
+        propose_s, sent_s = world.now_s - asked_s, world.now_s
+        self.submit(world.target, Task(num_drafts + 1, 1, self.resume))
+        yield
+        num_accepted = self.num_accepted(num_drafts)
+        self.commit(num_accepted + 1)
+        return self.observe(
+            num_requested_tokens=num_drafts,
+            num_draft_tokens=num_drafts,
+            num_accepted_tokens=num_accepted,
+            num_committed_tokens=num_accepted + 1,
+            propose_s=propose_s,
+            step_s=world.now_s - sent_s,
+        )
+
+    def submit(self, replica: Replica, task: Task) -> None:
+        self.world.after(NETWORK_S, lambda: replica.submit(self.id, task))
+
+    def decode(self, decision: Decision) -> Generator[None, None, Decision]:
+        """A run, extended as long as the controller has it go on."""
+        num_tokens = decision.num_decode_tokens
+        num_done, num_first = 0, 1
+        first_s: float | None = None
+        run = Task(1, num_tokens, self.resume)
+        self.submit(self.world.target, run)
+        following: Decision | None = None
+        while num_done < num_tokens and not self.is_stopped:
+            yield
+            self.commit(1)
+            num_done += 1
+            if first_s is None:
+                first_s, num_first = self.world.now_s, 1
+            is_running_out = num_tokens >= 8 and 4 * (num_tokens - num_done) <= num_tokens and num_done < num_tokens
+            if is_running_out and following is None:
+                following = self.controller.next_k(self.decoded(num_done, num_first, first_s))
+                if following.num_draft_tokens == 0:
+                    # In time: the command overtakes the run's end.
+                    run.num_steps += following.num_decode_tokens
+                    num_tokens = num_tokens - num_done + following.num_decode_tokens
+                    num_done, following = 0, None
+                    first_s, num_first = self.world.now_s, 0
+        if self.is_stopped:
+            run.num_steps = 1
+        return following or self.controller.next_k(self.decoded(num_done, num_first, first_s))
+
+    def decoded(self, num_tokens: int, num_first: int, first_s: float | None) -> Observation:
+        elapsed_s = self.world.now_s - (self.world.now_s if first_s is None else first_s)
+        token_s = elapsed_s / (num_tokens - num_first) if num_tokens > num_first else 0.0
+        return self.observe(
+            num_decoded_tokens=num_tokens, num_committed_tokens=num_tokens, step_s=elapsed_s, token_s=token_s
+        )
+
+
+class Fixed:
+    """Always the same K after the first token; 0 is a deployment without drafters."""
+
+    def __init__(self, num_draft_tokens: int) -> None:
+        self.num_draft_tokens = num_draft_tokens
+
+    def next_k(self, observation: Observation) -> Decision:
+        if self.num_draft_tokens == 0:
+            return Decision(0, observation.num_remaining_tokens, Reason.MODE_OFF)
+        if observation.num_output_tokens == 0:
+            return Decision(0, 1, Reason.FIRST_TOKEN)
+        return Decision(self.num_draft_tokens, 1, Reason.REQUESTED)
+
+    def close(self) -> None:
+        pass
+
+
+def adaptive(measurements: Measurements, k: int = 5, config: SpeculationConfig | None = None) -> Controller:
+    request = GenerationRequest(
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(max_tokens=10**9),
+        speculation=SpeculationOptions(mode="auto"),
+        num_speculative_tokens=k,
+    )
+    return Controller(request, measurements, config or SpeculationConfig())
+
+
+def throughput(concurrency: int, acceptance: float, make, warm_up_s: float = 1.0) -> float:
+    """Tokens per second of all sequences."""
+    measured_s = max(1.5, 20 / concurrency)
+    world = World()
+    world.acceptance = acceptance
+    sessions = [Session(world, make()) for _ in range(concurrency)]
+    world.run(warm_up_s)
+    before = sum(session.tally.num_tokens for session in sessions)
+    world.run(warm_up_s + measured_s)
+    return (sum(session.tally.num_tokens for session in sessions) - before) / measured_s
+
+
+@pytest.mark.parametrize("profile", [A100, None], ids=["profile", "no_profile"])
+@pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
+@pytest.mark.parametrize("concurrency", [1, 2, 8, 32, 128])
+def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance, profile) -> None:
+    measurements = Measurements(profile)
+    off = throughput(concurrency, acceptance, lambda: Fixed(0))
+    always_on = max(throughput(concurrency, acceptance, lambda k=k: Fixed(k)) for k in (1, 3, 5))
+    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements))
+    assert auto >= 0.98 * max(off, always_on), (auto, off, always_on)
+
+
+def rate_between(world: World, sessions: list[Session], seconds: float) -> float:
+    before = sum(session.tally.num_tokens for session in sessions)
+    start_s = world.now_s
+    world.run(start_s + seconds)
+    return (sum(session.tally.num_tokens for session in sessions) - before) / (world.now_s - start_s)
+
+
+@pytest.mark.parametrize("acceptance", [0.5, 0.7])
+def test_a_load_step_switches_once_each_way(acceptance) -> None:
+    world, measurements = World(), Measurements(A100)
+    world.acceptance = acceptance
+    first = Session(world, adaptive(measurements))
+    alone = rate_between(world, [first], 5.0)
+    others = [Session(world, adaptive(measurements)) for _ in range(63)]
+    world.run(world.now_s + 2.0)
+    assert rate_between(world, [first, *others], 3.0) >= 0.98 * throughput(64, acceptance, lambda: Fixed(0))
+    counts = measurements.counts
+    assert (counts.num_switches_off, counts.num_switches_on) == (1, 0)
+    for session in others:
+        session.stop()
+    world.run(world.now_s + 0.5)
+    assert rate_between(world, [first], 5.0) >= 0.95 * alone
+    assert (counts.num_switches_off, counts.num_switches_on) == (1, 1)
+
+
+def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
+    world, measurements = World(), Measurements(A100)
+    world.acceptance = 0.8
+    sessions = [Session(world, adaptive(measurements))]
+    assert rate_between(world, sessions, 5.0) > 2.2 * 123
+    world.acceptance = 0.02
+    world.run(world.now_s + 2.0)
+    assert rate_between(world, sessions, 5.0) > 0.97 * 123
+    world.acceptance = 0.8
+    world.run(world.now_s + 6.0)
+    assert rate_between(world, sessions, 5.0) > 2.2 * 123
+
+
+def test_off_by_load_drafts_nothing_and_costs_nothing() -> None:
+    measurements = Measurements(A100)
+    off = throughput(128, 0.9, lambda: Fixed(0))
+    assert throughput(128, 0.9, lambda: adaptive(measurements)) >= 0.99 * off
+    decisions = measurements.counts.decisions
+    assert decisions[Reason.PROBE] == 0
+    assert decisions[Reason.LOAD] + decisions[Reason.ROUND_TIME] > 0.8 * decisions.total()
+
+
+def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
+    """As a head on the same two cores: a draft token takes as long as a decode step. The next request knows."""
+    slow = dataclasses.replace(A100, draft=A100.target)
+    measurements = Measurements(None)
+    plain = throughput(1, 0.8, lambda: Fixed(0))
+    for num_tokens, least in ((128, 0.85), (128, 0.97)):
+        world = World(slow)
+        session = Session(world, adaptive(measurements), num_tokens)
+        while session.num_remaining > 0:
+            world.run(world.now_s + 0.01)
+        assert num_tokens / world.now_s >= least * plain
