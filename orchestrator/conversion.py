@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from orchestrator.output import OutputChunk
 from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.report import Report
@@ -88,7 +90,7 @@ def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
     proto = response.chunk
     proto.text = chunk.text
     proto.token_ids.extend(chunk.token_ids)
-    proto.origins.extend(chunk.origins)  # the values are equal
+    proto.origins.extend(cast("tuple[types_pb2.TokenOrigin.ValueType, ...]", chunk.origins))  # the values are equal
     if chunk.logprobs:
         proto.logprobs.extend(map(logprobs_to_proto, chunk.logprobs))
     return response

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any
 
@@ -11,9 +10,9 @@ import grpc.aio
 
 import pilotfish
 from orchestrator.admission import Caller
-from orchestrator.chunk_buffer import ChunkBuffer
+from orchestrator.chunk_writer import write_chunks
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
-from orchestrator.inference import Answer, InferenceService
+from orchestrator.inference import InferenceService
 from orchestrator.prompt import token_ids_of
 from orchestrator.request import PROPOSERS, check_request_bytes
 from orchestrator.write_turns import WriteTurns
@@ -47,25 +46,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             options = options_from_proto(request, self._config.speculation)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
             async with self._service.serving(prompt, options, caller_of(context, arrival_ns)) as answer:
-                await self._write_chunks(answer, context)
+                await write_chunks(
+                    answer,
+                    lambda chunk: context.write(chunk_to_proto(chunk)),
+                    self._turns,
+                    interval_tokens=self._config.stream_interval_tokens,
+                )
                 await context.write(report_to_proto(answer.report()))
-
-    async def _write_chunks(self, answer: Answer, context: GenerateContext) -> None:
-        buffer, turns, has_turn = ChunkBuffer(self._config.stream_interval_tokens), self._turns, True
-        async with contextlib.aclosing(answer.chunks()) as chunks:
-            async for chunk in chunks:
-                buffer.add(chunk)
-                if not buffer.is_due(more_waits=answer.has_more_at_hand):
-                    continue
-                # The first token waits for nobody.
-                if not has_turn and not turns.take_free():
-                    await turns.take()
-                    if answer.has_more_at_hand and chunk.finish_reason is None:
-                        has_turn = True
-                        continue
-                # Waits while the client does not read: that is what pauses a sequence.
-                await context.write(chunk_to_proto(buffer.take()))
-                has_turn = False
 
     async def Tokenize(  # noqa: N802
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]

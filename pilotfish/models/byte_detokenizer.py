@@ -27,17 +27,25 @@ class ByteDetokenizer:
     def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
         self._token_bytes = token_bytes
         self._utf8 = _new_utf8_decoder(errors="replace")
+        self._is_inside_character = False
 
     def add(self, token_ids: Sequence[int]) -> str:
         """Text that became certain with these tokens; may be empty."""
-        if len(token_ids) == 1:
-            return self._utf8.decode(self._token_bytes[token_ids[0]])
-        return self._utf8.decode(b"".join([self._token_bytes[token_id] for token_id in token_ids]))
+        data = b"".join([self._token_bytes[token_id] for token_id in token_ids])
+        if not self._is_inside_character:
+            try:
+                return data.decode()  # nearly always: whole characters
+            except UnicodeDecodeError:
+                pass
+        text = self._utf8.decode(data)
+        self._is_inside_character = bool(self._utf8.getstate()[0])
+        return text
 
     def flush(self) -> str:
         """The text still held back, when no token will follow. Ends the stream: later tokens start a new one."""
         text = self._utf8.decode(b"", final=True)
         self._utf8.reset()
+        self._is_inside_character = False
         return text
 
 
