@@ -17,6 +17,7 @@ from pilotfish.config.environment import default_cache_dir
 from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.target import TargetConfig
+from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.errors import ConfigError
 
 
@@ -31,6 +32,8 @@ class Config:
     orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
     emulation: EmulationConfig = field(default_factory=EmulationConfig)
     """Of both engines."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """Traces, metrics and logs of all services."""
     cache_dir: str = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -27,6 +27,9 @@ class DraftConfig:
     """How the target's features travel to proposer `eagle3`. fp8 halves the bytes and costs some acceptance."""
     host: str = "127.0.0.1"
     port: int = 50062
+    metrics_port: int = -1
+    """/metrics for Prometheus, on telemetry.metrics_host: 0 takes a free port (under Ray any other number does so,
+    too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""
     num_replicas: int = 1
     """Replicas under Ray Serve; 0 deploys no draft pool."""
     prompt_lookup_min: int = 2
@@ -48,6 +51,7 @@ class DraftConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "draft.port must be between 0 and 65535")
+        require(-1 <= self.metrics_port <= 65535, "draft.metrics_port must be between 0 and 65535, or -1 for none")
         require(self.num_replicas >= 0, "draft.num_replicas must be at least 0")
         require(
             1 <= self.prompt_lookup_min <= self.prompt_lookup_max,

@@ -46,6 +46,9 @@ class TargetConfig:
     """Address to listen on. The internal links carry no authentication yet: keep it private."""
     port: int = 50061
     """0 takes a free port (under Ray it always does)."""
+    metrics_port: int = -1
+    """/metrics for Prometheus, on telemetry.metrics_host: 0 takes a free port (under Ray any other number does so,
+    too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""
     num_replicas: int = 1
     """Replicas under Ray Serve."""
     self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
@@ -57,6 +60,7 @@ class TargetConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
+        require(-1 <= self.metrics_port <= 65535, "target.metrics_port must be between 0 and 65535, or -1 for none")
         require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
         require(
             self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
