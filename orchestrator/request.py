@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, SamplingParams
 
@@ -30,7 +30,9 @@ class SpeculationOptions:
 
     def __post_init__(self) -> None:
         if self.proposer not in PROPOSERS:
-            raise InvalidRequestError(f"proposer {self.proposer!r} is unknown; known are {', '.join(PROPOSERS)}")
+            raise InvalidRequestError(
+                f"proposer {self.proposer!r} is unknown; known are {', '.join(PROPOSERS)}", param="proposer"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,11 @@ class GenerationOptions:
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
-            raise InvalidRequestError(f"{len(self.stop)} stop strings; at most {MAX_STOP_STRINGS} are allowed")
+            raise InvalidRequestError(
+                f"{len(self.stop)} stop strings; at most {MAX_STOP_STRINGS} are allowed", param="stop"
+            )
         if not all(self.stop):
-            raise InvalidRequestError("a stop string is empty; leave it out")
+            raise InvalidRequestError("a stop string is empty; leave it out", param="stop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +88,9 @@ def draw_seed() -> int:
 
 
 def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
-    """Refuse a request before anything is spent on it. Raises PromptTooLongError."""
+    """Refuse a request before anything is spent on it. Raises RequestTooLargeError."""
     if num_bytes > max_bytes:
-        raise PromptTooLongError(f"the request has {num_bytes} bytes; at most {max_bytes} are accepted")
+        raise RequestTooLargeError(f"the request has {num_bytes} bytes; at most {max_bytes} are accepted")
 
 
 def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel) -> GenerationRequest:
@@ -107,7 +111,8 @@ def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], mo
         )
     if num_draft_tokens > model.max_draft_tokens:
         raise InvalidRequestError(
-            f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round"
+            f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",
+            param="num_speculative_tokens",
         )
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(
@@ -125,15 +130,19 @@ def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], mo
 
 def _check_prompt(prompt_token_ids: Sequence[int], model: ServedModel) -> None:
     if not prompt_token_ids:
-        raise InvalidRequestError("the prompt is empty; it must have at least one token")
+        raise InvalidRequestError("the prompt is empty; it must have at least one token", param="prompt")
     if len(prompt_token_ids) >= model.max_context_tokens:
         raise PromptTooLongError(
             f"the prompt has {len(prompt_token_ids)} tokens and the context {model.max_context_tokens}; "
-            "it must leave room for at least one output token"
+            "it must leave room for at least one output token",
+            param="prompt",
         )
     _check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
 
 
 def _check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
     if token_ids and max(token_ids) >= vocab_size:
-        raise InvalidRequestError(f"{name} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}")
+        raise InvalidRequestError(
+            f"{name} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}",
+            param=name.removeprefix("the "),
+        )

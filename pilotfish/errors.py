@@ -3,6 +3,7 @@
     PilotfishError
     ├── InvalidRequestError (ValueError)   the caller's request cannot be served as asked
     │   └── PromptTooLongError             prompt (plus one token) exceeds the context
+    │       └── RequestTooLargeError       more bytes than are read at all
     ├── ConfigError (ValueError)           a configuration file or flag is wrong
     ├── ModelError                         a model cannot be had or used
     │   ├── ModelNotFoundError             no such name, folder or file
@@ -27,9 +28,20 @@ class PilotfishError(Exception):
 class InvalidRequestError(PilotfishError, ValueError):
     """The caller's request cannot be served as asked."""
 
+    param: str | None = None
+    """The request's field that is wrong, where it is one."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
 
 class PromptTooLongError(InvalidRequestError):
     """The prompt leaves no room for a single output token."""
+
+
+class RequestTooLargeError(PromptTooLongError):
+    """The request has more bytes than are read at all."""
 
 
 class ConfigError(PilotfishError, ValueError):
@@ -77,6 +89,7 @@ class InternalError(PilotfishError):
 
 # Subclasses before their parents: the first match wins.
 STATUS_TABLE: tuple[tuple[type[PilotfishError], str, int], ...] = (
+    (RequestTooLargeError, "INVALID_ARGUMENT", 413),
     (InvalidRequestError, "INVALID_ARGUMENT", 400),
     (ConfigError, "INVALID_ARGUMENT", 400),
     (ModelNotFoundError, "NOT_FOUND", 404),

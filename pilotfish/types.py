@@ -127,7 +127,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         )
         for name, value, holds, allowed in checks:
             if not holds:
-                raise InvalidRequestError(f"{name} is {value}; it must be {allowed}")
+                raise InvalidRequestError(f"{name} is {value}; it must be {allowed}", param=name)
 
     @property
     def is_greedy(self) -> bool:

@@ -11,22 +11,26 @@ from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, environment
+from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import SelfDrafterConfig, TargetConfig
+from pilotfish.config.telemetry import TelemetryConfig
 
 __all__ = [
     "Config",
     "DraftConfig",
     "EmulationConfig",
     "EngineConfig",
+    "HttpConfig",
     "OrchestratorConfig",
     "Quantization",
     "RoutingConfig",
     "SelfDrafterConfig",
     "SpeculationConfig",
     "TargetConfig",
+    "TelemetryConfig",
     "config_from_dict",
     "config_from_yaml",
     "config_to_yaml",

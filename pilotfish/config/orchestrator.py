@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pilotfish.config.fields import STRICT, require
+from pilotfish.config.http import DEFAULT_HTTP_PORT, HttpConfig
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 
@@ -44,6 +45,7 @@ class OrchestratorConfig:
     stream_interval_tokens: int = 1
     """Fewer tokens are not sent to the client alone (vLLM's stream_interval), but at an answer's begin and end. 1 sends
     at once; tokens that wait for a busy orchestrator or a slow client travel together in any case."""
+    http: HttpConfig = field(default_factory=HttpConfig)
     routing: RoutingConfig = field(default_factory=RoutingConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
 
@@ -63,3 +65,15 @@ class OrchestratorConfig:
         require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
         require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")
         require(self.stream_interval_tokens >= 1, "orchestrator.stream_interval_tokens must be at least 1")
+
+    @property
+    def http_host(self) -> str:
+        """Where the HTTP API listens."""
+        return self.http.host or self.host
+
+    @property
+    def http_port(self) -> int:
+        """The same; 0: on a free port, -1: nowhere."""
+        if self.http.port is not None:
+            return self.http.port
+        return DEFAULT_HTTP_PORT if self.port else 0
