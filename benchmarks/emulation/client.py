@@ -44,15 +44,15 @@ class Answer:
         """Between the first arrival and the last one that has num_left_out tokens after it."""
         first, *others = self.arrivals
         end = self.num_tokens - num_left_out
-        num_tokens = num_rounds = 0
-        last_s = first.time_s
+        num_tokens = 0
+        last_s, rounds_s = first.time_s, []
         for arrival in others:
             if first.num_tokens + num_tokens + arrival.num_tokens > end:
                 break
             num_tokens += arrival.num_tokens
-            num_rounds += 1
+            rounds_s.append(arrival.time_s - last_s)
             last_s = arrival.time_s
-        return Span(last_s - first.time_s, num_tokens, num_rounds)
+        return Span(last_s - first.time_s, num_tokens, tuple(rounds_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,17 @@ class Span:
 
     elapsed_s: float = 0.0
     num_tokens: int = 0
-    num_rounds: int = 0
+    rounds_s: tuple[float, ...] = ()
+    """Between arrivals."""
 
     def __add__(self, other: Span) -> Span:
         return Span(
-            self.elapsed_s + other.elapsed_s, self.num_tokens + other.num_tokens, self.num_rounds + other.num_rounds
+            self.elapsed_s + other.elapsed_s, self.num_tokens + other.num_tokens, self.rounds_s + other.rounds_s
         )
+
+    @property
+    def num_rounds(self) -> int:
+        return len(self.rounds_s)
 
     @property
     def tokens_per_s(self) -> float:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 from pilotfish.config import Config, EmulationConfig, SpeculationConfig, config_to_yaml
 from pilotfish.errors import UnavailableError
@@ -19,10 +20,12 @@ MAX_DRAFT_TOKENS = 8
 _STOP_TIMEOUT_S = 20.0
 
 
-def emulated_config(acceptance: float, *, profile: str = PROFILE, seed: int = 0) -> Config:
+def emulated_config(acceptance: float, *, draft_ahead: Literal["auto", "off", "on"] = "auto") -> Config:
     """One target and one draft replica of a profile; requests say themselves how they speculate."""
-    config = Config(emulation=EmulationConfig(profile=profile, acceptance=acceptance, seed=seed))
-    speculation = dataclasses.replace(config.orchestrator.speculation, num_speculative_tokens=MAX_DRAFT_TOKENS)
+    config = Config(emulation=EmulationConfig(profile=PROFILE, acceptance=acceptance))
+    speculation = dataclasses.replace(
+        config.orchestrator.speculation, num_speculative_tokens=MAX_DRAFT_TOKENS, draft_ahead=draft_ahead
+    )
     orchestrator = dataclasses.replace(config.orchestrator, speculation=speculation, max_concurrent_requests=512)
     return dataclasses.replace(config, orchestrator=orchestrator)
 

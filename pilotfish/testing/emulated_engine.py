@@ -125,11 +125,11 @@ class EmulatedEngine:
                 self._has_arrived.clear()
                 await self._has_arrived.wait()
                 end_ns = 0
+            now_ns = time.monotonic_ns()
             commands, self._arrived = self._arrived, []
             for command in commands:
                 self.core.submit(command)
             events = self.core.step()
-            now_ns = time.monotonic_ns()
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.
