@@ -13,6 +13,8 @@ _SHARED_WEIGHT_ROUNDS = 32.0
 """What all requests know of a position counts as much as this many rounds of one's own: requests differ less than the
 luck of a few rounds makes it seem, and every mistake is a switch."""
 _WEIGHT_AFTER_A_BREAK = 4.0
+_ROUNDS_AFTER_A_BREAK = 24
+"""Until the new belief has been learned, everything surprises."""
 _SURPRISE_WEIGHT = 0.15
 _MAX_SURPRISE = 3.0
 """Standard deviations of the recent rounds' average from what was expected, after which the text is another one."""
@@ -26,6 +28,7 @@ class AcceptanceBelief:
         self._shared = shared
         self._own = self._new(_SHARED_WEIGHT_ROUNDS)
         self._surprise = RunningAverage(weight=_SURPRISE_WEIGHT)
+        self._num_rounds_to_learn = 0  # after a break
 
     def probabilities(self, num_positions: int) -> Sequence[float]:
         """Pr(draft i accepted | all before it were)."""
@@ -36,11 +39,15 @@ class AcceptanceBelief:
         if self._is_another_text(num_draft_tokens, num_accepted_tokens):
             self._own = self._new(_WEIGHT_AFTER_A_BREAK)
             self._surprise = RunningAverage(weight=_SURPRISE_WEIGHT)
+            self._num_rounds_to_learn = _ROUNDS_AFTER_A_BREAK
         self._own.add(num_draft_tokens, num_accepted_tokens)
         self._shared.add(num_draft_tokens, num_accepted_tokens)
 
     def _is_another_text(self, num_draft_tokens: int, num_accepted_tokens: int) -> bool:
         """Whether the last rounds together are too far from what was believed to be chance."""
+        if self._num_rounds_to_learn > 0:
+            self._num_rounds_to_learn -= 1
+            return False
         reached, mean, second_moment = 1.0, 0.0, 0.0
         for position, probability in enumerate(self.probabilities(num_draft_tokens)):
             reached *= probability

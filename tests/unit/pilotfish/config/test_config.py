@@ -65,3 +65,27 @@ def test_a_speculation_mode_is_a_word_also_where_yaml_sees_a_boolean(mode: str) 
 def test_lookups_are_told_what_does_not_fit(override: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(overrides=[override])
+
+
+def test_batch_size_rules_come_from_yaml_as_lists() -> None:
+    key = "orchestrator.speculation.num_speculative_tokens_per_batch_size"
+    config = load_config(None, [f"{key}=[[1, 64, 3], [65, 512, 0]]"])
+    rules = config.orchestrator.speculation.num_speculative_tokens_per_batch_size
+    assert rules == ((1, 64, 3), (65, 512, 0))
+    assert config_from_yaml(config_to_yaml(config)) == config
+    with pytest.raises(ConfigError, match=r"must hold \[first, last, K\]"):
+        load_config(None, [f"{key}=[[5, 2, 3]]"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("disable_by_batch_size", "-1"),
+        ("disable_by_batch_size_hysteresis", "-1"),
+        ("min_acceptance_rate", "1.5"),
+        ("min_output_tokens", "0"),
+    ],
+)
+def test_rules_of_the_controller_are_checked(key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        load_config(None, [f"orchestrator.speculation.{key}={value}"])

@@ -76,3 +76,18 @@ def test_decayed_probabilities_are_probabilities(rounds):
     for round_ in rounds:
         decayed.add(*round_)
     assert all(0 <= probability <= 1 for probability in decayed.probabilities(8))
+
+
+def test_priors_by_position_stand_in_for_what_was_never_seen() -> None:
+    decayed = DecayedAcceptance(half_life_rounds=1e9, prior_weight=2)
+    assert decayed.probabilities(3, (0.9, 0.6)) == (0.9, 0.6, 0.6)
+    decayed.add(2, 1)
+    assert decayed.probabilities(2, (0.9, 0.6)) == pytest.approx(((1 + 1.8) / 3, 1.2 / 3))
+
+
+def test_a_position_leans_on_the_one_before_as_much_as_is_asked() -> None:
+    decayed = DecayedAcceptance(half_life_rounds=1e9, prior=0.5, prior_weight=0, neighbour_weight=8)
+    for _ in range(4):
+        decayed.add(1, 1)
+    decayed.add(2, 1)
+    assert decayed.probabilities(2) == pytest.approx((1.0, 8 / 9))
