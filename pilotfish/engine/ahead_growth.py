@@ -144,11 +144,12 @@ class AheadGrowth:
         return self.is_complete
 
     def follow(self, token_ids: Sequence[int]) -> tuple[list[int], AheadBranch | None]:
-        """What is known of a text that goes on with token_ids: the computed nodes on its way, and the complete
-        branch that assumed exactly these tokens, whose nodes are then on the way as well."""
-        for branch in self.branches if self.is_complete else ():
-            if branch.assumed_token_ids == tuple(token_ids):
-                return [*range(len(token_ids) - 1), *branch.nodes], branch
+        """What is known of a text that goes on with token_ids: the computed nodes on its way, and the branch that
+        assumed exactly these tokens, as far as it has drafts; its computed nodes are then on the way as well."""
+        for branch in self.branches:
+            if branch.assumed_token_ids == tuple(token_ids) and branch.drafts.token_ids:
+                computed = (node for node in branch.nodes if node < self.num_computed)
+                return [*range(len(token_ids) - 1), *computed], branch
         path: list[int] = []
         node = ROOT
         for token_id in token_ids:

@@ -7,14 +7,14 @@ items are recognised. What cannot be served is answered with a SequenceError; no
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pilotfish.engine.ahead_growth import AheadBranch
-from pilotfish.engine.going_ahead import resume
+from pilotfish.engine.ahead_growth import DraftedChain
+from pilotfish.engine.going_ahead import MoveKV, go_on, resume, settle
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.sequence import AheadTask, DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.tree_proposal import TreeProposal
 from pilotfish.messages import (
     AheadRequest,
@@ -31,10 +31,6 @@ from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErro
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
-
-
-MoveKV = Callable[[Sequence[tuple[int, int]]], None]
-"""See Decoder.move_kv."""
 
 
 class Intake:
@@ -190,7 +186,7 @@ class Intake:
             )
         if command.base_length >= self._max_context_tokens:
             return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
-        branch = self._settle(sequence, command, start)
+        branch = settle(sequence, command, self._kv_cache, self._move_kv)
         common = start
         for mine, stated in zip(sequence.tokens[start:], command.new_token_ids, strict=False):
             if mine != stated:
@@ -200,10 +196,13 @@ class Intake:
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)
         sequence.num_committed_tokens = len(sequence.tokens)
-        if branch is not None:
+        if branch is not None and len(branch.drafts.token_ids) >= command.num_draft_tokens:
             return resume(sequence, branch, command, self._ahead(command))
-        # The last token's logits are wanted even if drafting already computed it.
-        self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+        if branch is None:
+            # The last token's logits are wanted even if drafting already computed it.
+            self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+        else:
+            go_on(sequence, branch)
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
         growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
         sequence.task = ProposeTask(
@@ -212,27 +211,11 @@ class Intake:
             now_ns,
             tree=command.tree,
             growth=growth,
+            drafts=DraftedChain() if branch is None else branch.drafts,
             ahead=self._ahead(command),
             is_prepared=command.is_prepared,
         )
         return None
-
-    def _settle(self, sequence: EngineSequence, command: Propose, start: int) -> AheadBranch | None:
-        """Keep what was drafted ahead and came true; the whole branch that assumed just what is committed now."""
-        task = sequence.task
-        if not isinstance(task, AheadTask):
-            return None
-        sequence.task = None
-        if self._move_kv is None or start != len(sequence.tokens):
-            return None
-        path, branch = task.growth.follow(command.new_token_ids)
-        moves = self._kv_cache.path_moves(sequence, start, path)
-        if moves:
-            self._move_kv(moves)
-        num_known = min(len(path), len(command.new_token_ids))
-        sequence.append(command.new_token_ids[:num_known], committed=True)
-        sequence.num_computed_tokens += num_known
-        return branch if command.tree is None else None
 
     def _ahead(self, command: Propose) -> AheadRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""

@@ -95,6 +95,9 @@ class Scheduler:
         if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
             sequence.task.drafts = NO_DRAFTS  # nobody asked for them: better one token than none
         start, pending = sequence.next_place, sequence.num_pending_rows
+        if isinstance(sequence.task, AheadTask) and pending > self._max_batch_tokens:
+            sequence.task = None  # it fits in no step
+            return None
         if pending <= limit:
             return ScheduledRows(sequence, start, pending, sequence.num_logit_rows) if pending else None
         if isinstance(sequence.task, VerifyTask) or sequence.drafts:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import threading
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import grpc.aio
 import pytest
+import torch
 
 from draft_service.server import DraftServer
 from orchestrator.server import OrchestratorServer
@@ -19,7 +22,12 @@ from pilotfish.config import (
     OrchestratorConfig,
     SpeculationConfig,
     TargetConfig,
+    config_from_dict,
 )
+from pilotfish.engine.core import EngineCore
+from pilotfish.engine.factory import build_engine
+from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.messages import Event
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.testing.emulated_engine import EmulatedEngine
@@ -35,12 +43,14 @@ CONFIG = Config(
 
 
 @contextlib.asynccontextmanager
-async def orchestrator(mode: str, **addresses: tuple[str, ...]) -> AsyncIterator[OrchestratorServer]:
+async def orchestrator(
+    mode: str, config: Config = CONFIG, **addresses: tuple[str, ...]
+) -> AsyncIterator[OrchestratorServer]:
     speculation = SpeculationConfig(
         mode="on", num_speculative_tokens=K, draft_ahead=mode, draft_ahead_tokens=48, draft_deadline_ms=5000
     )
-    config = OrchestratorConfig(port=0, speculation=speculation, **addresses)
-    server = await OrchestratorServer.start(dataclasses.replace(CONFIG, orchestrator=config))
+    section = OrchestratorConfig(port=0, speculation=speculation, **addresses)
+    server = await OrchestratorServer.start(dataclasses.replace(config, orchestrator=section))
     try:
         assert await server.wait_ready(10)
         await server.service.drafts.connected(10)
@@ -112,3 +122,53 @@ async def leave_in_the_middle(server: OrchestratorServer) -> None:
         for _ in range(5):
             await call.read()
         call.cancel()
+
+
+def make_slower(target: EngineCore, draft: EngineCore) -> None:
+    """A step of the target takes as long as the drafter has something to do, as a much larger model's would."""
+    is_idle = threading.Event()
+    draft_step, target_step = draft.step, target.step
+
+    def step_of_draft() -> list[Event]:
+        is_idle.clear()
+        events = draft_step()
+        if not draft.has_work:
+            is_idle.set()
+        return events
+
+    def step_of_target() -> list[Event]:
+        is_idle.wait(1.0)
+        return target_step()
+
+    draft.step, target.step = step_of_draft, step_of_target  # type: ignore[method-assign]
+
+
+@pytest.fixture
+async def real_addresses(target_folder: Path, tmp_path: Path) -> AsyncIterator[tuple[Config, dict]]:
+    """Real engines of a tiny model on threads: the drafter is the target itself, so that it foresees most."""
+    threads = torch.get_num_threads()
+    engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}
+    service = {"model": str(target_folder), "port": 0, "engine": engine}
+    config = config_from_dict(
+        {"target": service, "draft": {"proposer": "model", **service}, "cache_dir": str(tmp_path)}
+    )
+    draft_core, target_core = build_engine(config, "draft"), build_engine(config, "target")
+    make_slower(target_core, draft_core)
+    target = await TargetServer.start(config, engine=ThreadedEngine(target_core))
+    draft = await DraftServer.start(config, engine=ThreadedEngine(draft_core))
+    yield config, {"target_addresses": (target.address,), "draft_addresses": (draft.address,)}
+    await draft.drain_and_stop(0)
+    await target.drain_and_stop(0)
+    torch.set_num_threads(threads)
+
+
+async def test_a_real_model_drafts_ahead(real_addresses) -> None:
+    config, addresses = real_addresses
+    texts: dict[str, list[list[int]]] = {}
+    for mode in ("off", "on"):
+        async with orchestrator(mode, config, **addresses) as server:
+            texts[mode] = [(await answer(server, **MODES[name]))[0] for name in ("greedy", "coupled")]
+            counters = server.service.ahead.counters
+    assert texts["on"] == texts["off"]
+    # A push may come only while it is asked for.
+    assert counters.num_hits + counters.num_late_hits > 5

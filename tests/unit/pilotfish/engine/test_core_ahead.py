@@ -183,6 +183,25 @@ def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, settle, 
         assert same_draft(answer, asked((*TEXT, *new), sampling))
 
 
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_a_draft_that_is_half_made_is_gone_on_with(make_core, settle, asked, name) -> None:
+    sampling = SAMPLINGS[name]
+    whole = make_core()
+    whole.submit(OpenSequence(1, TEXT, sampling))
+    whole.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
+    new = prepared_of(settle(whole))[1].assumed_token_ids
+    core = make_core()
+    core.submit(OpenSequence(1, TEXT, sampling))
+    core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
+    for _ in range(K + 1 + 2):  # two of three drafts of each branch
+        core.step()
+    core.submit(Propose(1, len(TEXT) + len(new), new, K, ahead=AHEAD))
+    (answer,) = proposals_of(core.step())
+    assert same_draft(answer, asked((*TEXT, *new), sampling))
+    for draft in prepared_of(settle(core))[::3]:
+        assert same_draft(draft, asked((*TEXT, *new, *draft.assumed_token_ids), sampling))
+
+
 def test_told_of_a_hit_that_it_does_not_know_it_drafts_in_silence(make_core, settle) -> None:
     core = make_core()
     core.submit(OpenSequence(1, TEXT, SAMPLINGS["greedy"]))
@@ -211,6 +230,14 @@ def test_a_full_cache_costs_what_is_ahead_and_nothing_else(make_core, settle, as
     assert len(proposal.draft_token_ids) == K
     core.submit(CloseSequence(1))
     assert core.kv_cache.pool.num_used == 0
+
+
+def test_what_fits_in_no_step_is_left(make_core, settle) -> None:
+    core = make_core(max_batch_tokens=9)
+    core.submit(OpenSequence(1, TEXT, SAMPLINGS["greedy"]))
+    core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
+    events = settle(core)
+    assert (len(proposals_of(events)), prepared_of(events)) == (1, [])
 
 
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
