@@ -215,6 +215,10 @@ class Timings(msgspec.Struct, frozen=True, array_like=True):
     compute_time_ns: int = 0
 
 
+NO_TIMINGS = Timings()
+"""Nothing is told."""
+
+
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica serves; see pilotfish.v1.ModelInfo."""
 

@@ -91,7 +91,7 @@ def distribution_from_proto(proto: pb.SparseDistribution) -> SparseDistribution:
         raise InvalidRequestError(
             f"a sparse distribution has {len(proto.token_ids)} token ids and {len(proto.probs)} probabilities"
         )
-    return SparseDistribution(tuple(proto.token_ids), tuple(proto.probs))
+    return SparseDistribution(tuple(proto.token_ids[:]), tuple(proto.probs[:]))
 
 
 def logprobs_to_proto(logprobs: TokenLogprobs) -> pb.TokenLogprobs:

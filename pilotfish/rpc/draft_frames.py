@@ -23,6 +23,7 @@ from pilotfish.messages import (
 from pilotfish.rpc import conversion
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.v1 import draft_pb2 as pb
+from pilotfish.types import NO_TIMINGS
 
 
 class DraftFrames(FrameCodec):
@@ -102,7 +103,7 @@ def _propose_from_proto(proto: pb.Propose, sequence_id: int) -> Propose:
     return Propose(
         sequence_id,
         proto.base_length,
-        tuple(proto.new_token_ids),
+        tuple(proto.new_token_ids[:]),  # a slice: iterating takes three times as long
         proto.num_draft_tokens,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
         conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
@@ -119,17 +120,18 @@ def _fill_proposal(proto: pb.Proposal, event: Proposal, sequence_id: int) -> Non
         proto.draft_probs.extend(map(conversion.distribution_to_proto, event.draft_probs))
     if event.parents:
         proto.parents.extend(event.parents)
-    conversion.fill_timings(proto.timings, event.timings)
+    if event.timings != NO_TIMINGS:
+        conversion.fill_timings(proto.timings, event.timings)
 
 
 def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
     return Proposal(
         proto.sequence_id,
         proto.base_length,
-        tuple(proto.draft_token_ids),
-        tuple(map(conversion.distribution_from_proto, proto.draft_probs)),
-        conversion.timings_from_proto(proto.timings),
-        tuple(proto.parents),
+        tuple(proto.draft_token_ids[:]),
+        tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
+        conversion.timings_from_proto(proto.timings) if proto.HasField("timings") else NO_TIMINGS,
+        tuple(proto.parents[:]),
     )
 
 
@@ -151,9 +153,9 @@ def _prepared_from_proto(proto: pb.PreparedDrafts) -> PreparedDrafts:
     return PreparedDrafts(
         proto.sequence_id,
         proto.base_length,
-        tuple(proto.verified_token_ids),
-        tuple(proto.num_accepted_tokens),
-        tuple(proto.own_token_ids),
-        tuple(proto.draft_token_ids),
-        tuple(map(conversion.distribution_from_proto, proto.draft_probs)),
+        tuple(proto.verified_token_ids[:]),
+        tuple(proto.num_accepted_tokens[:]),
+        tuple(proto.own_token_ids[:]),
+        tuple(proto.draft_token_ids[:]),
+        tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
     )

@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import MAX_AHEAD_TOKENS, AheadRequest, CloseSequence, Command, Decode, OpenSequence, Propose, Verify
+from pilotfish.messages import (
+    MAX_AHEAD_TOKENS,
+    AheadRequest,
+    CloseSequence,
+    Command,
+    Decode,
+    OpenSequence,
+    Propose,
+    Verify,
+)
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import Limits, ModelInfo, TreeRequest
 
@@ -67,6 +76,8 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
+    if not command.parents:
+        return
     try:
         DraftTree(command.parents)
     except ValueError as error:
