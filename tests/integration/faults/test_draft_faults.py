@@ -5,8 +5,11 @@ import contextlib
 
 import pytest
 
+from pilotfish.config import SpeculationConfig
 from pilotfish.testing.conditions import Conditions
 
+PATIENT = SpeculationConfig(draft_deadline_ms=5000)
+"""Where a missed deadline would be the test's failure, and not the machine's."""
 GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
 
 
@@ -99,24 +102,22 @@ async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster
 
 
 async def test_when_one_drafter_dies_the_other_takes_over(cluster, until) -> None:
-    orchestrator = await cluster.start(1, 2)
-    calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=200) for prompt in ("one", "two", "three", "four")]
+    orchestrator = await cluster.start(1, 2, speculation=PATIENT)
+    calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=600) for prompt in ("one", "two", "three", "four")]
     for call in calls:
         await call.has_said(20)
     first, second = cluster.drafts()
     assert first.engine.num_sequences > 0
     assert second.engine.num_sequences > 0
     await first.kill()
-    await until(lambda: not orchestrator.is_connected(first))
-    await calls[0].has_said(len(calls[0].token_ids) + 20)
-    assert second.engine.num_sequences == 4
+    await until(lambda: second.engine.num_sequences == 4)
     for call in calls:
         await call.finish()
     await cluster.nothing_is_left()
 
 
 async def test_a_drafter_that_drains_hands_over(cluster, until) -> None:
-    orchestrator = await cluster.start(1, 2)
+    orchestrator = await cluster.start(1, 2, speculation=PATIENT)
     calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=200) for prompt in ("one", "two", "three", "four")]
     for call in calls:
         await call.has_said(20)
