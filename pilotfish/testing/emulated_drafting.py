@@ -47,14 +47,12 @@ class Branch:
     context: list[int]
     """Committed tokens, assumed ones, and the drafts so far."""
     drafts: list[int] = field(default_factory=list)
-    candidates: list[list[Candidate]] = field(default_factory=list)
-    """At each draft's position, the draft among them."""
 
     def truncated(self, num_drafts: int) -> Branch:
         """With the first num_drafts drafts."""
         num_cut = max(0, len(self.drafts) - num_drafts)
         end = len(self.context) - num_cut
-        return Branch((), self.context[:end], self.drafts[:num_drafts], self.candidates[:num_drafts])
+        return Branch((), self.context[:end], self.drafts[:num_drafts])
 
 
 @dataclass(slots=True)
@@ -180,10 +178,13 @@ class EmulatedDrafting:
         ahead, trunk = job.request.ahead, job.trunk
         assert ahead is not None
         num_outcomes, _ = split_budget(ahead.max_tokens, job.request.num_draft_tokens)
-        bonus = self._candidates(trunk.context, job.sampling, len(trunk.drafts))
-        at_positions = [rivals(at, draft) for at, draft in zip(trunk.candidates, trunk.drafts, strict=True)]
-        outcomes = likeliest_outcomes(ahead.acceptance, [*at_positions, rivals(bonus, None)], num_outcomes)
         committed = trunk.context[: job.request.base_length]
+        at_positions = []
+        # What the drafter thought of at each position is known only now that it matters: it costs time to make up.
+        for position, draft in enumerate((*trunk.drafts, None)):
+            context = trunk.context[: len(committed) + position]
+            at_positions.append(rivals(self._candidates(context, job.sampling, position), draft))
+        outcomes = likeliest_outcomes(ahead.acceptance, at_positions, num_outcomes)
         for outcome in outcomes:
             assumed = (*trunk.drafts[: outcome.num_accepted_tokens], outcome.token_id)
             job.branches.append(Branch(assumed, [*committed, *assumed]))
@@ -199,14 +200,17 @@ class EmulatedDrafting:
             self._enter(job, Phase.REST)
 
     def _extend(self, branch: Branch, sampling: SamplingParams) -> None:
-        candidates = self._candidates(branch.context, sampling, len(branch.drafts))
-        branch.candidates.append(candidates)
-        branch.drafts.append(candidates[0].token_id)
-        branch.context.append(candidates[0].token_id)
+        position, context = len(branch.drafts), branch.context
+        token_id = self._language_model.draft_token(context, sampling, self._acceptance_at(position))
+        branch.drafts.append(token_id)
+        context.append(token_id)
+
+    def _acceptance_at(self, position: int) -> float:
+        return self._acceptance[min(position, len(self._acceptance) - 1)]
 
     def _candidates(self, context: Sequence[int], sampling: SamplingParams, position: int) -> list[Candidate]:
         """The drafter's own pick and its next best ones."""
-        model, acceptance = self._language_model, self._acceptance[min(position, len(self._acceptance) - 1)]
+        model, acceptance = self._language_model, self._acceptance_at(position)
         first = model.draft_token(context, sampling, acceptance)
         truth = model.next_token(context, sampling)
         others = model.wrong_tokens(truth, first, MAX_RIVALS)
