@@ -27,6 +27,7 @@ class AheadDrafts:
         self._last_draft: tuple[int, ...] = ()
         self._last_length = 0
         self._last_s = 0.0
+        self._is_sample = False
 
     def learn(self, sequence: Sequence, now_s: float) -> None:
         """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
@@ -38,7 +39,8 @@ class AheadDrafts:
         while num_accepted < min(len(draft), len(committed)) and draft[num_accepted] == committed[num_accepted]:
             num_accepted += 1
         self._acceptance.add(len(draft), min(num_accepted, len(committed) - 1))
-        self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
+        if self._is_sample:
+            self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
 
     def add_ask(self, elapsed_s: float) -> None:
         """A draft was asked for, and came."""
@@ -68,8 +70,11 @@ class AheadDrafts:
     def request(self, link: Link, sequence: Sequence, num_tokens: int) -> AheadRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
         budget = self._policy.budget(link.model, link.load, num_tokens)
-        self._cache.begin(sequence.length, is_expecting=budget > 0)
-        return AheadRequest(budget, self._acceptance.probabilities(num_tokens)) if budget else None
+        self._is_sample = budget.is_sample
+        self._cache.begin(sequence.length, is_expecting=budget.num_tokens > 0)
+        if budget.num_tokens == 0:
+            return None
+        return AheadRequest(budget.num_tokens, self._acceptance.probabilities(num_tokens))
 
     def forget(self) -> None:
         """The replica, and what it had prepared, is gone."""

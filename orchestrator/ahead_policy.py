@@ -6,7 +6,7 @@ measures: now and then a round goes without, and the faster way is kept.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from orchestrator.speculation_cache import AheadCounters
 from orchestrator.window import ClippedAverage
@@ -23,6 +23,17 @@ _MIN_SAMPLES = 10
 """Before as many rounds of both ways were measured, none is held to be the slower one."""
 _TOLERANCE = 1.02
 """Rounds this much longer are within the noise."""
+
+
+class Budget(NamedTuple):
+    """What one round drafts ahead."""
+
+    num_tokens: int
+    is_sample: bool = False
+    """Whether it says something to compare it with rounds that do otherwise: not where the load left no choice."""
+
+
+NOTHING = Budget(0)
 
 
 class AheadPolicy:
@@ -50,26 +61,25 @@ class AheadPolicy:
     def _is_new(self) -> bool:
         return min(self._num_samples.values()) < _MIN_SAMPLES
 
-    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> int:
-        """Tokens that the replica may draft ahead in the round that begins; 0: none.
+    def budget(self, model: ModelInfo, load: LoadReport, num_draft_tokens: int) -> Budget:
+        """What the replica may draft ahead in the round that begins.
 
         num_draft_tokens: of the round's own draft.
         """
         if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:
-            return 0  # features come with the verdict, and a lookup takes no time to hide
+            return NOTHING  # features come with the verdict, and a lookup takes no time to hide
         if self._mode == "on":
-            return self._max_tokens
-        if load.num_sequences_waiting or load.draining:
-            return 0
+            return Budget(self._max_tokens)
+        # Several requests share a step.
+        share = _MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
+        if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
+            return NOTHING
         self._num_rounds += 1
         # Where it does not pay, looking again costs less than not noticing that it does by now.
         is_rare = self.is_paying and not self._is_new
         is_probe = self._num_rounds % (_PROBE_INTERVAL_ROUNDS if is_rare else _FREQUENT_PROBE_INTERVAL_ROUNDS) == 0
-        if is_probe == self.is_paying:
-            return 0
-        # Several requests share a step.
-        share = _MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
-        return min(self._max_tokens, share) if share >= num_draft_tokens else 0
+        num_tokens = 0 if is_probe == self.is_paying else min(self._max_tokens, share)
+        return Budget(num_tokens, is_sample=True)
 
     def add_round(self, elapsed_s: float, *, is_ahead: bool) -> None:
         """From one draft to the next, with or without drafting ahead between them."""

@@ -17,15 +17,15 @@ def model(**changes) -> ModelInfo:
 
 
 def test_off_and_on() -> None:
-    assert AheadPolicy("off", 60).budget(MODEL, IDLE, 5) == 0
-    assert AheadPolicy("on", 0).budget(MODEL, IDLE, 5) == 0
-    assert AheadPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == 60
+    assert AheadPolicy("off", 60).budget(MODEL, IDLE, 5) == (0, False)
+    assert AheadPolicy("on", 0).budget(MODEL, IDLE, 5) == (0, False)
+    assert AheadPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == (60, False)
 
 
 @pytest.mark.parametrize("mode", ["on", "auto"])
 @pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
-    assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5) == 0
+    assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -41,14 +41,15 @@ def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
     ],
 )
 def test_it_shrinks_as_the_pool_gets_busy(load: LoadReport, budget: int) -> None:
-    assert AheadPolicy("auto", 60).budget(MODEL, load, 5) == budget
+    # What the load decides says nothing of what pays.
+    assert AheadPolicy("auto", 60).budget(MODEL, load, 5) == (budget, budget > 0)
 
 
 def rounds(policy: AheadPolicy, count: int, ahead_s: float, plain_s: float) -> list[bool]:
     """Whether each round drafts ahead, each taking as long as its kind does."""
     kinds = []
     for _ in range(count):
-        is_ahead = policy.budget(MODEL, IDLE, 5) > 0
+        is_ahead = policy.budget(MODEL, IDLE, 5).num_tokens > 0
         policy.add_round(ahead_s if is_ahead else plain_s, is_ahead=is_ahead)
         kinds.append(is_ahead)
     return kinds
