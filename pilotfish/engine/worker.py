@@ -16,6 +16,7 @@ import time
 
 from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.factory import build_engine
+from pilotfish.engine.gathering import StepGathering
 from pilotfish.engine.head_factory import build_head_engine
 from pilotfish.engine.threaded import Core
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
@@ -29,17 +30,31 @@ LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
 
-def run(core: Core, front: WorkerSocket) -> None:
-    """Serve commands for ever: take what came, step while there is work, wait otherwise."""
+def run(core: Core, front: WorkerSocket, gathering: StepGathering | None = None) -> None:
+    """Serve commands for ever: take what came, step while there is work, wait otherwise.
+
+    gathering: of a target, which waits a moment for sequences that come back soon.
+    """
     last_load: LoadReport | None = None
     last_report = 0.0
+    wait_s = LOAD_INTERVAL_S
     while True:
-        for message in front.receive(0 if core.has_work else LOAD_INTERVAL_S):
-            for command in commands_decoder.decode(message):
-                core.submit(command)
+        commands = [command for message in front.receive(wait_s) for command in commands_decoder.decode(message)]
+        for command in commands:
+            core.submit(command)
+        if gathering is not None:
+            now_ns = time.monotonic_ns()
+            gathering.took(commands, now_ns, is_seen=wait_s > 0)
+            # What came changes what is worth waiting for; nothing came: enough of it.
+            if core.has_work and (commands or not wait_s) and (wait_ns := gathering.wait_ns(now_ns)) > 0:
+                wait_s = wait_ns / 1e9
+                continue
         events = core.step() if core.has_work else []
         now = time.monotonic()
         load = core.load()
+        if gathering is not None and events:
+            gathering.gave(events, load, time.monotonic_ns())
+        wait_s = 0 if core.has_work else LOAD_INTERVAL_S
         if events or (load != last_load and now - last_report >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(events, load)))
             last_load, last_report = load, now
@@ -71,7 +86,7 @@ def main() -> None:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
     front.send(encoder.encode(Ready(core.model, core.limits)))
-    run(core, front)
+    run(core, front, StepGathering() if setup.role == "target" else None)
 
 
 def _exit_with_parent() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import select
 import socket
 
@@ -32,7 +33,7 @@ class WorkerSocket:
     def receive(self, timeout_s: float | None = None) -> list[bytes]:
         """Every message that is there, after waiting timeout_s for a first (None: as long as it takes)."""
         messages: list[bytes] = []
-        timeout_ms = None if timeout_s is None else int(1000 * timeout_s)
+        timeout_ms = None if timeout_s is None else math.ceil(1000 * timeout_s)
         while self._poll.poll(0 if messages else timeout_ms):
             messages += self._reader.feed(self._read())
         return messages

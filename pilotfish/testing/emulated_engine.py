@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
 from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.gathering import StepGathering
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.profiles import RooflineCost, StepCost
@@ -72,6 +73,8 @@ class EmulatedEngine:
             kv_cache_tokens=kv_cache_tokens,
             max_batch_tokens=max_batch_tokens,
         )
+        # Tests with a clock of their own count steps.
+        self._gathering = StepGathering() if role == "target" and sleep is None else None
         self._sleep = sleep
         self._timer = StepTimer()
         self._queue = EventQueue()
@@ -135,7 +138,34 @@ class EmulatedEngine:
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
             self._load = self.core.load()
+            if self._gathering is not None:
+                self._gathering.gave(events, self._load, time.monotonic_ns())
             self._queue.put(events)
+
+    def _take(self, *, is_seen: bool) -> None:
+        """Hand over what has arrived: just now, or in the step before."""
+        commands, self._arrived = self._arrived, []
+        for command in commands:
+            self.core.submit(command)
+        if self._gathering is not None:
+            self._gathering.took(commands, time.monotonic_ns(), is_seen=is_seen)
+
+    async def _gather(self) -> bool:
+        """Wait for sequences that come back soon, as the worker of a real engine does; whether it has waited."""
+        has_waited = False
+        while self._gathering is not None and self.core.has_work:
+            wait_ns = self._gathering.wait_ns(time.monotonic_ns())
+            if wait_ns <= 0:
+                break
+            has_waited = True
+            self._has_arrived.clear()
+            try:
+                await asyncio.wait_for(self._has_arrived.wait(), wait_ns / 1e9)
+            except TimeoutError:
+                self._take(is_seen=True)
+                break
+            self._take(is_seen=True)
+        return has_waited
 
     async def _wait(self, end_ns: int, *, spin: bool) -> None:
         """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""

@@ -1,0 +1,161 @@
+"""Sequences on a replica, played on a clock of their own."""
+
+from __future__ import annotations
+
+import heapq
+
+import pytest
+
+from pilotfish.engine.gathering import StepGathering
+from pilotfish.messages import CloseSequence, Command, Decode, Verdict, Verify
+from pilotfish.types import LoadReport
+
+MS = 1_000_000
+ENDLESS = 1 << 30
+
+
+class Replica:
+    """An engine whose steps take fixed + per row, and sequences that are away for a while after each verdict."""
+
+    def __init__(self, *, gathers: bool, row_ms: float = 0.0, step_ms: float = 8.0) -> None:
+        self.gathering = StepGathering() if gathers else None
+        self.now_ns = 0
+        self.num_steps = 0
+        self.num_tokens: dict[int, int] = {}
+        self._row_ns, self._fixed_ns = row_ms * MS, step_ms * MS
+        self._away_ns: dict[int, float] = {}
+        self._ready: dict[int, int] = {}
+        self._arrivals: list[tuple[float, int]] = []
+
+    def add_speculating(self, sequence_id: int, away_ms: float, starts_ms: float = 0.0) -> None:
+        self._away_ns[sequence_id] = away_ms * MS
+        self.num_tokens[sequence_id] = 0
+        heapq.heappush(self._arrivals, (starts_ms * MS, sequence_id))
+
+    def add_plain(self, sequence_id: int) -> None:
+        self.num_tokens[sequence_id] = 0
+        self._ready[sequence_id] = 1
+        self._tell([Decode(sequence_id, 0, ENDLESS)], is_seen=True)
+
+    def run(self, until_ms: float) -> None:
+        while self.now_ns < until_ms * MS:
+            self._arrive(is_seen=False)
+            self._gather()
+            if not self._ready:
+                self.now_ns = self._arrivals[0][0]
+                self._arrive(is_seen=True)
+                self._gather()
+            self._step()
+
+    def tokens_per_s(self, sequence_id: int) -> float:
+        return self.num_tokens[sequence_id] / (self.now_ns / 1e9)
+
+    def _gather(self) -> None:
+        while self.gathering is not None and self._ready:
+            wait_ns = self.gathering.wait_ns(self.now_ns)
+            if wait_ns <= 0:
+                return
+            end_ns = self.now_ns + wait_ns
+            if not self._arrivals or self._arrivals[0][0] > end_ns:
+                self.now_ns = end_ns
+                self._tell([], is_seen=True)
+                return
+            self.now_ns = max(self.now_ns, self._arrivals[0][0])
+            self._arrive(is_seen=True)
+
+    def _arrive(self, *, is_seen: bool) -> None:
+        while self._arrivals and self._arrivals[0][0] <= self.now_ns:
+            _, sequence_id = heapq.heappop(self._arrivals)
+            self._ready[sequence_id] = 6
+            self._tell([Verify(sequence_id, 10, (1, 2, 3, 4, 5))], is_seen=is_seen)
+
+    def _step(self) -> None:
+        self.num_steps += 1
+        num_rows = sum(self._ready.values())
+        step_ns = self._fixed_ns + self._row_ns * num_rows
+        self.now_ns += step_ns
+        verdicts = []
+        for sequence_id in list(self._ready):
+            drafted = sequence_id in self._away_ns
+            tokens = (7, 8, 9) if drafted else (7,)
+            verdicts.append(Verdict(sequence_id, 10, 5 if drafted else 0, 2 if drafted else 0, tokens))
+            self.num_tokens[sequence_id] += len(tokens)
+            if drafted:
+                del self._ready[sequence_id]
+                heapq.heappush(self._arrivals, (self.now_ns + self._away_ns[sequence_id], sequence_id))
+        if self.gathering is not None:
+            load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
+            self.gathering.gave(verdicts, load, round(self.now_ns))
+
+    def _tell(self, commands: list[Command], *, is_seen: bool) -> None:
+        if self.gathering is not None:
+            self.gathering.took(commands, round(self.now_ns), is_seen=is_seen)
+
+
+def played(*, gathers: bool, away_ms: float, count: int, num_plain: int = 0, row_ms: float = 0.0) -> Replica:
+    replica = Replica(gathers=gathers, row_ms=row_ms)
+    for index in range(num_plain):
+        replica.add_plain(1000 + index)
+    for index in range(count):
+        replica.add_speculating(index, away_ms, starts_ms=3.0 * index)
+    replica.run(4000)
+    return replica
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_sequences_that_took_turns_come_into_step(count: int):
+    apart = played(gathers=False, away_ms=3.5, count=count)
+    together = played(gathers=True, away_ms=3.5, count=count)
+    # Two groups in turns take 16 ms a round, all together 11.5.
+    assert together.tokens_per_s(0) > 1.3 * apart.tokens_per_s(0)
+
+
+def test_one_sequence_waits_for_nobody():
+    apart, together = (played(gathers=gathers, away_ms=3.5, count=1) for gathers in (False, True))
+    assert together.tokens_per_s(0) == apart.tokens_per_s(0)
+
+
+def test_sequences_that_are_away_for_longer_than_a_step_are_not_waited_for():
+    apart, together = (played(gathers=gathers, away_ms=20, count=4) for gathers in (False, True))
+    assert sum(together.num_tokens.values()) >= 0.97 * sum(apart.num_tokens.values())
+
+
+def test_many_that_decode_plainly_do_not_wait_for_one():
+    apart, together = (played(gathers=gathers, away_ms=3.5, count=1, num_plain=16) for gathers in (False, True))
+    assert together.tokens_per_s(1000) >= 0.97 * apart.tokens_per_s(1000)
+
+
+def test_one_that_decodes_plainly_waits_for_many():
+    apart, together = (played(gathers=gathers, away_ms=2, count=8, num_plain=1) for gathers in (False, True))
+    assert sum(together.num_tokens.values()) > 1.2 * sum(apart.num_tokens.values())
+
+
+def test_steps_whose_rows_cost_most_wait_for_nobody():
+    apart, together = (played(gathers=gathers, away_ms=6, count=8, row_ms=1.0) for gathers in (False, True))
+    assert sum(together.num_tokens.values()) >= 0.97 * sum(apart.num_tokens.values())
+
+
+def test_a_sequence_that_never_comes_back_holds_up_few_steps():
+    replica = Replica(gathers=True)
+    replica.add_speculating(0, 2.0)
+    replica.add_speculating(1, 2.0)
+    replica.run(500)
+    replica._away_ns[1] = 1e6  # ms: its client has stopped to read
+    replica.run(510)
+    steps = replica.num_steps
+    replica.run(2510)
+    assert replica.num_steps - steps > 0.95 * 2000 / (8 + 2.0)
+
+
+def test_what_is_closed_is_forgotten():
+    gathering = StepGathering()
+    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
+    gathering.gave(
+        [Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))],
+        LoadReport(num_step_tokens=6, step_time_ns=8 * MS),
+        8 * MS,
+    )
+    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
+    assert gathering.wait_ns(9 * MS) > 0
+    gathering.took([CloseSequence(2)], 9 * MS, is_seen=True)
+    assert gathering.wait_ns(9 * MS) == 0
