@@ -28,17 +28,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__)
     options_parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
     options = options_parser.parse_args(arguments)
-    report = Report(
-        "Does the stack do on an emulated 70B what theory says, and is speculation never slower?",
-        {
-            "engines": f"EMULATED {PROFILE}: {load_profile(PROFILE).description}",
-            "sampling": "temperature 1, coupled",
-            "cores shared by client and services": len(os.sched_getaffinity(0)),
-        },
-    )
+    question = "Does the stack do on an emulated 70B what theory says, and is speculation never slower?"
+    conditions = {
+        "engines": f"EMULATED {PROFILE}: {load_profile(PROFILE).description}",
+        "sampling": "temperature 1, coupled",
+        "cores shared by client and services": len(os.sched_getaffinity(0)),
+    }
+    whole = Report(question, conditions)
     for part in options.only:
+        # A table of its own: the parts have few columns in common.
+        report = Report(f"{question} ({part})", dict(conditions))
         PARTS[part](report, quick=options.quick)
-    report.finish(options)
+        report.show()
+        whole.rows += report.rows
+        whole.checks += report.checks
+        whole.conditions |= report.conditions
+    if options.json:
+        whole.write(options.json)
     return 0
 
 

@@ -38,12 +38,14 @@ def run_load_step(report: Report, *, quick: bool) -> None:
     alone_s, crowded_s = (QUICK_ALONE_S, QUICK_CROWDED_S) if quick else (ALONE_S, CROWDED_S)
     arrivals, up_s, down_s = asyncio.run(_measure(alone_s, crowded_s))
     switches = find_switches(arrivals)
+    before = [switch for switch in switches if switch.time_s < up_s]
+    is_on = bool(before) and before[-1].is_on
+    report.check("load step: on before the load comes", float(is_on), 1, "", "equal to")
     for name, start_s, end_s, wanted in (
         (f"1 -> {CONCURRENCY}", up_s, down_s, False),
         (f"{CONCURRENCY} -> 1", down_s, float("inf"), True),
     ):
         found = [switch for switch in switches if start_s <= switch.time_s < end_s]
-        # Before the first switch it goes on as it was.
         reached = next((switch for switch in found if switch.is_on is wanted), None)
         delay_s = None if reached is None else reached.time_s - start_s
         report.row(
@@ -55,8 +57,8 @@ def run_load_step(report: Report, *, quick: bool) -> None:
             switches=len(found),
         )
         report.check(f"load step {name}: switches", len(found), 2, "switches")
-        settled = found[-1].is_on is wanted if found else False
-        report.check(f"load step {name}: ends {'on' if wanted else 'off'}", float(settled), 1, "", "equal to")
+        is_on = found[-1].is_on if found else is_on
+        report.check(f"load step {name}: ends {'on' if wanted else 'off'}", float(is_on is wanted), 1, "", "equal to")
 
 
 def find_switches(arrivals: Sequence[Arrival]) -> list[Switch]:
