@@ -11,6 +11,7 @@ from draft_service.proposers.hybrid import HybridProposer
 from pilotfish.engine.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
+    AheadRequest,
     CloseSequence,
     Command,
     Decode,
@@ -134,6 +135,12 @@ async def test_else_the_model_answers_and_catches_up(proposer: HybridProposer, m
     assert model.num_proposals == 0
     assert (await propose(proposer, 19, (50, 51))).draft_token_ids == (MODEL_TOKEN,) * 4
     assert model.tokens[1] == [*COPIED, 1, 10, 11, 12, 13, 14, 15, 50, 51]
+
+
+async def test_the_model_drafts_nothing_ahead(proposer: HybridProposer, model: FakeModel) -> None:
+    proposer.send([OpenSequence(1, (*COPIED, 1), GREEDY), Propose(1, 11, (), 4, ahead=AheadRequest(60, (0.8,)))])
+    await next_proposal(proposer)
+    assert [request.ahead for request in model.requests] == [None]
 
 
 async def test_a_lookup_that_promises_little_is_left_alone(model: FakeModel) -> None:

@@ -101,3 +101,11 @@ async def test_an_error_at_the_head_is_no_verdict_at_hand(memory_link) -> None:
     sequence.deliver(SequenceError(1, SequenceErrorCode.STALE, "late", 3))
     sequence.deliver(plain(3, 10))
     assert not sequence.has_waiting_verdict
+
+
+async def test_what_arrived_is_taken_without_waiting(sequence: RemoteSequence) -> None:
+    assert sequence.arrived() == []
+    sequence.deliver(Opened(1, 0))
+    sequence.deliver(Opened(1, 1))
+    assert sequence.arrived() == [Opened(1, 0), Opened(1, 1)]
+    assert sequence.arrived() == []

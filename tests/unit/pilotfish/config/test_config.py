@@ -89,3 +89,10 @@ def test_batch_size_rules_come_from_yaml_as_lists() -> None:
 def test_rules_of_the_controller_are_checked(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=key):
         load_config(None, [f"orchestrator.speculation.{key}={value}"])
+
+
+def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
+    config = load_config(None, ["orchestrator.speculation.draft_ahead=off"])
+    assert config_from_yaml(config_to_yaml(config)).orchestrator.speculation.draft_ahead == "off"
+    with pytest.raises(ConfigError, match="draft_ahead_tokens must be between 0"):
+        load_config(None, ["orchestrator.speculation.draft_ahead_tokens=257"])
