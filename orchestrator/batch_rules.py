@@ -16,7 +16,7 @@ class BatchRules:
 
     def max_draft_tokens(self, replica: ReplicaRecord, limit: int) -> int:
         """At most `limit`, less where a rule says so; 0: speculation is off, which `replica` remembers."""
-        num_sequences = replica.num_decoding
+        num_sequences = replica.decode_load
         if self._threshold:
             if num_sequences >= self._threshold:
                 replica.is_batch_too_large = True

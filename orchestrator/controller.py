@@ -114,7 +114,7 @@ class Controller:
             return Decision(0, 1 if self.will_draft_soon else num_run_tokens, Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)
-        if limit == 0:
+        if limit <= 0:
             return Decision(0, 1, Reason.LAST_TOKEN)
         if self._mode == "on":
             return self._drafted(limit, num_remaining, Reason.REQUESTED)
@@ -154,8 +154,8 @@ class Controller:
         shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
         was_open = gate.is_open
         gain = best_gain(shared, prices.plain_s, prices.rounds_s)[1]
-        is_measured = rounds.level(replica.num_decoding).is_measured
-        is_open = gate.update(gain, replica.num_decoding, is_measured=is_measured)
+        is_measured = rounds.level(replica.decode_load).is_measured
+        is_open = gate.update(gain, replica.decode_load, is_measured=is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
         return is_open
@@ -167,7 +167,7 @@ class Controller:
 
     def _reason_against(self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices) -> Reason:
         """Why drafting does not pay now."""
-        num_sequences, rounds = replica.num_decoding, replica.rounds(self._proposer_name)
+        num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
         rounds.gate.count_plain_tokens(self._decode_run_tokens)
         if num_sequences > 1 and best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft: all of them try it, some time.

@@ -12,6 +12,8 @@ from pilotfish.types import LoadReport
 class Observation:
     """What the last round asked for, cost and yielded; all zero before the first."""
 
+    now_s: float = 0.0
+    """On a clock that only goes forward."""
     num_output_tokens: int = 0
     """Committed so far."""
     num_remaining_tokens: int

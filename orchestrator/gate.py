@@ -51,15 +51,15 @@ class Gate:
         if self.is_open is None:
             self.is_open = gain > 1
         is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
+        has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences
         if self.is_open:
-            has_measured = self._num_rounds >= _MIN_ROUNDS * num_sequences
+            # Where many went off by themselves, few rounds are left to count.
+            has_measured = has_waited or self._num_rounds >= _MIN_ROUNDS * num_sequences
             is_clear = gain < _CLEAR_LOSS and self.is_settled(num_sequences)
             if gain < 1 - _MARGIN and (is_new_load or has_measured or is_clear):
                 self._switch()
-        else:
-            has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences
-            if gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):
-                self._switch()
+        elif gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):
+            self._switch()
         if is_new_load:
             self._num_sequences = num_sequences
             self._num_rounds = self._num_plain_tokens = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.recent_peak import RecentPeak
 from orchestrator.round_times import Prices, RoundTimes
 from orchestrator.step_costs import StepCosts
 from orchestrator.window import MedianWindow, RunningAverage
@@ -12,6 +13,8 @@ from pilotfish.types import LoadReport
 
 _MAX_VERIFICATIONS_PER_DECODE = 512
 """Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
+_PEAK_S = 0.25
+"""Time in which the places of requests that end are taken by others, their prefills included."""
 _MOST = 0.8
 """Of the sequences: if so many speculate, a round takes what it takes if all do."""
 
@@ -34,6 +37,7 @@ class ReplicaRecord:
         self._num_own = 0
         self._num_own_rows = 0
         self._num_speculating = 0
+        self._peak = RecentPeak(_PEAK_S)
 
     # Who decodes here.
 
@@ -52,9 +56,10 @@ class ReplicaRecord:
         self._num_own_rows += num_now - num_before
         self._num_speculating += (num_now > 1) - (num_before > 1)
 
-    def observe(self, proposer: str, load: LoadReport, num_other_sequences: int) -> None:
+    def observe(self, proposer: str, load: LoadReport, num_other_sequences: int, now_s: float) -> None:
         """num_other_sequences: of other orchestrators."""
         self._num_others = num_other_sequences
+        self._peak.add(self.num_decoding, now_s)
         if not self.costs.add(load):
             return
         self._recent_step_s.add(load.step_time_ns / 1e9)
@@ -65,6 +70,11 @@ class ReplicaRecord:
     def num_decoding(self) -> int:
         """Sequences that decode or verify here. Prefills do not count, as far as they are this orchestrator's."""
         return max(1, self._num_own + self._num_others)
+
+    @property
+    def decode_load(self) -> int:
+        """num_decoding, but for a moment's dip: where requests end together, as many others are about to begin."""
+        return max(self.num_decoding, self._peak.value)
 
     def _is_speculating(self, proposer: str) -> bool:
         """Whether what a round takes now says what it takes when all speculate."""
@@ -121,11 +131,11 @@ class ReplicaRecord:
 
     def plain_s(self) -> float:
         """A token of a decode run under the load of now; 0 as long as nothing is known."""
-        return self._plain_ratio * self.costs.step_s(self.num_decoding, self.num_decoding)
+        return self._plain_ratio * self.costs.step_s(self.decode_load, self.decode_load)
 
     def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:
         """num_nodes: draft tokens of a draft of that depth, which of a tree are more."""
-        return self.rounds(proposer).prices(self.num_decoding, max_draft_tokens, num_nodes, self._plain_ratio)
+        return self.rounds(proposer).prices(self.decode_load, max_draft_tokens, num_nodes, self._plain_ratio)
 
     @property
     def _plain_ratio(self) -> float:

@@ -28,6 +28,8 @@ class Round(Protocol):
     elapsed_s: float
     """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
     failover makes it meaningless."""
+    last_arrival_s: float
+    """When the last verdict came, on the event loop's clock; 0 before any."""
     token_s: float
     """Of a run: time of a token after the first verdict, which may have waited for a step under way to end; 0 as
     elapsed_s, and for a run of one verdict."""
@@ -141,6 +143,10 @@ class RemoteRound:
             return False
         # The last token is on its way already: nothing is left to cut short.
         return self._goal_length - self._sequence.length > 1
+
+    @property
+    def last_arrival_s(self) -> float:
+        return 0.0 if self._remote is None else self._remote.last_arrival_s
 
     @property
     def token_s(self) -> float:

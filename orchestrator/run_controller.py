@@ -115,7 +115,7 @@ class RunController:
         """Seconds of a token in a drafted run, as measured by this request, else by all under this load."""
         if len(self._own_runs) >= _MIN_RUNS:
             return self._own_runs.value
-        shared = self._proposer.runs[self._seat.replica.num_decoding.bit_length()]
+        shared = self._proposer.runs[self._seat.replica.decode_load.bit_length()]
         return shared.value if len(shared) >= _MIN_RUNS else None
 
     def _off(self, num_run_tokens: int, reason: Reason) -> Decision:
@@ -145,7 +145,7 @@ class RunController:
             return
         replica.count_verifications(num_tokens // _TOKENS_PER_STEP)
         self._own_runs.add(token_s)
-        self._proposer.runs[replica.num_decoding.bit_length()].add(token_s)
+        self._proposer.runs[replica.decode_load.bit_length()].add(token_s)
         if self._is_probing and token_s >= (1 - _MARGIN) * replica.plain_s():
             self._is_probing = False
             self._own_runs.forget()

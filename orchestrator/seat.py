@@ -36,7 +36,9 @@ class Seat:
             self._replica = self._measurements.replica(observation.replica_id)
             self._replica.join()
         if observation.target_load is not None:
-            self._replica.observe(self._proposer, observation.target_load, observation.num_other_sequences)
+            self._replica.observe(
+                self._proposer, observation.target_load, observation.num_other_sequences, observation.now_s
+            )
         if observation.num_draft_tokens or observation.num_decoded_tokens:
             # A proposal may have been shorter than was asked for.
             self._compute(observation.num_draft_tokens + 1)

@@ -76,6 +76,7 @@ class Session:
     ) -> Observation:
         link = self.target.link
         return Observation(
+            now_s=verdicts.last_arrival_s,
             num_output_tokens=self.sequence.num_output_tokens,
             num_remaining_tokens=self.sequence.num_remaining_tokens - verdicts.num_coming_tokens,
             num_requested_tokens=decision.num_draft_tokens,

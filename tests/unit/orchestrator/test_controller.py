@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from orchestrator.controller import Controller, best_gain
@@ -11,6 +13,7 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
 REPLICA = "target-a"
+SECONDS = itertools.count(1)
 
 
 def controller(mode="auto", k=4, max_tokens=1000, measurements=None, **config) -> Controller:
@@ -24,6 +27,7 @@ def controller(mode="auto", k=4, max_tokens=1000, measurements=None, **config) -
 
 
 def observed(done=100, remaining=900, **values) -> Observation:
+    values = {"now_s": next(SECONDS), **values}
     return Observation(num_output_tokens=done, num_remaining_tokens=remaining, replica_id=REPLICA, **values)
 
 

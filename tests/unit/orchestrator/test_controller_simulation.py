@@ -142,6 +142,7 @@ class Session:
 
     def observe(self, **values) -> Observation:
         return Observation(
+            now_s=self.world.now_s,
             num_output_tokens=self.num_output,
             num_remaining_tokens=self.num_remaining,
             replica_id="t",
@@ -209,8 +210,9 @@ class Session:
             if first_s is None:
                 first_s, num_first = self.world.now_s, 1
             is_running_out = num_tokens >= 8 and 4 * (num_tokens - num_done) <= num_tokens and num_done < num_tokens
-            if is_running_out and following is None:
-                following = self.controller.next_k(self.decoded(num_done, num_first, first_s))
+            num_coming = num_tokens - num_done
+            if is_running_out and following is None and self.num_remaining > num_coming:
+                following = self.controller.next_k(self.decoded(num_done, num_first, first_s, num_coming))
                 if following.num_draft_tokens == 0:
                     # In time: the command overtakes the run's end.
                     run.num_steps += following.num_decode_tokens
@@ -219,14 +221,17 @@ class Session:
                     first_s, num_first = self.world.now_s, 0
         if self.is_stopped:
             run.num_steps = 1
+        if self.num_remaining <= 0:
+            return decision
         return following or self.controller.next_k(self.decoded(num_done, num_first, first_s))
 
-    def decoded(self, num_tokens: int, num_first: int, first_s: float | None) -> Observation:
+    def decoded(self, num_tokens: int, num_first: int, first_s: float | None, num_coming: int = 0) -> Observation:
         elapsed_s = self.world.now_s - (self.world.now_s if first_s is None else first_s)
         token_s = elapsed_s / (num_tokens - num_first) if num_tokens > num_first else 0.0
-        return self.observe(
+        observation = self.observe(
             num_decoded_tokens=num_tokens, num_committed_tokens=num_tokens, step_s=elapsed_s, token_s=token_s
         )
+        return dataclasses.replace(observation, num_remaining_tokens=self.num_remaining - num_coming)
 
 
 class Fixed:
@@ -304,6 +309,42 @@ def test_a_load_step_switches_once_each_way(acceptance) -> None:
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 1)
 
 
+class Client:
+    """Sends a request when the last one was answered."""
+
+    def __init__(self, world: World, make) -> None:
+        self.world, self.make = world, make
+        self.is_stopped = False
+        self.session = Session(world, make(), 192)
+        self.look()
+
+    def look(self) -> None:
+        if self.is_stopped:
+            self.session.stop()
+            return
+        if self.session.num_remaining <= 0:
+            self.session = Session(self.world, self.make(), 192)
+        self.world.after(0.002, self.look)
+
+
+@pytest.mark.parametrize("profile", [A100, None], ids=["profile", "no_profile"])
+def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
+    world, measurements = World(), Measurements(profile)
+    world.acceptance = 0.4
+    clients = [Client(world, lambda: adaptive(measurements, k=8))]
+    world.run(3.0)
+    clients += [Client(world, lambda: adaptive(measurements, k=8)) for _ in range(63)]
+    world.run(8.0)
+    counts = measurements.counts
+    assert (counts.num_switches_off, counts.num_switches_on) == (1, 0)
+    for client in clients[1:]:
+        client.is_stopped = True
+    world.run(8.5)
+    assert (counts.num_switches_off, counts.num_switches_on) == (1, 1)
+    world.run(12.0)
+    assert counts.num_switches_off == 1
+
+
 def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
     world, measurements = World(), Measurements(A100)
     world.acceptance = 0.8
@@ -331,9 +372,9 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
     slow = dataclasses.replace(A100, draft=A100.target)
     measurements = Measurements(None)
     plain = throughput(1, 0.8, lambda: Fixed(0))
-    for num_tokens, least in ((128, 0.85), (128, 0.97)):
+    for num_tokens, least in ((128, 0.85), (256, 0.97)):
         world = World(slow)
         session = Session(world, adaptive(measurements), num_tokens)
         while session.num_remaining > 0:
-            world.run(world.now_s + 0.01)
+            world.run(world.now_s + 0.001)
         assert num_tokens / world.now_s >= least * plain

@@ -33,6 +33,13 @@ def test_a_clear_loss_closes_it_sooner() -> None:
     assert not update(gate, 0.7)
 
 
+def test_it_closes_where_most_went_off_by_themselves() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    gate.count_plain_tokens(128)
+    assert not update(gate, 0.9)
+
+
 def test_a_small_difference_switches_nothing() -> None:
     gate = Gate()
     update(gate, 1.5)
