@@ -13,6 +13,7 @@ from orchestrator.fair_queue import FairQueue
 from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
+from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
 
 _OUTPUT_COST = 2
 """An output token costs as much as this many prompt tokens, as in the paper on the virtual token counter."""
@@ -35,6 +36,8 @@ class Caller:
     """On time.monotonic_ns()'s clock."""
     timeout_s: float | None = None
     """What is left of the call's deadline; None: it has none."""
+    trace: RemoteContext = NO_CONTEXT
+    """The trace that the call belongs to."""
 
 
 @dataclass

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+CircuitState = Literal["closed", "half_open", "open"]
+CIRCUIT_STATES: tuple[CircuitState, ...] = get_args(CircuitState)
+
 _FAILURES_TO_OPEN = 3
 _TOGETHER_S = 0.05
 """Failures this close together are one: a stall of a moment fails every request that is under way."""
@@ -33,6 +38,12 @@ class Circuit:
     def allows(self, now_s: float) -> bool:
         """Whether something new may begin: anything while closed, the next trial while half-open."""
         return self.is_closed or now_s >= max(self._open_until_s, self._trial_until_s)
+
+    def state(self, now_s: float) -> CircuitState:
+        """For people."""
+        if self.is_closed:
+            return "closed"
+        return "open" if now_s < self._open_until_s else "half_open"
 
     def begin_trial(self, now_s: float) -> None:
         """What begins now, with the circuit half-open, is its trial."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from orchestrator.admission import Admission, Caller, actual_cost, estimated_cost
@@ -19,10 +18,13 @@ from orchestrator.lookup_drafter import LookupDrafter
 from orchestrator.measurements import Measurements
 from orchestrator.output import OutputChunk, OutputText
 from orchestrator.pool import ReplicaPool
-from orchestrator.prompt import Prompt, token_ids_of
+from orchestrator.prompt import ChatPrompt, Prompt, token_ids_of
 from orchestrator.remote_drafter import RemoteDrafter
 from orchestrator.report import Report
 from orchestrator.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
+from orchestrator.request_observer import ObservedRequest, RequestObserver
+from orchestrator.request_statistics import RequestStatistics
+from orchestrator.round_log import RoundLog
 from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.session import Session
@@ -41,20 +43,16 @@ _UNMEASURED_DECODE_S = 0.05
 class Answer:
     """One request being served: its chunks, then its report."""
 
-    def __init__(self, session: Session, link: ReplicaLink, arrival_ns: int) -> None:
+    def __init__(self, session: Session, link: ReplicaLink, observed: ObservedRequest) -> None:
         self._session = session
         self._model = link.model
-        self._arrival_ns = arrival_ns
-        self._start_ns = time.monotonic_ns()
-        self._first_token_ns = self._last_token_ns = arrival_ns
+        self._observed = observed
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
         async with contextlib.aclosing(self._session.run()) as chunks:
             async for chunk in chunks:
-                self._last_token_ns = time.monotonic_ns()
-                if self._first_token_ns == self._arrival_ns:
-                    self._first_token_ns = self._last_token_ns
+                self._observed.add_chunk(len(chunk.token_ids))
                 yield chunk
 
     @property
@@ -70,19 +68,19 @@ class Answer:
 
     def report(self) -> Report:
         """The account of a finished answer."""
-        sequence, target = self._session.sequence, self._session.target
+        sequence, target, observed = self._session.sequence, self._session.target, self._observed
         request = sequence.request
         assert sequence.finish_reason is not None
-        return Report(
+        report = Report(
             request_id=request.request_id,
             finish_reason=sequence.finish_reason,
             stopped_by=sequence.stopped_by,
             num_prompt_tokens=len(request.prompt_token_ids),
             num_output_tokens=sequence.num_output_tokens,
             num_cached_tokens=target.num_cached_tokens,
-            queue_time_ns=self._start_ns - self._arrival_ns + target.queue_time_ns,
-            time_to_first_token_ns=self._first_token_ns - self._arrival_ns,
-            total_time_ns=self._last_token_ns - self._arrival_ns,
+            queue_time_ns=observed.queue_time_ns,
+            time_to_first_token_ns=observed.first_token_ns - observed.arrival_ns,
+            total_time_ns=observed.last_token_ns - observed.arrival_ns,
             statistics=sequence.statistics,
             num_plain_tokens=sequence.num_plain_tokens,
             num_missed_deadlines=self._session.drafter.num_missed_deadlines,
@@ -93,6 +91,8 @@ class Answer:
             model_id=self._model.model_id,
             emulated=self._model.emulated,
         )
+        observed.add_report(report)
+        return report
 
 
 class InferenceService:
@@ -103,6 +103,7 @@ class InferenceService:
         self.targets = targets
         self.drafts = drafts
         self._config = config.orchestrator
+        self.observer = RequestObserver(config)
         self.admission = Admission(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.admission.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
@@ -113,6 +114,11 @@ class InferenceService:
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
     @property
+    def statistics(self) -> RequestStatistics:
+        """What became of the requests."""
+        return self.observer.statistics
+
+    @property
     def num_active_requests(self) -> int:
         """Requests that are served or wait for their turn."""
         return self.admission.num_running + self.admission.num_waiting
@@ -121,27 +127,32 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `Admission.place` and `answer` do.
+        Raises what `Admission.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
+        without a target.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
-        async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
-            # A request that fails before it is bound has cost nothing.
-            place.cost = 0
-            answer = await self.answer(prompt, options, caller.arrival_ns)
-            try:
-                yield answer
-            finally:
-                place.cost = answer.cost
+        operation = "chat" if isinstance(prompt, ChatPrompt) else "text_completion"
+        with self.observer.request(caller, operation) as observed:
+            async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
+                # A request that fails before it is bound has cost nothing.
+                place.cost = 0
+                answer = await self._answer(prompt, options, observed)
+                try:
+                    yield answer
+                finally:
+                    place.cost = answer.cost
 
-    async def answer(self, prompt: Prompt, options: GenerationOptions, arrival_ns: int) -> Answer:
+    async def _answer(self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest) -> Answer:
         """Validate a request and make ready to serve it.
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
-        request = bind_request(options, token_ids, self._served_model(link))
-        return Answer(self._session(request, link), link, arrival_ns)
+        request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
+        session = self._session(request, link, observed.rounds)
+        observed.begin(session, request, link.model.model_id)
+        return Answer(session, link, observed)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
@@ -163,7 +174,7 @@ class InferenceService:
             return None
         return TreeRequest(min(speculation.tree_nodes, link.limits.max_draft_tokens), speculation.tree_branching)
 
-    def _session(self, request: GenerationRequest, link: ReplicaLink) -> Session:
+    def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model, tree = self._config, link.model, self._tree(link)
         drafts_beside = _drafts_beside(request, model)
         controller = RunController if drafts_beside else Controller
@@ -179,6 +190,7 @@ class InferenceService:
                 features=features,
                 tree=tree,
             ),
+            rounds=rounds,
         )
 
     def _drafter(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from orchestrator.circuit import Circuit
+from orchestrator.circuit import Circuit, CircuitState
 from orchestrator.remote_sequence import RemoteSequence
 from orchestrator.silence import SilenceWatch
 from pilotfish.errors import HandshakeError, PilotfishError, UnavailableError
@@ -109,6 +109,11 @@ class ReplicaLink:
     @property
     def is_healthy(self) -> bool:
         return self.is_connected and not self._is_draining and self._circuit.allows(self._clock())
+
+    @property
+    def circuit_state(self) -> CircuitState:
+        """Whether it is left alone because it failed, or about to be tried again."""
+        return self._circuit.state(self._clock())
 
     @property
     def model(self) -> ModelInfo:

@@ -80,6 +80,8 @@ class GenerationRequest:
     """Draft tokens a round; 0 turns speculation off."""
     stop: tuple[str, ...] = ()
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    traceparent: str = ""
+    """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
 
 
 def draw_seed() -> int:
@@ -93,7 +95,9 @@ def check_request_bytes(num_bytes: int, max_bytes: int) -> None:
         raise RequestTooLargeError(f"the request has {num_bytes} bytes; at most {max_bytes} are accepted")
 
 
-def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel) -> GenerationRequest:
+def bind_request(
+    options: GenerationOptions, prompt_token_ids: Sequence[int], model: ServedModel, traceparent: str = ""
+) -> GenerationRequest:
     """Check a request against the served model and make every value concrete.
 
     Raises InvalidRequestError (PromptTooLongError for a prompt that fills the context).
@@ -125,6 +129,7 @@ def bind_request(options: GenerationOptions, prompt_token_ids: Sequence[int], mo
         speculation=options.speculation,
         num_speculative_tokens=num_draft_tokens,
         stop=options.stop,
+        traceparent=traceparent,
     )
 
 

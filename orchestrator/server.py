@@ -91,6 +91,7 @@ class OrchestratorServer:
         self._health_task.cancel()
         await asyncio.gather(self._health_task, return_exceptions=True)
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
+        await self.service.observer.close()
         self._closed.set()
 
     async def wait_closed(self) -> None:

@@ -21,10 +21,12 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_KEY = "x-client-id"
 """Request metadata: whose request it is, for the fair queue."""
 MAX_CLIENT_ID_CHARACTERS = 256
+_CALLER_KEYS = frozenset({CLIENT_ID_KEY, "traceparent", "tracestate"})
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -87,10 +89,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
 
 def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int) -> Caller:
     """Who calls: the client that the metadata name, else the host that the call comes from."""
-    metadata = {key: value for key, value in context.invocation_metadata() or () if key == CLIENT_ID_KEY}
+    metadata = {key: value for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
     # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
     host, _, _ = context.peer().rpartition(":")
     client_id = str(metadata.get(CLIENT_ID_KEY, ""))[:MAX_CLIENT_ID_CHARACTERS] or host
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
-    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s)
+    trace = RemoteContext(str(metadata.get("traceparent", "")), str(metadata.get("tracestate", "")))
+    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, trace=trace)

@@ -15,6 +15,7 @@ from orchestrator.decision import Decision, Observation
 from orchestrator.drafter import DraftBlock, Drafter
 from orchestrator.output import OutputChunk
 from orchestrator.round import RemoteRound
+from orchestrator.round_log import RoundLog
 from orchestrator.run_controller import RunController
 from orchestrator.sequence import Sequence
 from orchestrator.target import RemoteTarget
@@ -25,12 +26,19 @@ class Session:
     """Everything that serves one request."""
 
     def __init__(
-        self, sequence: Sequence, controller: Controller | RunController, drafter: Drafter, target: RemoteTarget
+        self,
+        sequence: Sequence,
+        controller: Controller | RunController,
+        drafter: Drafter,
+        target: RemoteTarget,
+        rounds: RoundLog | None = None,
     ) -> None:
+        """rounds: hears of every round, for the trace."""
         self.sequence = sequence
         self.controller = controller
         self.drafter = drafter
         self.target = target
+        self.rounds = rounds or RoundLog()
 
     async def run(self) -> AsyncGenerator[OutputChunk, None]:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
@@ -43,6 +51,7 @@ class Session:
             )
             decision = controller.next_k(observation)
             while not sequence.is_finished:
+                self.rounds.begin(decision)
                 draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
@@ -54,6 +63,7 @@ class Session:
                 next_decision: Decision | None = None
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
+                    self.rounds.add(draft, verdict)
                     if not is_run and verdicts.takes_drafts:
                         verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))
                     elif is_run and next_decision is None and verdicts.is_running_out:

@@ -6,11 +6,11 @@ objects that count, and collectors turn them into families here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-from prometheus_client.utils import floatToGoString
 
 from pilotfish.telemetry.histogram import Histogram
 
@@ -48,7 +48,7 @@ def histogram(name: str, text: str, values: Histogram) -> Metric:
     buckets, total = [], 0
     for bound, count in zip((*values.bounds, float("inf")), values.counts, strict=True):
         total += count
-        buckets.append((floatToGoString(bound), total))
+        buckets.append(("+Inf" if math.isinf(bound) else str(float(bound)), total))
     family = HistogramMetricFamily(PREFIX + name, text)
     family.add_metric((), buckets, values.total)
     return family

@@ -1,0 +1,45 @@
+"""Families of requests and their tokens, with vLLM's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from orchestrator.request_statistics import RequestStatistics
+from pilotfish.telemetry.families import by_label, counter, histogram, labelled_counter
+from pilotfish.types import FinishReason
+
+_FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
+_FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable", "deadline_exceeded", "internal")
+"""Told as 0 before the first: the rate of what has just appeared cannot be known."""
+
+
+def request_families(statistics: RequestStatistics) -> Iterator[Metric]:
+    """Of all requests that reached the API."""
+    totals = statistics.totals
+    finished = {reason.name.lower(): float(statistics.outcomes[reason]) for reason in _FINISH_REASONS}
+    failed = dict.fromkeys(_FAILURES, 0.0) | {name: float(count) for name, count in statistics.failures.items()}
+    yield labelled_counter(
+        "request_success", "Answers that came to their end.", ("finished_reason",), by_label(finished)
+    )
+    yield labelled_counter(
+        "request_failure", "Requests that did not, by gRPC status.", ("error_type",), by_label(failed)
+    )
+    yield counter("prompt_tokens", "Prompt tokens of requests that began to be answered.", totals.num_prompt_tokens)
+    yield counter("generation_tokens", "Output tokens.", totals.num_output_tokens)
+    yield counter("prefix_cache_queries", "Prompt tokens looked for in a prefix cache.", totals.num_prompt_tokens)
+    yield counter("prefix_cache_hits", "Prompt tokens found in a prefix cache.", totals.num_cached_tokens)
+    yield counter("failovers", "Target replicas lost under requests that went on elsewhere.", totals.num_failovers)
+    yield histogram("time_to_first_token_seconds", "From arrival to the first token.", statistics.time_to_first_token_s)
+    yield histogram(
+        "inter_token_latency_seconds",
+        "Time of a token after the first; tokens that come together share the time since those before.",
+        statistics.inter_token_s,
+    )
+    yield histogram("e2e_request_latency_seconds", "From arrival to the last token.", statistics.total_time_s)
+    yield histogram(
+        "request_queue_time_seconds", "From arrival to the first step of a target.", statistics.queue_time_s
+    )
+    yield histogram("request_prompt_tokens", "Prompt tokens of a finished request.", statistics.prompt_tokens)
+    yield histogram("request_generation_tokens", "Output tokens of a finished request.", statistics.output_tokens)
