@@ -22,7 +22,7 @@ from pilotfish.cli.preflight import require_free, reserved
 from pilotfish.config import Config, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
-from pilotfish.profiles import load_profile
+from pilotfish.profiles import load_profile, profile_names
 from pilotfish.testing.emulation import describe_emulation
 
 SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
@@ -51,7 +51,9 @@ def up(
     """
     config = load_config(config_file, overrides or ())
     if emulate:
-        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=emulate))
+        # Services under Ray run in folders of their own.
+        profile = emulate if emulate in profile_names() else str(Path(emulate).expanduser().absolute())
+        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=profile))
     with reserved(config.orchestrator.host, config.orchestrator.port):
         require_free(config.orchestrator.host, config.orchestrator.port)
         printer = Printer(output_console())
