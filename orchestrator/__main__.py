@@ -23,7 +23,8 @@ async def start(config: Config) -> OrchestratorServer:
 def describe(server: OrchestratorServer) -> str:
     targets, drafts = server.service.targets, server.service.drafts
     model_id = next((link.model.model_id for link in targets.links if link.is_connected), "not known yet")
-    return f"model {model_id}, {targets.num_connected} target, {drafts.num_connected} draft"
+    http = f", {server.http_url}" if server.http_url else ""
+    return f"model {model_id}, {targets.num_connected} target, {drafts.num_connected} draft{http}"
 
 
 if __name__ == "__main__":

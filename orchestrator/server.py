@@ -9,13 +9,15 @@ import grpc.aio
 
 from orchestrator.dialing import dialer, find_tokenizer
 from orchestrator.directory import ReplicaDirectory
+from orchestrator.http.app import build_app
+from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.pool import ReplicaPool
 from orchestrator.reference import ModelReference
 from orchestrator.request import PROPOSERS
 from orchestrator.routing import make_router
 from orchestrator.servicer import InferenceServicer
-from pilotfish.config import Config
+from pilotfish.config import Config, OrchestratorConfig
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.channel import PUBLIC_SERVER_OPTIONS
@@ -33,6 +35,7 @@ class OrchestratorServer:
     def __init__(self, service: InferenceService, server: GrpcServer) -> None:
         self.service = service
         self._server = server
+        self._http: HttpServer | None = None
         self._is_draining = False
         self._closed = asyncio.Event()
         self._health_changed = asyncio.Event()
@@ -40,7 +43,7 @@ class OrchestratorServer:
 
     @classmethod
     async def start(cls, config: Config, directory: ReplicaDirectory | None = None) -> OrchestratorServer:
-        """Load the tokenizer, dial the replicas, listen on config.orchestrator.host:port (0: a free port).
+        """Load the tokenizer, dial the replicas, listen on config.orchestrator.host:port (0: a free port) and for HTTP.
 
         Does not wait for replicas: requests do. `directory` defaults to the configured addresses.
         Raises ConfigError for an unknown proposer, ModelError when there is no tokenizer, UnavailableError when
@@ -64,6 +67,11 @@ class OrchestratorServer:
             options=PUBLIC_SERVER_OPTIONS,
         )
         self = cls(service, server)
+        try:
+            await self._start_http(config.orchestrator)
+        except BaseException:
+            await self.drain_and_stop(0)
+            raise
         service.targets.on_change(self._health_changed.set)
         service.targets.start()
         service.drafts.start()
@@ -73,6 +81,11 @@ class OrchestratorServer:
     def address(self) -> str:
         """host:port of the public API."""
         return self._server.address
+
+    @property
+    def http_url(self) -> str:
+        """Where the HTTP API is; empty: it is off."""
+        return "" if self._http is None else f"http://{self._http.address}"
 
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a target replica; False if none came in time."""
@@ -87,7 +100,8 @@ class OrchestratorServer:
         self._is_draining = True
         self._health_changed.set()
         await self._server.set_ready(False)
-        await self._server.stop(grace_s)
+        stops = [self._server.stop(grace_s)] + ([] if self._http is None else [self._http.stop(grace_s)])
+        await asyncio.gather(*stops)
         self._health_task.cancel()
         await asyncio.gather(self._health_task, return_exceptions=True)
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
@@ -97,6 +111,14 @@ class OrchestratorServer:
     async def wait_closed(self) -> None:
         """Returns when the server has stopped."""
         await self._closed.wait()
+
+    async def _start_http(self, config: OrchestratorConfig) -> None:
+        if config.http_port < 0:
+            return
+        app = build_app(self.service, config, lambda: self._is_draining)
+        self._http = await HttpServer.start(
+            app, config.http_host, config.http_port, keep_alive_timeout_s=config.http.keep_alive_timeout_s
+        )
 
     async def _publish_health(self) -> None:
         while True:

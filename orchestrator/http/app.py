@@ -1,0 +1,69 @@
+"""The routes of the HTTP API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from orchestrator.http.errors import error_body
+from orchestrator.http.exchange import Endpoint, Handler
+from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
+from orchestrator.http.information import InformationApi
+from orchestrator.http.tokenization import TokenizationApi
+from orchestrator.inference import InferenceService
+from pilotfish.config import OrchestratorConfig
+
+
+def build_app(service: InferenceService, config: OrchestratorConfig, is_draining: Callable[[], bool]) -> Starlette:
+    """The ASGI application. Needs a running event loop."""
+    generation = GenerationApi(service, config)
+    information = InformationApi(service, is_draining)
+    tokenization = TokenizationApi(service)
+
+    def route(method: str, path: str, handler: Handler) -> Route:
+        return Route(path, Endpoint(handler, config.max_prompt_bytes), methods=[method])
+
+    routes = [
+        route("POST", "/v1/chat/completions", generation.chat),
+        route("POST", "/v1/completions", generation.complete),
+        route("GET", "/v1/models", information.models),
+        route("GET", "/v1/models/{model_id:path}", information.model),
+        route("POST", "/tokenize", tokenization.tokenize),
+        route("POST", "/detokenize", tokenization.detokenize),
+        route("GET", "/health", information.health),
+        route("GET", "/ready", information.ready),
+        route("GET", "/version", information.version),
+    ]
+    return Starlette(
+        routes=routes, middleware=_middleware(config.http.cors_origins), exception_handlers={HTTPException: _refuse}
+    )
+
+
+def _middleware(cors_origins: tuple[str, ...]) -> list[Middleware]:
+    if not cors_origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=cors_origins,
+        allow_methods=("GET", "POST"),
+        allow_headers=("*",),
+        expose_headers=(IGNORED_HEADER, "retry-after"),
+    )
+    return [cors]
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """For paths and methods that do not exist."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code)
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}; /v1/models is a good place to start"
+    body = error_body(error.status_code, message, code=code)
+    return Response(msgspec.json.encode(body), error.status_code, dict(error.headers or {}), "application/json")

@@ -1,0 +1,62 @@
+"""Request bodies: read within a limit, decoded with the name of what is wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from orchestrator.request import check_request_bytes
+from pilotfish.errors import InvalidRequestError
+
+_UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")
+_MISSING_FIELD = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_PLACE = re.compile(r" - at `(?:key in )?\$\.?(?P<path>[^`]*)`$")
+
+BodyT = TypeVar("BodyT")
+
+
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The whole body. Raises RequestTooLargeError as soon as it is known to be longer than max_bytes."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal():
+        check_request_bytes(int(declared), max_bytes)
+    pieces, num_bytes = [], 0
+    async for piece in request.stream():
+        num_bytes += len(piece)
+        check_request_bytes(num_bytes, max_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def decode_body(decoder: msgspec.json.Decoder[BodyT], body: bytes) -> BodyT:
+    """Raises InvalidRequestError, with the parameter where one is wrong."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        message, param = _explain(str(error))
+        raise InvalidRequestError(message, param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"the body is not JSON: {error}") from None
+
+
+def _explain(message: str) -> tuple[str, str | None]:
+    """msgspec's message in words for callers, and the parameter that it is about."""
+    place = _PLACE.search(message)
+    path = place["path"] if place else ""
+    problem = message[: place.start()] if place else message
+    if unknown := _UNKNOWN_FIELD.search(problem):
+        param = _joined(path, unknown["name"])
+        return f"unrecognized request argument: {param}", param
+    if missing := _MISSING_FIELD.search(problem):
+        param = _joined(path, missing["name"])
+        return f"you must provide the parameter {param}", param
+    if not path:
+        return problem, None
+    return f"{path}: {problem[:1].lower()}{problem[1:]}", path
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

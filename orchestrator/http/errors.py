@@ -1,0 +1,82 @@
+"""Errors as OpenAI's clients expect them: {"error": {"message", "type", "param", "code"}}."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from pilotfish.errors import (
+    InvalidRequestError,
+    ModelNotFoundError,
+    PilotfishError,
+    PromptTooLongError,
+    RequestTooLargeError,
+    ResourceExhaustedError,
+    UnavailableError,
+    status_of,
+)
+
+INTERNAL_MESSAGE = "the server had an error of its own; its log says more"
+
+
+class ApiError(msgspec.Struct):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None = None
+    """The field of the request that is wrong."""
+    code: str | None = None
+    """A stable identifier."""
+
+
+class ErrorBody(msgspec.Struct):
+    """The body of every answer that is not a success."""
+
+    error: ApiError
+
+
+# Subclasses before their parents: the first match wins.
+_CODES: tuple[tuple[type[PilotfishError], str], ...] = (
+    (RequestTooLargeError, "request_too_large"),
+    (PromptTooLongError, "context_length_exceeded"),
+    (ModelNotFoundError, "model_not_found"),
+    (ResourceExhaustedError, "rate_limit_exceeded"),
+    (UnavailableError, "service_unavailable"),
+)
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+
+
+def error_body(status: int, message: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
+    """The body for a status."""
+    return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))
+
+
+def describe_error(error: Exception) -> tuple[int, ErrorBody, dict[str, str]]:
+    """(status, body, headers) of an error. One of no known kind tells nothing of itself."""
+    if not isinstance(error, PilotfishError):
+        return 500, error_body(500, INTERNAL_MESSAGE, code="internal_error"), {}
+    _, status = status_of(error)
+    param = error.param if isinstance(error, InvalidRequestError) else None
+    if isinstance(error, ModelNotFoundError):
+        param = "model"
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
+    headers = {}
+    if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
+        # OpenAI's clients read the finer one first.
+        headers = {
+            "retry-after": str(math.ceil(error.retry_after_s)),
+            "retry-after-ms": str(math.ceil(error.retry_after_s * 1000)),
+        }
+    return status, error_body(status, str(error), param=param, code=code), headers

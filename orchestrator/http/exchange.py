@@ -1,0 +1,124 @@
+"""One HTTP request and its answer, plain or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from orchestrator.http.body import read_body
+from orchestrator.http.errors import describe_error
+from pilotfish.errors import PilotfishError
+
+_log = logging.getLogger(__name__)
+
+_EVENT_STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    # nginx would collect the answer.
+    (b"x-accel-buffering", b"no"),
+)
+DONE_EVENT = b"data: [DONE]\n\n"
+
+
+class Exchange:
+    """What an endpoint reads its request from and writes its answer to."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.request = Request(scope, receive)
+        self.body = b""
+        self.extra_headers: dict[str, str] = {}
+        """Of the answer; set them before it begins."""
+        self._send = send
+        self._is_started = False
+
+    async def reply(self, body: object, status: int = 200) -> None:
+        """Answer with one JSON document."""
+        await self.reply_bytes(msgspec.json.encode(body), "application/json", status)
+
+    async def reply_bytes(self, data: bytes, content_type: str, status: int = 200) -> None:
+        """Answer with one document."""
+        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(data)).encode())]
+        await self._start(status, headers)
+        await self._send({"type": "http.response.body", "body": data})
+
+    async def write_event(self, data: bytes) -> None:
+        """Stream server-sent events; the first ones begin the answer."""
+        if not self._is_started:
+            await self._start(200, _EVENT_STREAM_HEADERS)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end_events(self) -> None:
+        """End a stream."""
+        await self._send({"type": "http.response.body", "body": DONE_EVENT})
+
+    async def fail(self, error: Exception) -> None:
+        """Tell the client, with a status if the answer has not begun, else within the stream."""
+        status, body, headers = describe_error(error)
+        if self._is_started:
+            await self.write_event(event_of(body))
+            await self.end_events()
+            return
+        self.extra_headers.update(headers)
+        await self.reply(body, status)
+
+    async def _start(self, status: int, headers: Any) -> None:
+        self._is_started = True
+        extra = [(name.encode(), value.encode("latin-1", "replace")) for name, value in self.extra_headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *extra]})
+
+
+def event_of(body: object) -> bytes:
+    """A server-sent event."""
+    return b"data: %b\n\n" % msgspec.json.encode(body)
+
+
+Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
+
+
+class Endpoint:
+    """An ASGI application: a handler that is cancelled when its client leaves, with errors in OpenAI's shape."""
+
+    def __init__(self, handler: Handler, max_body_bytes: int) -> None:
+        self._handler = handler
+        self._max_body_bytes = max_body_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, receive, send)
+        try:
+            exchange.body = await read_body(exchange.request, self._max_body_bytes)
+            await _unless_disconnected(receive, self._handler(exchange))
+        except ClientDisconnect:
+            return
+        except PilotfishError as error:
+            await exchange.fail(error)
+        except Exception as error:
+            _log.exception("%s %s failed", scope["method"], scope["path"])
+            await exchange.fail(error)
+
+
+async def _unless_disconnected(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work; cancel it as soon as the client is gone, and raise ClientDisconnect."""
+    task, watch = asyncio.create_task(work), asyncio.create_task(_disconnect(receive))
+    try:
+        await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        task.result()
+    finally:
+        for each in (task, watch):
+            each.cancel()
+        await asyncio.wait((task, watch))
+        if not task.cancelled():
+            # It may have failed of the very same cause: somebody has to have looked.
+            task.exception()
+
+
+async def _disconnect(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,138 @@
+"""POST /v1/chat/completions and POST /v1/completions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from orchestrator.admission import Caller
+from orchestrator.http.answers import AnswerServer, ChoiceEvents, Finished, Sample
+from orchestrator.http.body import decode_body
+from orchestrator.http.chat_request import ChatCompletionRequest
+from orchestrator.http.chat_response import ChatFormat
+from orchestrator.http.completion_request import CompletionRequest
+from orchestrator.http.completion_response import CompletionFormat
+from orchestrator.http.envelope import new_envelope
+from orchestrator.http.exchange import Exchange
+from orchestrator.http.sampling import GenerationFields, check_num_choices, generation_options, sample_options
+from orchestrator.http.served_model import served_model
+from orchestrator.http.usage import Usage, usage_of
+from orchestrator.inference import InferenceService
+from orchestrator.prompt import Prompt, TokenPrompt, token_ids_of
+from orchestrator.request import GenerationOptions
+from pilotfish.config import OrchestratorConfig
+
+CLIENT_ID_HEADER = "x-client-id"
+"""Whose request it is, for the fair queue; else the host that the call comes from."""
+MAX_CLIENT_ID_CHARACTERS = 256
+IGNORED_HEADER = "x-pilotfish-ignored"
+
+
+class AnswerFormat(Protocol):
+    """The answers to one request in one API's shape."""
+
+    def document(self, answers: Sequence[Finished]) -> Any: ...
+
+    def choice_events(self, sample: Sample) -> ChoiceEvents: ...
+
+    def usage_event(self, usage: Usage) -> bytes: ...
+
+
+class GenerationApi:
+    """The endpoints that generate."""
+
+    def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
+        self._service = service
+        self._config = config
+        self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
+        self._chat_decoder = msgspec.json.Decoder(ChatCompletionRequest)
+        self._completion_decoder = msgspec.json.Decoder(CompletionRequest)
+
+    async def chat(self, exchange: Exchange) -> None:
+        """POST /v1/chat/completions."""
+        caller = caller_of(exchange)
+        fields = decode_body(self._chat_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        fields.check_supported()
+        options = generation_options(
+            fields,
+            max_tokens=fields.max_output_tokens(model.max_context_tokens),
+            num_logprobs=fields.num_logprobs,
+            defaults=self._config.speculation,
+        )
+        samples = await self._samples(fields, [fields.prompt()], options)
+        answer_format = ChatFormat(
+            new_envelope("chatcmpl", model),
+            self._service.tokenizer,
+            returns_tokens=fields.returns_tokens,
+            includes_usage=fields.includes_usage,
+        )
+        await self._answer(exchange, fields, samples, answer_format, caller)
+
+    async def complete(self, exchange: Exchange) -> None:
+        """POST /v1/completions."""
+        caller = caller_of(exchange)
+        fields = decode_body(self._completion_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        fields.check_supported()
+        options = generation_options(
+            fields,
+            max_tokens=fields.max_output_tokens(),
+            num_logprobs=fields.num_logprobs,
+            defaults=self._config.speculation,
+        )
+        samples = await self._samples(fields, fields.prompts(), options)
+        answer_format = CompletionFormat(
+            new_envelope("cmpl", model),
+            self._service.tokenizer,
+            echo=bool(fields.echo),
+            returns_tokens=fields.returns_tokens,
+            includes_usage=fields.includes_usage,
+        )
+        await self._answer(exchange, fields, samples, answer_format, caller)
+
+    async def _samples(
+        self, fields: GenerationFields, prompts: Sequence[Prompt], options: GenerationOptions
+    ) -> list[Sample]:
+        """As many answers to each prompt as are wanted."""
+        num_choices = check_num_choices(fields.n, len(prompts), self._config.http.max_choices)
+        samples = []
+        for prompt_index, prompt in enumerate(prompts):
+            if num_choices > 1:
+                # Tokenised once for all of them.
+                prompt = TokenPrompt(await token_ids_of(prompt, self._service.tokenizer))
+            for index in range(num_choices):
+                choice_index = prompt_index * num_choices + index
+                samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))
+        return samples
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        fields: GenerationFields,
+        samples: Sequence[Sample],
+        answer_format: AnswerFormat,
+        caller: Caller,
+    ) -> None:
+        if ignored := fields.ignored_fields:
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(ignored)
+        if not fields.stream:
+            await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
+            return
+        choices = [answer_format.choice_events(sample) for sample in samples]
+        reports = await self._answers.stream(samples, choices, exchange, caller)
+        if fields.includes_usage:
+            prompt_indexes = (sample.prompt_index for sample in samples)
+            await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))
+        await exchange.end_events()
+
+
+def caller_of(exchange: Exchange) -> Caller:
+    """Who calls: the client that the header names, else the host that the call comes from."""
+    request = exchange.request
+    host = request.client.host if request.client else ""
+    client_id = request.headers.get(CLIENT_ID_HEADER, "")[:MAX_CLIENT_ID_CHARACTERS] or host
+    return Caller(client_id=client_id, arrival_ns=time.monotonic_ns())

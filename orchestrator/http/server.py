@@ -1,0 +1,127 @@
+"""uvicorn on the orchestrator's own event loop, started and stopped by the orchestrator."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from pilotfish.errors import UnavailableError
+
+_BACKLOG = 2048
+_DATE_PERIOD_S = 1.0
+
+
+class HttpServer:
+    """A listening HTTP server. Made by `start`."""
+
+    def __init__(self, server: _Server, listener: socket.socket) -> None:
+        host, port = listener.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        """host:port, with the port that was taken."""
+        self._server = server
+        self._task = asyncio.create_task(server.serve([listener]))
+
+    @classmethod
+    async def start(cls, app: ASGIApp, host: str, port: int, *, keep_alive_timeout_s: int) -> HttpServer:
+        """Listen on host:port (0: a free port). Raises UnavailableError when the address cannot be had."""
+        listener = _listen(host, port)
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=keep_alive_timeout_s,
+            backlog=_BACKLOG,
+        )
+        self = cls(_Server(config), listener)
+        started = asyncio.create_task(self._server.listening.wait())
+        await asyncio.wait((started, self._task), return_when=asyncio.FIRST_COMPLETED)
+        if self._task.done():
+            started.cancel()
+            self._task.result()
+        return self
+
+    async def stop(self, grace_s: float) -> None:
+        """Refuse new requests, give open ones grace_s to end, cut the rest. Idempotent, also while it is under way."""
+        self._server.stopping.set()
+        await asyncio.wait((self._task,), timeout=grace_s)
+        if not self._task.done():
+            self._server.cut_connections()
+            await asyncio.wait((self._task,))
+        self._task.result()
+
+
+class _Server(uvicorn.Server):
+    """Signals are the process's affair, and nothing waits for the tick of a clock."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    async def main_loop(self) -> None:
+        while not self.stopping.is_set():
+            await self.on_tick(0)  # the header `date`
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), _DATE_PERIOD_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until every request that is being answered has its answer."""
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        state = self.server_state
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        while state.tasks:
+            await asyncio.wait(tuple(state.tasks))
+
+    def cut_connections(self) -> None:
+        """Who is still served is cut off: to the requests it is as if their clients had left."""
+        for connection in tuple(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        advice = "choose another with --set orchestrator.http.port=PORT (-1: no HTTP)"
+        if error.errno == errno.EADDRINUSE:
+            raise UnavailableError(
+                f"cannot listen on {host}:{port}: the port is in use; stop what uses it (another Pilotfish?) or "
+                f"{advice}"
+            ) from None
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}; {advice}") from None
+    return listener

@@ -1,0 +1,89 @@
+"""POST /tokenize and POST /detokenize, as vLLM has them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from orchestrator.http.body import decode_body
+from orchestrator.http.chat_request import Message, chat_prompt
+from orchestrator.http.exchange import Exchange
+from orchestrator.http.served_model import served_model
+from orchestrator.inference import InferenceService
+from orchestrator.prompt import Prompt, TextPrompt, token_ids_of
+from pilotfish.errors import InvalidRequestError
+
+
+class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Text, or a chat that the model's template formats."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    return_token_strs: bool | None = False
+
+    def text_or_chat(self) -> Prompt:
+        """Raises InvalidRequestError unless there is exactly one."""
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("set either prompt or messages", param="prompt")
+        return TextPrompt(self.prompt) if self.prompt is not None else chat_prompt(self.messages or [])
+
+
+class TokenizeResponse(msgspec.Struct, kw_only=True):
+    """The body of the answer."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Token ids."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class DetokenizeResponse(msgspec.Struct):
+    """Their text, special tokens included."""
+
+    prompt: str
+
+
+class TokenizationApi:
+    """The endpoints."""
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+        self._tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
+        self._detokenize_decoder = msgspec.json.Decoder(DetokenizeRequest)
+
+    async def tokenize(self, exchange: Exchange) -> None:
+        """POST /tokenize."""
+        fields = decode_body(self._tokenize_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        tokenizer = self._service.tokenizer
+        token_ids = list(await token_ids_of(fields.text_or_chat(), tokenizer))
+        token_strs = None
+        if fields.return_token_strs:
+            token_strs = await asyncio.to_thread(
+                lambda: [tokenizer.decode([token_id], skip_special=False) for token_id in token_ids]
+            )
+        await exchange.reply(
+            TokenizeResponse(
+                count=len(token_ids), max_model_len=model.max_context_tokens, tokens=token_ids, token_strs=token_strs
+            )
+        )
+
+    async def detokenize(self, exchange: Exchange) -> None:
+        """POST /detokenize."""
+        fields = decode_body(self._detokenize_decoder, exchange.body)
+        await served_model(self._service, fields.model)
+        tokenizer = self._service.tokenizer
+        for token_id in fields.tokens:
+            if not 0 <= token_id < tokenizer.vocab_size:
+                raise InvalidRequestError(f"token id {token_id} is not in the vocabulary", param="tokens")
+        text = await asyncio.to_thread(tokenizer.decode, fields.tokens, False)
+        await exchange.reply(DetokenizeResponse(text))

@@ -1,0 +1,133 @@
+"""An orchestrator with its HTTP API on a thread of its own, so that blocking clients can be used."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+import uvloop
+
+from orchestrator.server import OrchestratorServer
+from pilotfish.config import Config, config_from_dict
+from pilotfish.engine.client import EngineClient
+from pilotfish.engine.factory import build_engine
+from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.testing.emulation import start_emulated_engine
+from target_service.server import TargetServer
+
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
+
+
+class ServerThread:
+    """`with ServerThread(config, make_engine) as server`: it answers on server.url."""
+
+    def __init__(self, config: Config, make_engine: Callable[[], EngineClient]) -> None:
+        self._config = config
+        self._make_engine = make_engine
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator")
+        self.orchestrator: OrchestratorServer
+        self.engine: EngineClient
+
+    def __enter__(self) -> ServerThread:
+        self._thread.start()
+        self.call(self._start())
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.call(self._stop())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    @property
+    def url(self) -> str:
+        return self.orchestrator.http_url
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do something on the server's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """For something that happens on the server's event loop; the test's own timeout bounds it."""
+
+        async def wait() -> None:
+            while not condition():  # noqa: ASYNC110  # what is awaited has no event that a test could see
+                await asyncio.sleep(0.001)
+
+        self.call(wait())
+
+    async def _start(self) -> None:
+        self.engine = self._make_engine()
+        self._target = await TargetServer.start(self._config, engine=self.engine)
+        section = {"port": 0, "target_addresses": [self._target.address]}
+        config = config_from_dict(
+            {
+                "target": {"model": self._config.target.model},
+                "orchestrator": section,
+                "emulation": {"profile": self._config.emulation.profile},
+                "cache_dir": self._config.cache_dir,
+            }
+        )
+        self.orchestrator = await OrchestratorServer.start(config)
+        await self.orchestrator.wait_ready(60)
+
+    async def _stop(self) -> None:
+        await self.orchestrator.drain_and_stop(0)
+        await self._target.drain_and_stop(0)
+
+
+@pytest.fixture(scope="session")
+def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    """A real engine with a tiny model: log-probabilities, penalties and seeds mean something."""
+    threads = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("http") / "tiny"
+    shutil.copytree(target_folder, folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
+    service = {"model": str(folder), "port": 0, "engine": engine}
+    config = config_from_dict({"target": service, "cache_dir": str(tmp_path_factory.mktemp("cache"))})
+    with ServerThread(config, lambda: ThreadedEngine(build_engine(config, "target"))) as server:
+        yield server
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def emulated_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    """An emulated engine: as fast as wished, and it counts what it holds."""
+    config = config_from_dict(
+        {
+            "target": {"port": 0},
+            "emulation": {"profile": "instant"},
+            "cache_dir": str(tmp_path_factory.mktemp("emulated-cache")),
+        }
+    )
+    with ServerThread(config, lambda: start_emulated_engine(config, "target")) as server:
+        yield server
+
+
+def client_of(server: ServerThread) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+
+
+@pytest.fixture
+def real_client(real_server: ServerThread) -> Iterator[openai.OpenAI]:
+    with contextlib.closing(client_of(real_server)) as client:
+        yield client
+
+
+@pytest.fixture
+def emulated_client(emulated_server: ServerThread) -> Iterator[openai.OpenAI]:
+    with contextlib.closing(client_of(emulated_server)) as client:
+        yield client
