@@ -151,6 +151,9 @@ class Controller:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
         rounds = replica.rounds(self._proposer_name)
         gate = rounds.gate
+        if gate.judged is prices and gate.is_open is not None:
+            return gate.is_open
+        gate.judged = prices
         shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
         was_open = gate.is_open
         gain = best_gain(shared, prices.plain_s, prices.rounds_s)[1]

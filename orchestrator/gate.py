@@ -27,6 +27,8 @@ class Gate:
         self.is_open: bool | None = None
         """None until it is first decided."""
         self.num_switches = 0
+        self.judged: object = None
+        """What the latest answer was derived from: from the same it would be the same."""
         self._num_sequences = 1
         """Of the load that it was decided for."""
         self._num_rounds = 0

@@ -16,6 +16,8 @@ from pilotfish.types import LoadReport
 _MIN_STEPS = 8
 """Of which the share is known: fewer may be those of one half."""
 _MIN_SAMPLES = 3
+_PRICES_PER_STEP = 4
+"""Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
 _MAX_AGE_ROUNDS = 128
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
@@ -61,18 +63,20 @@ class LoadLevel:
             return self._assumed_share  # which is 1.0 where the best is assumed
         value = known[nearest]
         assert value is not None
-        return 1 + (value - 1) * 0.5 ** abs(nearest - num_draft_tokens)
+        return 1 + (value - 1) * 0.25 ** abs(nearest - num_draft_tokens)
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
 
+    def takes_round(self, num_sequences: int) -> bool:
+        """Count a round; whether it is one of those that are believed."""
+        if self._share.num_values < _MIN_STEPS:
+            return False  # a correction makes sense only with what it corrects
+        self._num_rounds += 1
+        return self._num_rounds % (1 + num_sequences // _SAMPLES_PER_STEP) == 0
+
     def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
         """ratio: time of the round over what was expected."""
-        if self._share.num_values < _MIN_STEPS:
-            return  # a correction makes sense only with what it corrects
-        self._num_rounds += 1
-        if self._num_rounds % (1 + num_sequences // _SAMPLES_PER_STEP):
-            return
         self._corrections[num_draft_tokens].add(ratio)
         self._latest_rounds[num_draft_tokens] = self._num_rounds
         oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
@@ -112,6 +116,9 @@ class RoundTimes:
         self._costs = costs
         self._profile = profile
         self._levels: dict[int, LoadLevel] = {}
+        self._prices: Prices | None = None
+        self._priced = (0, 0)  # the load and the draft length that they are for
+        self._num_told = 0
 
     def level(self, num_sequences: int) -> LoadLevel:
         """The record of this load, made when it is first met."""
@@ -133,17 +140,31 @@ class RoundTimes:
 
     def add_round(self, elapsed_s: float, num_draft_tokens: int, num_rows: float, num_sequences: int) -> None:
         """A round of num_draft_tokens while (nearly) all of num_sequences speculate, with num_rows rows on average."""
+        level = self.level(num_sequences)
+        if not level.takes_round(num_sequences):
+            return
         expected_s = self._expected_s(num_rows, self._propose_s(num_sequences)(num_draft_tokens), num_sequences)
         if expected_s > 0:
-            self.level(num_sequences).add_round(elapsed_s / expected_s, num_draft_tokens, num_sequences)
+            level.add_round(elapsed_s / expected_s, num_draft_tokens, num_sequences)
 
     def prices(
         self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
     ) -> Prices:
-        """num_nodes: draft tokens of a draft of that depth, which of a tree are more.
+        """Found for some of the sequences; the others are told the same object.
 
+        num_nodes: draft tokens of a draft of that depth, which of a tree are more.
         plain_ratio: time of a token of a decode run over that of a step.
         """
+        key = (num_sequences, max_draft_tokens)
+        if self._prices is None or self._priced != key or self._num_told >= num_sequences // _PRICES_PER_STEP:
+            self._prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+            self._priced, self._num_told = key, 0
+        self._num_told += 1
+        return self._prices
+
+    def _new_prices(
+        self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
+    ) -> Prices:
         step_s = self._costs.step_s
         rounds_s = [plain_ratio * step_s(num_sequences, num_sequences)]
         ideal_rounds_s = rounds_s[:]
