@@ -224,6 +224,7 @@ class RemoteDrafter:
                 prompt_token_ids=sequence.request.prompt_token_ids,
                 output_token_ids=sequence.output_token_ids,
                 sampling=sequence.request.sampling,
+                traceparent=sequence.request.traceparent,
             )
         )
         remote.known_length = sequence.length

@@ -160,6 +160,7 @@ class RemoteTarget:
                 prompt_token_ids=sequence.request.prompt_token_ids,
                 output_token_ids=sequence.output_token_ids,
                 sampling=sequence.request.sampling,
+                traceparent=sequence.request.traceparent,
             )
         )
         return remote

@@ -36,6 +36,8 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     output_token_ids: tuple[int, ...] = ()
+    traceparent: str = ""
+    """W3C Trace Context of the request; empty: it is not traced."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):

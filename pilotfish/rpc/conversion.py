@@ -223,6 +223,7 @@ def open_to_proto(command: OpenSequence) -> pb.OpenSequence:
         prompt_token_ids=command.prompt_token_ids,
         output_token_ids=command.output_token_ids,
         sampling=sampling_to_proto(command.sampling),
+        traceparent=command.traceparent,
     )
 
 
@@ -233,6 +234,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         prompt_token_ids=tuple(proto.prompt_token_ids),
         output_token_ids=tuple(proto.output_token_ids),
         sampling=sampling_from_proto(proto.sampling),
+        traceparent=proto.traceparent,
     )
 
 
