@@ -445,3 +445,22 @@ def test_an_engine_whose_steps_keep_failing_ends(make_core: MakeCore, monkeypatc
 
 def failing(*_: Any) -> Any:
     raise RuntimeError("no such luck")
+
+
+def test_load_reports_tell_decodes_from_prefills(make_core: MakeCore, settle: Settle) -> None:
+    core = make_core()
+
+    def last_step() -> tuple[int, int]:
+        core.step()
+        load = core.load()
+        return load.num_sequences_decoding, load.num_step_tokens
+
+    for sequence_id in (1, 2):
+        core.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
+        core.submit(Decode(sequence_id, len(PROMPT), 3))
+    assert last_step() == (0, 2 * len(PROMPT))
+    assert last_step() == (2, 2)
+    settle(core)
+    core.submit(Verify(1, len(PROMPT) + 3, (4, 4, 4)))
+    core.submit(Decode(2, len(PROMPT) + 3, 1))
+    assert last_step() == (2, 5)
