@@ -41,6 +41,7 @@ def _join(chunks: list[OutputChunk]) -> OutputChunk:
         token_ids=tuple(token_id for chunk in chunks for token_id in chunk.token_ids),
         origins=tuple(origin for chunk in chunks for origin in chunk.origins),
         logprobs=tuple(logprobs for chunk in chunks for logprobs in chunk.logprobs),
+        round_draft_tokens=tuple(number for chunk in chunks for number in chunk.round_draft_tokens),
         num_accepted_tokens=sum(chunk.num_accepted_tokens for chunk in chunks),
         finish_reason=last.finish_reason,
         stopped_by=last.stopped_by,

@@ -20,6 +20,8 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: tuple[int, ...]
     origins: tuple[TokenOrigin, ...]
     logprobs: tuple[TokenLogprobs, ...]
+    round_draft_tokens: tuple[int, ...]
+    """For each token, how many draft tokens the round had that it came of; 0: none, it was decoded plainly."""
     num_accepted_tokens: int
     finish_reason: FinishReason | None
     stopped_by: str
@@ -41,6 +43,7 @@ class OutputText:
                 token_ids=verdict.token_ids,
                 origins=verdict.origins,
                 logprobs=verdict.logprobs,
+                round_draft_tokens=(verdict.num_draft_tokens,) * len(verdict.token_ids),
                 num_accepted_tokens=verdict.num_accepted_tokens,
                 finish_reason=None,
                 stopped_by="",
@@ -63,6 +66,7 @@ class OutputText:
             token_ids=verdict.token_ids[:num_tokens],
             origins=verdict.origins[:num_tokens],
             logprobs=verdict.logprobs[:num_tokens],
+            round_draft_tokens=(verdict.num_draft_tokens,) * num_tokens,
             num_accepted_tokens=min(verdict.num_accepted_tokens, num_tokens),
             finish_reason=finish_reason,
             stopped_by=stopped_by,

@@ -20,7 +20,9 @@ class TokenDetails(msgspec.Struct):
     """Each by itself: an incomplete character shows as U+FFFD."""
     origins: list[str]
     """`plain`, `accepted` (a draft that stood), `recovered` (the target's own after a draft that fell) or `bonus`
-    (after drafts that all stood)."""
+    (after drafts that all stood). Every round ends with a token that is not `accepted`, or with the answer."""
+    round_draft_tokens: list[int]
+    """For each token, how many draft tokens its round had; 0: it was decoded plainly."""
 
 
 class SpeculationReport(msgspec.Struct, kw_only=True):
@@ -64,6 +66,7 @@ def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
         token_ids=list(chunk.token_ids),
         texts=[tokenizer.decode([token_id], skip_special=False) for token_id in chunk.token_ids],
         origins=[_ORIGIN_NAMES[origin] for origin in chunk.origins],
+        round_draft_tokens=list(chunk.round_draft_tokens),
     )
 
 

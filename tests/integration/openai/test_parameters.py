@@ -206,3 +206,11 @@ def test_speculation_is_reported(real_client: openai.OpenAI) -> None:
     assert len(tokens["token_ids"]) == completion.usage.completion_tokens == len(tokens["origins"])
     assert "".join(tokens["texts"]) == completion.choices[0].message.content
     assert tokens["origins"].count("accepted") == speculation["report"]["num_accepted_tokens"]
+    last_of_rounds = [
+        number
+        for number, origin in zip(tokens["round_draft_tokens"], tokens["origins"], strict=True)
+        if origin in ("recovered", "bonus")
+    ]
+    assert 0 <= speculation["report"]["num_draft_tokens"] - sum(last_of_rounds) <= 4, (
+        "one round may end with the answer"
+    )

@@ -13,6 +13,7 @@ def chunk(text: str, finish: FinishReason | None = None, stopped_by: str = "") -
         token_ids=tuple(map(ord, text)),
         origins=origins[: len(text)],
         logprobs=tuple(TokenLogprobs(-float(ord(letter))) for letter in text),
+        round_draft_tokens=(len(text),) * len(text),
         num_accepted_tokens=len(text) - 1,
         finish_reason=finish,
         stopped_by=stopped_by,
@@ -38,6 +39,7 @@ def test_what_waits_goes_out_together() -> None:
     joined = buffer.take()
     assert (joined.text, joined.token_ids) == ("abcde", tuple(map(ord, "abcde")))
     accepted, recovered = TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED
+    assert joined.round_draft_tokens == (2, 2, 2, 2, 1)
     assert joined.origins == (accepted, recovered, accepted, recovered, recovered)
     assert joined.logprobs == tuple(TokenLogprobs(-float(ord(letter))) for letter in "abcde")
     assert joined.num_accepted_tokens == 2

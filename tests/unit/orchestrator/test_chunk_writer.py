@@ -19,6 +19,7 @@ def chunk(text: str, finish: FinishReason | None = None) -> OutputChunk:
         token_ids=tuple(map(ord, text)),
         origins=(TokenOrigin.PLAIN,) * len(text),
         logprobs=(),
+        round_draft_tokens=(0,) * len(text),
         num_accepted_tokens=0,
         finish_reason=finish,
         stopped_by="",

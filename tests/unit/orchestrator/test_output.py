@@ -31,6 +31,7 @@ def test_a_chunk_carries_everything_of_a_verdict(toy_tokenizer) -> None:
     assert chunk.text == "ABC"
     assert chunk.origins == (TokenOrigin.ACCEPTED, TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED)
     assert chunk.logprobs == logprobs
+    assert chunk.round_draft_tokens == (4, 4, 4)
     assert (chunk.num_accepted_tokens, chunk.finish_reason, chunk.stopped_by) == (2, None, "")
 
 
@@ -42,6 +43,7 @@ def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num
     chunk = output_of(toy_tokenizer, stop=(stop,)).push(verdict("ABCDE", 4))
     assert (chunk.text, len(chunk.token_ids), chunk.num_accepted_tokens) == (text, num_tokens, num_accepted)
     assert len(chunk.origins) == num_tokens
+    assert chunk.round_draft_tokens == (4,) * num_tokens
     assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
 
 
@@ -91,4 +93,5 @@ def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> Non
     chunk = output_of(toy_tokenizer, stop=("DE",)).push(verdict("ABCDEF", 0, num_draft=0, logprobs=logprobs))
     assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("ABC", (0, 1, 2, 3, 4), "DE")
     assert chunk.origins == (TokenOrigin.PLAIN,) * 5
+    assert chunk.round_draft_tokens == (0,) * 5
     assert chunk.logprobs == logprobs[:5]
