@@ -30,7 +30,8 @@ class DraftReplica:
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server; called once by Serve, which publishes the result to every router."""
         # The configured interface, but a free port: several replicas may share a node.
-        draft = dataclasses.replace(self._config.draft, port=0)
+        metrics_port = min(0, self._config.draft.metrics_port)
+        draft = dataclasses.replace(self._config.draft, port=0, metrics_port=metrics_port)
         server = await DraftServer.start(dataclasses.replace(self._config, draft=draft))
         self._hosted = HostedService(server)
         self._detail = f"proposer {server.model.proposer}, model {server.model.model_id}"

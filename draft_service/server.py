@@ -39,6 +39,8 @@ class DraftServer:
             port=config.draft.port,
             port_setting="draft.port",
             model=msgspec.structs.replace(engine.model, proposer=name),
+            telemetry=config.telemetry,
+            metrics_port=config.draft.metrics_port,
         )
         return cls(replica)
 
@@ -46,6 +48,11 @@ class DraftServer:
     def address(self) -> str:
         """host:port it listens on."""
         return self._replica.address
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of /metrics for Prometheus; empty: there is none."""
+        return self._replica.metrics_address
 
     @property
     def model(self) -> ModelInfo:

@@ -12,6 +12,7 @@ from orchestrator.directory import ReplicaDirectory
 from orchestrator.http.app import build_app
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
+from orchestrator.metrics import OrchestratorCollector
 from orchestrator.pool import ReplicaPool
 from orchestrator.reference import ModelReference
 from orchestrator.request import PROPOSERS
@@ -23,6 +24,8 @@ from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.channel import PUBLIC_SERVER_OPTIONS
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+from pilotfish.telemetry.otlp_metrics import MetricsExport
+from pilotfish.telemetry.registry import new_registry
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +37,9 @@ class OrchestratorServer:
 
     def __init__(self, service: InferenceService, server: GrpcServer) -> None:
         self.service = service
+        self.metrics = new_registry(OrchestratorCollector(service))
+        """What /metrics tells. Read it on the event loop."""
+        self._metrics_export: MetricsExport | None = None
         self._server = server
         self._http: HttpServer | None = None
         self._is_draining = False
@@ -72,6 +78,7 @@ class OrchestratorServer:
         except BaseException:
             await self.drain_and_stop(0)
             raise
+        self._metrics_export = MetricsExport.start(config.telemetry, self.metrics, service.observer.tracing.resource)
         service.targets.on_change(self._health_changed.set)
         service.targets.start()
         service.drafts.start()
@@ -105,6 +112,9 @@ class OrchestratorServer:
         self._health_task.cancel()
         await asyncio.gather(self._health_task, return_exceptions=True)
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
+        export, self._metrics_export = self._metrics_export, None
+        if export is not None:
+            await export.close()
         await self.service.observer.close()
         self._closed.set()
 
@@ -115,7 +125,7 @@ class OrchestratorServer:
     async def _start_http(self, config: OrchestratorConfig) -> None:
         if config.http_port < 0:
             return
-        app = build_app(self.service, config, lambda: self._is_draining)
+        app = build_app(self.service, config, lambda: self._is_draining, self.metrics)
         self._http = await HttpServer.start(
             app, config.http_host, config.http_port, keep_alive_timeout_s=config.http.keep_alive_timeout_s
         )

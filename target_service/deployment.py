@@ -30,7 +30,8 @@ class TargetReplica:
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server; called once by Serve, which publishes the result to every router."""
         # The configured interface, but a free port: several replicas may share a node.
-        target = dataclasses.replace(self._config.target, port=0)
+        metrics_port = min(0, self._config.target.metrics_port)
+        target = dataclasses.replace(self._config.target, port=0, metrics_port=metrics_port)
         server = await TargetServer.start(dataclasses.replace(self._config, target=target))
         self._hosted = HostedService(server)
         deterministic = "yes" if server.model.deterministic else "no"

@@ -27,7 +27,13 @@ class TargetServer:
         """
         engine = engine or await _start_engine(config)
         replica = await ReplicaServer.start(
-            TargetFrames(), engine, host=config.target.host, port=config.target.port, port_setting="target.port"
+            TargetFrames(),
+            engine,
+            host=config.target.host,
+            port=config.target.port,
+            port_setting="target.port",
+            telemetry=config.telemetry,
+            metrics_port=config.target.metrics_port,
         )
         return cls(replica)
 
@@ -35,6 +41,11 @@ class TargetServer:
     def address(self) -> str:
         """host:port it listens on."""
         return self._replica.address
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of /metrics for Prometheus; empty: there is none."""
+        return self._replica.metrics_address
 
     @property
     def model(self) -> ModelInfo:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -17,13 +18,19 @@ from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
 from orchestrator.http.information import InformationApi
+from orchestrator.http.metrics import MetricsApi
 from orchestrator.http.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
 from pilotfish.config import OrchestratorConfig
 
 
-def build_app(service: InferenceService, config: OrchestratorConfig, is_draining: Callable[[], bool]) -> Starlette:
-    """The ASGI application. Needs a running event loop."""
+def build_app(
+    service: InferenceService,
+    config: OrchestratorConfig,
+    is_draining: Callable[[], bool],
+    registry: CollectorRegistry,
+) -> Starlette:
+    """The ASGI application. registry: what /metrics tells. Needs a running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining)
     tokenization = TokenizationApi(service)
@@ -41,6 +48,7 @@ def build_app(service: InferenceService, config: OrchestratorConfig, is_draining
         route("GET", "/health", information.health),
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
+        route("GET", "/metrics", MetricsApi(registry).metrics),
     ]
     return Starlette(
         routes=routes, middleware=_middleware(config.http.cors_origins), exception_handlers={HTTPException: _refuse}

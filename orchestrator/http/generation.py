@@ -24,6 +24,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.prompt import Prompt, TokenPrompt, token_ids_of
 from orchestrator.request import GenerationOptions
 from pilotfish.config import OrchestratorConfig
+from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_HEADER = "x-client-id"
 """Whose request it is, for the fair queue; else the host that the call comes from."""
@@ -135,4 +136,5 @@ def caller_of(exchange: Exchange) -> Caller:
     request = exchange.request
     host = request.client.host if request.client else ""
     client_id = request.headers.get(CLIENT_ID_HEADER, "")[:MAX_CLIENT_ID_CHARACTERS] or host
-    return Caller(client_id=client_id, arrival_ns=time.monotonic_ns())
+    trace = RemoteContext(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
+    return Caller(client_id=client_id, arrival_ns=time.monotonic_ns(), trace=trace)

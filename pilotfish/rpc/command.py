@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,6 +14,7 @@ import uvloop
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import PilotfishError
+from pilotfish.telemetry.logs import configure_logging
 
 DRAIN_GRACE_S = 10.0
 """Open sequences get this long after the first signal; a second signal ends the wait."""
@@ -50,9 +50,7 @@ def run_service(
     options = parser.parse_args(arguments)
     try:
         config = load_config(options.config, options.set)
-        logging.basicConfig(
-            level=config.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-        )
+        configure_logging(config.log_level, config.telemetry.log_format, name)
         uvloop.run(_serve(name, start, describe, config))
     except PilotfishError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)

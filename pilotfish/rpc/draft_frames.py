@@ -30,6 +30,7 @@ class DraftFrames(FrameCodec):
     """The FrameCodec of the draft stream."""
 
     service_name = "pilotfish.v1.Draft"
+    service = "draft"
     request_frame_type = pb.DraftRequestFrame
     response_frame_type = pb.DraftResponseFrame
 

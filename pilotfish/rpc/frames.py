@@ -46,6 +46,7 @@ class FrameCodec(ABC):
     """One service's frames. Stateless."""
 
     service_name: ClassVar[str]
+    service: ClassVar[Service]
     request_frame_type: ClassVar[type[Any]]
     response_frame_type: ClassVar[type[Any]]
 

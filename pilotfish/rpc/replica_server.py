@@ -6,8 +6,10 @@ import asyncio
 import secrets
 import socket
 
+from pilotfish.config import TelemetryConfig
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.replica_telemetry import ReplicaTelemetry
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.stream_server import Engine, StreamServer
 from pilotfish.types import ModelInfo
@@ -19,8 +21,9 @@ STOP_GRACE_S = 1.0
 class ReplicaServer:
     """Owns its engine."""
 
-    def __init__(self, engine: Engine, streams: StreamServer, server: GrpcServer) -> None:
+    def __init__(self, engine: Engine, streams: StreamServer, server: GrpcServer, telemetry: ReplicaTelemetry) -> None:
         self._engine = engine
+        self._telemetry = telemetry
         self._server = server
         self._stopped = asyncio.Event()
         self._watch = asyncio.create_task(self._report_loss())
@@ -36,16 +39,21 @@ class ReplicaServer:
         port: int,
         port_setting: str,
         model: ModelInfo | None = None,
+        telemetry: TelemetryConfig | None = None,
+        metrics_port: int = -1,
     ) -> ReplicaServer:
         """Listen and serve; the engine is closed when that fails.
 
         model: what peers are told instead of engine.model. port_setting: configuration key of the port.
+        metrics_port: of /metrics for Prometheus; 0 takes a free one, -1 serves none.
         Raises: UnavailableError when the address cannot be had.
         """
         replica_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         welcome = Welcome(model=model or engine.model, limits=engine.limits, replica_id=replica_id)
-        streams = StreamServer(codec, engine, welcome)
+        seen = ReplicaTelemetry(telemetry or TelemetryConfig(), codec.service, replica_id, metrics_port)
+        streams = StreamServer(codec, engine, welcome, seen.observer)
         try:
+            seen.start(streams)
             server = await GrpcServer.start(
                 host,
                 port,
@@ -58,13 +66,19 @@ class ReplicaServer:
         except BaseException:
             await streams.close()
             await engine.close()
+            await seen.close()
             raise
-        return cls(engine, streams, server)
+        return cls(engine, streams, server, seen)
 
     @property
     def address(self) -> str:
         """host:port it listens on."""
         return self._server.address
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of /metrics; empty: there is none."""
+        return self._telemetry.metrics_address
 
     @property
     def model(self) -> ModelInfo:
@@ -81,6 +95,7 @@ class ReplicaServer:
             await self._server.stop(STOP_GRACE_S)
             await self.streams.close()
             await self._engine.close()
+            await self._telemetry.close()
             self._stopped.set()
 
     async def wait_closed(self) -> None:

@@ -16,6 +16,7 @@ from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, Sequ
 from pilotfish.rpc.frame_queue import FrameQueue
 from pilotfish.rpc.frames import EOF, FrameCodec, Request, RequestFrame, Response, ResponseFrame
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
+from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.rpc.sequence_table import OpenEntry, SequenceTable
 from pilotfish.rpc.validation import check_command
 from pilotfish.types import LoadReport, SequenceErrorCode
@@ -43,6 +44,9 @@ class Replica(Protocol):
 
     @property
     def load(self) -> LoadReport: ...
+
+    @property
+    def observer(self) -> ReplicaObserver: ...
 
     def send(self, commands: Sequence[Command]) -> None:
         """Hand commands, with the engine's ids, to the engine. Raises UnavailableError once it is gone."""
@@ -176,7 +180,9 @@ class StreamConnection:
             self._refuse(sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message)
         else:
             entry = self._entries[sequence_id] = replica.table.open(self, sequence_id)
-            return msgspec.structs.replace(command, sequence_id=entry.engine_sequence_id)
+            command = msgspec.structs.replace(command, sequence_id=entry.engine_sequence_id)
+            replica.observer.opened(command)
+            return command
         return None
 
     def _refuse(self, sequence_id: int, code: SequenceErrorCode, message: str, base_length: int = 0) -> None:
@@ -210,6 +216,7 @@ class StreamConnection:
     def _forget(self, entry: OpenEntry[StreamConnection]) -> None:
         self._entries.pop(entry.peer_sequence_id, None)
         self._replica.table.remove(entry)
+        self._replica.observer.closed(entry.engine_sequence_id)
 
     def _release(self) -> None:
         entries = list(self._entries.values())

@@ -13,6 +13,7 @@ from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.rpc.sequence_table import SequenceTable
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.stream_connection import Context, StreamConnection
@@ -49,8 +50,12 @@ class StreamServer:
     `start` before the first call; `close` when the gRPC server has stopped. Does not close the engine.
     """
 
-    def __init__(self, codec: FrameCodec, engine: Engine, welcome: Welcome) -> None:
+    def __init__(
+        self, codec: FrameCodec, engine: Engine, welcome: Welcome, observer: ReplicaObserver | None = None
+    ) -> None:
+        """observer: hears of every sequence and event; None: one that only counts."""
         self.codec = codec
+        self.observer = observer or ReplicaObserver()
         self.welcome = welcome
         self.table: SequenceTable[StreamConnection] = SequenceTable()
         self._engine = engine
@@ -120,7 +125,9 @@ class StreamServer:
     async def _pump(self) -> None:
         try:
             while True:
-                for event in await self._engine.receive():
+                events = await self._engine.receive()
+                self.observer.add(events)
+                for event in events:
                     entry = self.table.find(event.sequence_id)
                     if entry is not None:
                         entry.peer.deliver(entry, event)

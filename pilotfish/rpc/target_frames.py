@@ -33,6 +33,7 @@ class TargetFrames(FrameCodec):
     """The FrameCodec of the target stream."""
 
     service_name = "pilotfish.v1.Target"
+    service = "target"
     request_frame_type = pb.TargetRequestFrame
     response_frame_type = pb.TargetResponseFrame
 

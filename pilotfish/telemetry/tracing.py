@@ -52,6 +52,7 @@ class Tracing:
         logs, but are not recorded."""
         self.resource = service_resource(service_name)
         self._exporter: OTLPSpanExporter | None = None
+        self._is_closed = False
         sampler = ParentBased(TraceIdRatioBased(config.trace_sampling)) if config.otlp_endpoint else ALWAYS_OFF
         self._provider = TracerProvider(resource=self.resource, sampler=sampler, shutdown_on_exit=False)
         if config.otlp_endpoint:
@@ -82,7 +83,10 @@ class Tracing:
         return span
 
     async def close(self) -> None:
-        """Send what is left, for a while at most."""
+        """Send what is left, for a while at most. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         stopping = asyncio.ensure_future(asyncio.to_thread(self._provider.shutdown))
         done, _ = await asyncio.wait((stopping,), timeout=_FLUSH_S)
         if not done and self._exporter is not None:

@@ -7,6 +7,7 @@ import pytest
 from pilotfish.messages import Event, Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.rpc.frames import EOF
 from pilotfish.rpc.handshake import Hello, Welcome
+from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.rpc.sequence_table import SequenceTable
 from pilotfish.rpc.stream_connection import StreamConnection
 from pilotfish.rpc.target_frames import TargetFrames
@@ -19,6 +20,7 @@ LIMITS = Limits(max_draft_tokens=4, max_sequences=8)
 class FakeReplica:
     def __init__(self) -> None:
         self.codec = TargetFrames()
+        self.observer = ReplicaObserver()
         self.welcome = Welcome(model=MODEL, limits=LIMITS, replica_id="a")
         self.table: SequenceTable[StreamConnection] = SequenceTable()
         self.load = LoadReport()
