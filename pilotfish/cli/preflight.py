@@ -26,29 +26,44 @@ def find_running(address: str) -> ServiceInfo | None:
 
 def require_free(host: str, port: int) -> None:
     """Raise UnavailableError if the public address is taken, ConfigError if it is not this machine's."""
-    if port == 0:
+    if port == 0 or _is_free(host, port, "orchestrator.port"):
         return
-    address = f"{host}:{port}"
-    other = f"choose another port with --set orchestrator.port={port + 1 if port < 65535 else 0}"
-    try:
-        family, _, _, _, bind_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As gRPC binds: a port in TIME_WAIT is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(bind_address)
-            probe.listen(1)
-            return
-    except socket.gaierror:
-        raise ConfigError(f"orchestrator.host {host!r} is not an address of this machine") from None
-    except PermissionError:
-        raise ConfigError(f"port {port} needs privileges: {other}") from None
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
+    address, other = f"{host}:{port}", _other_port("orchestrator.port", port)
     running = find_running(address)
     if running is not None:
         raise UnavailableError(f"Pilotfish already serves {running.model_id} on {address}: use it, stop it, or {other}")
     raise UnavailableError(f"another program listens on {address}: stop it, or {other}")
+
+
+def require_free_http(host: str, port: int) -> None:
+    """The same of the HTTP API's address."""
+    if not _is_free(host, port, "orchestrator.http.port"):
+        other = _other_port("orchestrator.http.port", port)
+        raise UnavailableError(f"another program listens on {host}:{port}: stop it, or {other} (-1: no HTTP API)")
+
+
+def _other_port(setting: str, port: int) -> str:
+    return f"choose another port with --set {setting}={port + 1 if port < 65535 else 0}"
+
+
+def _is_free(host: str, port: int, setting: str) -> bool:
+    host_setting, other = setting.replace("port", "host"), _other_port(setting, port)
+    try:
+        family, _, _, _, bind_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As the server binds: a port in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(bind_address)
+            probe.listen(1)
+            return True
+    except socket.gaierror:
+        raise ConfigError(f"{host_setting} {host!r} is not an address of this machine") from None
+    except PermissionError:
+        raise ConfigError(f"port {port} needs privileges: {other}") from None
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+        return False
 
 
 @contextlib.contextmanager

@@ -18,8 +18,8 @@ from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
-from pilotfish.cli.preflight import require_free, reserved
-from pilotfish.config import Config, load_config, replace
+from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.config import Config, OrchestratorConfig, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
 from pilotfish.profiles import load_profile, profile_names
@@ -56,7 +56,9 @@ def up(
         config = replace(config, emulation=dataclasses.replace(config.emulation, profile=profile))
     with reserved(config.orchestrator.host, config.orchestrator.port):
         require_free(config.orchestrator.host, config.orchestrator.port)
-        printer = Printer(output_console())
+        if config.orchestrator.http_port > 0:
+            require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
+        printer = Printer(output_console(), http_url(config.orchestrator))
         if config.emulation.is_on:
             printer.notice(describe_emulation(load_profile(config.emulation.profile)))
         pull_models(config)
@@ -67,8 +69,10 @@ def up(
 class Printer:
     """What the services say, line by line, with their names."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, http_url: str = "") -> None:
+        """http_url: of the HTTP API; empty: it is off, or on a port that the orchestrator's own line tells."""
         self._console = console
+        self._http_url = http_url
 
     def line(self, child: str, line: str) -> None:
         """A child's line; a ready line stands for itself."""
@@ -85,12 +89,18 @@ class Printer:
     def up(self, address: str) -> None:
         """All that requests need is there."""
         option = "" if address == DEFAULT_ADDRESS else f" --address {address}"
-        self._print(Text.assemble("Pilotfish is up on ", (address, "bold"), ". Ctrl-C stops it. Try:"))
+        http = (" OpenAI's API: ", (f"{self._http_url}/v1", "bold"), ".") if self._http_url else ()
+        self._print(Text.assemble("Pilotfish is up on ", (address, "bold"), ".", *http, " Ctrl-C stops it. Try:"))
         self._print(Text(f"  pilotfish generate{option} 'Why is the sky blue?'"))
 
     def _print(self, text: Text) -> None:
         self._console.print(text, soft_wrap=True)
         self._console.file.flush()
+
+
+def http_url(config: OrchestratorConfig) -> str:
+    """Where the HTTP API will be; empty if that is known only once it listens, or if it is off."""
+    return f"http://{config.http_host}:{config.http_port}" if config.http_port > 0 else ""
 
 
 def pull_models(config: Config) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 
 from pilotfish.config import Config
 from pilotfish.errors import UnavailableError
-from pilotfish.launch.specs import Launch, prepare
+from pilotfish.launch.specs import Launch, free_ports, prepare
 from pilotfish.launch.supervisor import Supervisor
 
 START_TIMEOUT_S = 300.0
@@ -30,7 +30,9 @@ class LocalStack:
 
     def __init__(self, config: Config, *, on_line: Callable[[str, str], None] | None = None) -> None:
         """on_line(child name, line) is called on the supervisor's thread for every line that a service prints."""
-        orchestrator = dataclasses.replace(config.orchestrator, port=0)
+        self._http_port = free_ports(1)[0]
+        http = dataclasses.replace(config.orchestrator.http, port=self._http_port)
+        orchestrator = dataclasses.replace(config.orchestrator, port=0, http=http)
         self._wanted = dataclasses.replace(config, orchestrator=orchestrator)
         self._on_line = on_line or _ignore_line
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -65,6 +67,11 @@ class LocalStack:
         self._thread.join()
         self._loop.close()
         self._folder.cleanup()
+
+    @property
+    def http_url(self) -> str:
+        """Where the HTTP API is."""
+        return f"http://{self._wanted.orchestrator.http_host}:{self._http_port}"
 
     @property
     def config(self) -> Config:

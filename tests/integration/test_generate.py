@@ -708,7 +708,7 @@ async def test_the_process_says_when_it_is_ready_and_stops_cleanly(stack: Stack,
         f"orchestrator.target_addresses=['{target.address}']",
     )
     line = (await process.stdout.readline()).decode()
-    ready = re.fullmatch(r"orchestrator ready on (\S+) \(model (\S+), 1 target, 0 draft\)\n", line)
+    ready = re.fullmatch(r"orchestrator ready on (\S+) \(model (\S+), 1 target, 0 draft, http://(\S+)\)\n", line)
     assert ready, line
     async with grpc.aio.insecure_channel(ready[1]) as channel:
         answer = await Answer.read(inference_pb2_grpc.InferenceStub(channel).Generate(request()))

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pilotfish.cli.preflight import require_free, reserved
+from pilotfish.cli.preflight import require_free, require_free_http, reserved
 from pilotfish.errors import ConfigError, UnavailableError
 
 
@@ -43,3 +43,11 @@ def test_two_cannot_start_on_one_address_at_once() -> None:
             pass
     with reserved("127.0.0.1", 50952):
         pass
+
+
+def test_the_port_of_the_http_api_is_checked_as_well() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UnavailableError, match=rf"{port}: stop it, or .*orchestrator\.http\.port={port + 1}"):
+            require_free_http("127.0.0.1", port)
+    require_free_http("127.0.0.1", port)
