@@ -22,6 +22,7 @@ from pilotfish.engine.threaded import Core
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
+from pilotfish.telemetry.logs import configure_logging
 from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def main() -> None:
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
-    logging.basicConfig(level=config.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
     try:
         core = build_core(config, setup.role)
     except PilotfishError as error:
