@@ -56,7 +56,7 @@ def run_grid(report: Report, *, quick: bool) -> None:
         if not quick:
             report.row(part="grid", acceptance=rate, K="best", speed_up=best, published=PUBLISHED[rate])
     report.check("grid: largest deviation of a cell's speed-up from the formula", max(deviations), TOLERANCE, "of it")
-    report.check("grid: largest standard deviation from the draw of acceptances", max(noises), NOISE, "of a speed-up")
+    report.check("grid: largest standard deviation from the draw of acceptances", max(noises), noise, "of a speed-up")
     report.conditions["grid"] = (
         f"a round costs {statistics.mean(overheads_ms):.2f} ms more than its steps (median): two gRPC round trips and "
         "the processes between them; it is what lies between measured and formula. The published table names no K: "
