@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
+import re
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,9 +15,10 @@ from typing import Self
 
 from pilotfish.config import Config
 from pilotfish.errors import UnavailableError
-from pilotfish.launch.specs import Launch, free_ports, prepare
+from pilotfish.launch.specs import Launch, prepare
 from pilotfish.launch.supervisor import Supervisor
 
+_HTTP_URL = re.compile(r"orchestrator ready on .*, (?P<url>http://[^\s,)]+)")
 START_TIMEOUT_S = 300.0
 """Compiling the kernels and reading a model from a cold disk included."""
 
@@ -30,14 +32,15 @@ class LocalStack:
 
     def __init__(self, config: Config, *, on_line: Callable[[str, str], None] | None = None) -> None:
         """on_line(child name, line) is called on the supervisor's thread for every line that a service prints."""
-        self._http_port = free_ports(1)[0]
-        http = dataclasses.replace(config.orchestrator.http, port=self._http_port)
+        http = dataclasses.replace(config.orchestrator.http, port=0)
         orchestrator = dataclasses.replace(config.orchestrator, port=0, http=http)
         self._wanted = dataclasses.replace(config, orchestrator=orchestrator)
-        self._on_line = on_line or _ignore_line
+        self._pass_line_on = on_line or _ignore_line
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.address = ""
         """host:port of the public API."""
+        self.http_url = ""
+        """Where the HTTP API is."""
 
     def __enter__(self) -> Self:
         """Start. Raises UnavailableError with a service's own words when it does not come up."""
@@ -69,11 +72,6 @@ class LocalStack:
         self._folder.cleanup()
 
     @property
-    def http_url(self) -> str:
-        """Where the HTTP API is."""
-        return f"http://{self._wanted.orchestrator.http_host}:{self._http_port}"
-
-    @property
     def config(self) -> Config:
         """What the services were given."""
         return self._launch.config
@@ -93,6 +91,11 @@ class LocalStack:
             # Later on it shows in the calls that fail.
             if not self._ready.done():
                 self._ready.set_exception(error)
+
+    def _on_line(self, name: str, line: str) -> None:
+        if url := _HTTP_URL.match(line):
+            self.http_url = url["url"]
+        self._pass_line_on(name, line)
 
     def _note_ready(self, service: str, address: str) -> None:
         self._waiting.discard(service)
