@@ -6,6 +6,7 @@ Shared by the requests of one orchestrator.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.reasons import Reason
@@ -63,6 +64,8 @@ class ControlCounts:
     decisions: Counter[Reason] = field(default_factory=Counter)
     draft_tokens: Counter[int] = field(default_factory=Counter)
     """Rounds by the draft tokens they asked for; 0: plain runs."""
+    latest_reason: Reason | None = None
+    """Of the last decision of all."""
     num_switches_on: int = 0
     """Times that a request began to speculate after it had been off."""
     num_switches_off: int = 0
@@ -90,6 +93,11 @@ class Measurements:
         if replica_id not in self._replicas:
             self._replicas[replica_id] = ReplicaRecord(self._profile)
         return self._replicas[replica_id]
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaRecord]:
+        """The records of all target replicas that answered, by their ids."""
+        return self._replicas
 
     @property
     def idlest(self) -> ReplicaRecord:

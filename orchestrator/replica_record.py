@@ -129,6 +129,11 @@ class ReplicaRecord:
             self._rounds[proposer] = RoundTimes(self.costs, self._profile if proposer == "draft" else None)
         return self._rounds[proposer]
 
+    @property
+    def proposers(self) -> tuple[str, ...]:
+        """Those whose rounds are recorded."""
+        return tuple(self._rounds)
+
     def plain_s(self) -> float:
         """A token of a decode run under the load of now; 0 as long as nothing is known."""
         return self._plain_ratio * self.costs.step_s(self.decode_load, self.decode_load)

@@ -47,6 +47,7 @@ class Seat:
         """The next round does this; num_draft_tokens: to verify, which of a tree are more than its depth."""
         counts = self._measurements.counts
         counts.decisions[decision.reason] += 1
+        counts.latest_reason = decision.reason
         counts.draft_tokens[decision.num_draft_tokens] += 1
         self.draft_tokens[decision.num_draft_tokens] += 1
         self._compute(num_draft_tokens + 1)

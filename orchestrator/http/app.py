@@ -16,9 +16,11 @@ from starlette.routing import Route
 
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
+from orchestrator.http.fleet import FleetApi
 from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
 from orchestrator.http.information import InformationApi
 from orchestrator.http.metrics import MetricsApi
+from orchestrator.http.pages import playground_routes
 from orchestrator.http.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
 from pilotfish.config import OrchestratorConfig
@@ -49,6 +51,8 @@ def build_app(
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
         route("GET", "/metrics", MetricsApi(registry).metrics),
+        route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
+        *playground_routes(),
     ]
     return Starlette(
         routes=routes, middleware=_middleware(config.http.cors_origins), exception_handlers={HTTPException: _refuse}
