@@ -13,13 +13,13 @@ from orchestrator.write_turns import WriteTurns
 from pilotfish.types import FinishReason, TokenOrigin
 
 
-def chunk(text: str, finish: FinishReason | None = None) -> OutputChunk:
+def chunk(text: str, finish: FinishReason | None = None, num_drafts: int = 0) -> OutputChunk:
     return OutputChunk(
         text=text,
         token_ids=tuple(map(ord, text)),
         origins=(TokenOrigin.PLAIN,) * len(text),
         logprobs=(),
-        round_draft_tokens=(0,) * len(text),
+        round_draft_tokens=(num_drafts,) * len(text),
         num_accepted_tokens=0,
         finish_reason=finish,
         stopped_by="",
@@ -50,6 +50,28 @@ class Answer:
     @property
     def has_more_at_hand(self) -> bool:
         return not self.waiting.empty()
+
+
+class DraftedAnswer(Answer):
+    """Its chunks are rounds: each is followed by a command to a replica."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_commands = 0
+        self.failure: Exception | None = None
+
+    async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
+        try:
+            while True:
+                self.num_commands += 1
+                latest = await self.waiting.get()
+                if self.failure is not None:
+                    raise self.failure
+                yield chunk(latest.text, latest.finish_reason, num_drafts=5)
+                if latest.finish_reason is not None:
+                    return
+        finally:
+            self.is_closed = True
 
 
 class Client:
@@ -146,3 +168,60 @@ async def test_cancelled_while_it_waits_for_a_turn_it_frees_the_answer(turns: Wr
     assert answer.is_closed
     assert client.messages == ["a"]
     await asyncio.gather(*others)
+
+
+async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    answer.put("a")
+    await settle()
+    assert client.messages == ["a"]
+    assert answer.num_commands == 2
+    client.reads.set()
+    answer.put("b", finish=FinishReason.LENGTH)
+    await writing
+    assert client.messages == ["a", "b"]
+
+
+async def test_a_client_that_does_not_read_holds_up_the_round_after_the_next(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    answer.put("a")
+    await settle()
+    answer.put("b", "c")
+    await settle()
+    assert answer.num_commands == 2
+    client.reads.set()
+    answer.put("d", finish=FinishReason.LENGTH)
+    await writing
+    assert "".join(client.messages) == "abcd"
+
+
+async def test_a_round_that_fails_takes_nothing_from_what_was_there(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    answer.put("a")
+    await settle()
+    answer.failure = RuntimeError("lost")
+    answer.put("b")
+    await settle()
+    client.reads.set()
+    with pytest.raises(RuntimeError, match="lost"):
+        await writing
+    assert client.messages == ["a"]
+    assert answer.is_closed
+
+
+async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    answer.put("a")
+    await settle()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert answer.is_closed
+    assert len(asyncio.all_tasks()) == 1
