@@ -110,6 +110,7 @@ class InferenceService:
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
         cost_profile = config.orchestrator.speculation.cost_profile
         self.measurements = Measurements(load_profile(cost_profile) if cost_profile else None)
+        targets.on_change(lambda: self.measurements.retain(targets.connected_ids))
         speculation = config.orchestrator.speculation
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 

@@ -6,7 +6,7 @@ Shared by the requests of one orchestrator.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.reasons import Reason
@@ -83,6 +83,8 @@ class Measurements:
         self.counts = ControlCounts()
         self._profile = profile
         self._replicas: dict[str, ReplicaRecord] = {}
+        self._nowhere = ReplicaRecord(profile)
+        """Stands in for all of them until one has answered."""
         self._proposers: dict[str, ProposerRecord] = defaultdict(ProposerRecord)
 
     def proposer(self, name: str) -> ProposerRecord:
@@ -99,12 +101,15 @@ class Measurements:
         """The records of all target replicas that answered, by their ids."""
         return self._replicas
 
+    def retain(self, replica_ids: Collection[str]) -> None:
+        """Forget the replicas that are not among these: one that is gone would pass for idle."""
+        for replica_id in self._replicas.keys() - replica_ids:
+            del self._replicas[replica_id]
+
     @property
     def idlest(self) -> ReplicaRecord:
         """The replica that a new request most likely gets."""
-        if not self._replicas:
-            return self.replica("")
-        return min(self._replicas.values(), key=lambda replica: replica.num_decoding)
+        return min(self._replicas.values(), key=lambda replica: replica.num_decoding, default=self._nowhere)
 
     @property
     def decode_s(self) -> float | None:

@@ -93,6 +93,11 @@ class ReplicaPool:
         return sum(link.is_connected for link in self.links)
 
     @property
+    def connected_ids(self) -> frozenset[str]:
+        """Ids of the connected replicas."""
+        return frozenset(link.replica_id for link in self.links if link.is_connected)
+
+    @property
     def num_sequences(self) -> int:
         """Sequences that this orchestrator has open on the pool."""
         return sum(link.num_sequences for link in (*self.links, *self._retired.values()))
@@ -193,11 +198,17 @@ class ReplicaPool:
     def _retire(self, link: ReplicaLink, task: asyncio.Task[None]) -> None:
         """Let the link's sequences end or move: a rolling update takes replicas out before it stops them."""
         self._retired[task] = link
-        task.add_done_callback(lambda task: self._retired.pop(task, None))
+        task.add_done_callback(self._forget_retired)
         if link.is_connected:
             link.retire()
         else:
             task.cancel()
+
+    def _forget_retired(self, task: asyncio.Task[None]) -> None:
+        link = self._retired.pop(task)
+        # Its last sequence told the router what the replica had computed for it.
+        if link.replica_id not in self.connected_ids:
+            self.router.forget(link.replica_id)
 
     def _wake(self) -> None:
         self._changed.set()

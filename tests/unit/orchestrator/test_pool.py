@@ -421,6 +421,27 @@ async def test_a_retired_replica_that_is_lost_is_not_dialled_again(network, dire
     assert network.num_dials == 1
 
 
+async def test_nothing_is_remembered_of_a_replica_that_was_retired(network, directory) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    forgotten: list[str] = []
+    router = PrefixAwareRouter(RoutingConfig())
+    router.forget = forgotten.append
+    async with running(network, directory, router=router) as pool:
+        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
+        forgotten.clear()
+        directory.set_replicas("target", {})
+        await until(pool, lambda: not pool.links)
+        assert not forgotten, "its sequences still use its cache"
+        closed = asyncio.Event()
+        network.open_at("a:1").on_close = closed.set
+        sequence.close()
+        await closed.wait()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert forgotten == ["a"]
+
+
 async def test_a_request_that_has_begun_passes_the_line_and_waits_as_long_as_it_takes(network, directory) -> None:
     network.add("a:1")
     directory.set_replicas("target", {"a": "a:1"})
