@@ -10,11 +10,12 @@ from typing import Literal, NamedTuple
 
 from orchestrator.speculation_cache import AheadCounters
 from orchestrator.window import ClippedAverage
+from pilotfish.speculation.fan_out import MAX_STEP_ROWS
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import LoadReport, ModelInfo
 
-_MAX_STEP_ROWS = 64
-"""Rows of a draft step that cost little more than one: reading the weights takes most of its time."""
+_NEVER_AHEAD = frozenset((*LOOKUPS, "hybrid"))
+"""A lookup takes no time to hide, and before a model it may know better than what the model has prepared."""
 _PROBE_INTERVAL_ROUNDS = 32
 """One round in so many is measured the other way."""
 _FREQUENT_PROBE_INTERVAL_ROUNDS = 6
@@ -66,12 +67,12 @@ class AheadPolicy:
 
         num_draft_tokens: of the round's own draft.
         """
-        if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:
-            return NOTHING  # features come with the verdict, and a lookup takes no time to hide
+        if self._mode == "off" or model.feature_layers or model.proposer in _NEVER_AHEAD:
+            return NOTHING  # features come with the verdict
         if self._mode == "on":
             return Budget(self._max_tokens)
         # Several requests share a step.
-        share = _MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
+        share = MAX_STEP_ROWS * num_draft_tokens // max(1, load.num_sequences_decoding)
         if share < num_draft_tokens or load.num_sequences_waiting or load.draining:
             return NOTHING
         self._num_rounds += 1

@@ -22,6 +22,7 @@ from orchestrator.round_times import Prices
 from orchestrator.seat import Seat
 from orchestrator.standing import standing_reason
 from pilotfish.config import SpeculationConfig
+from pilotfish.speculation.cost import best_gain
 
 MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
@@ -264,20 +265,3 @@ class Controller:
         else:
             self._probe_tokens = 0
             self._proposer.add_failed_probe()
-
-
-def best_gain(probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float]) -> tuple[int, float]:
-    """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
-
-    probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
-    (0, 1.0) where there is nothing to choose.
-    """
-    best, best_rate = 0, 0.0
-    reached = num_tokens = 1.0
-    for num_draft_tokens, probability in enumerate(probabilities, start=1):
-        reached *= probability
-        num_tokens += reached
-        rate = num_tokens / rounds_s[num_draft_tokens]
-        if rate > best_rate:
-            best, best_rate = num_draft_tokens, rate
-    return (best, best_rate * plain_s) if best else (0, 1.0)

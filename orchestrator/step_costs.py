@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from typing import Protocol
 
 from orchestrator.window import MedianWindow
+from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport
 
 _EXACT_TOKENS = 8
 _BUCKETS_PER_DOUBLING = 4
 _MAX_ROWS_PER_SEQUENCE = 64
 """More rows than this per sequence hold a prefill, whose rows cost less (no logits)."""
-
-
-class StepCost(Protocol):
-    """pilotfish.profiles.StepCost, as far as it is needed here."""
-
-    def step_s(self, num_sequences: int, num_tokens: int, num_context_tokens: int = 0) -> float: ...
 
 
 class StepCosts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.profiles import HardwareProfile
-from pilotfish.speculation.cost import best_num_draft_tokens
+from pilotfish.speculation.cost import best_gain
 
 
 class DecodingModel:
@@ -101,13 +101,10 @@ class DecodingModel:
         """The K that makes this batch fastest, if all its sequences are in step."""
         if self.placement is Placement.NONE:
             return 0
-        return best_num_draft_tokens(
-            self.drafting.acceptance,
-            self.drafting.max_draft_tokens,
-            verify_time=lambda k: self.round_s(batch, k),
-            draft_time=lambda _: 0.0,
-            decode_time=self.round_s(batch, 0),
-        )
+        limit = self.drafting.max_draft_tokens
+        rounds_s = [self.round_s(batch, k) for k in range(limit + 1)]
+        best, gain = best_gain(self.drafting.rates(limit), rounds_s[0], rounds_s)
+        return best if gain > 1 else 0
 
 
 def _at_least_one(value: float) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from pilotfish.errors import ConfigError
 from pilotfish.speculation.cost import expected_tokens_by_position
+from pilotfish.speculation.fan_out import MAX_RIVALS, MAX_STEP_ROWS
 
 
 class Placement(StrEnum):
@@ -63,11 +64,15 @@ class Drafting:
         """Output tokens of a round, the target's own among them."""
         return expected_tokens_by_position(self.acceptance, num_draft_tokens)
 
+    def rates(self, num_positions: int) -> list[float]:
+        """Acceptance of so many positions."""
+        return [self.acceptance[min(position, len(self.acceptance) - 1)] for position in range(num_positions)]
+
     def num_outcomes_ahead(self, num_draft_tokens: int, batch: int) -> int:
         """Outcomes of a round that get a draft ahead: fewer where many sequences share the drafter's steps."""
         if not num_draft_tokens:
             return 0
-        share = _MAX_STEP_ROWS * num_draft_tokens // max(1, batch)
+        share = MAX_STEP_ROWS * num_draft_tokens // max(1, batch)
         return min(self.ahead_tokens, share) // num_draft_tokens
 
     def hit_rate(self, num_draft_tokens: int, num_outcomes: int) -> float:
@@ -75,7 +80,7 @@ class Drafting:
 
         An outcome: how many drafts are accepted, and which of the drafter's next best tokens the target says then.
         """
-        rates = [self.acceptance[min(position, len(self.acceptance) - 1)] for position in range(num_draft_tokens + 1)]
+        rates = self.rates(num_draft_tokens + 1)
         outcomes, reached = [], 1.0
         for rate in rates[:-1]:
             outcomes += [reached * (1 - rate) * share for share in self._rival_shares]
@@ -91,9 +96,5 @@ class Drafting:
 
 MAX_DRAFT_TOKENS = 32
 """As in engine.max_draft_tokens."""
-MAX_RIVALS = 4
-"""As in pilotfish/speculation/fan_out.py."""
-_MAX_STEP_ROWS = 64
-"""Rows of a draft step that all sequences together may have ahead, as in orchestrator/ahead_policy.py."""
 PLAIN = Drafting(max_draft_tokens=0)
 """No speculation."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from pilotfish.engine.scheduler import PREFILL_SHARE
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.round_times import RoundTimes
-
-_PREFILL_SHARE = 0.25
-"""Of a step, kept for prompts while decodes could fill it, as in pilotfish/engine/scheduler.py."""
 
 
 class ReplicaRates:
@@ -26,7 +24,7 @@ class ReplicaRates:
         self.num_rows = [batch * (self.num_draft_tokens[batch] + 1) for batch in sizes]
         """Of an ordinary step, if all sequences are in it."""
         limit = model.max_batch_tokens
-        reserved = max(1, int(_PREFILL_SHARE * limit))
+        reserved = max(1, int(PREFILL_SHARE * limit))
         self.num_chunk_tokens = [max(reserved, limit - rows) for rows in self.num_rows]
         """Prompt tokens that a step takes along, at most."""
 

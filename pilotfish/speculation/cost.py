@@ -5,7 +5,7 @@ Leviathan et al. 2211.17192, equation 1 and theorem 3.8.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
@@ -37,23 +37,18 @@ def speedup(acceptance_rate: float, num_draft_tokens: int, cost_ratio: float) ->
     return expected_tokens(acceptance_rate, num_draft_tokens) / (num_draft_tokens * cost_ratio + 1)
 
 
-def best_num_draft_tokens(
-    acceptance_per_position: Sequence[float],
-    max_draft_tokens: int,
-    *,
-    verify_time: Callable[[int], float],
-    draft_time: Callable[[int], float],
-    decode_time: float,
-) -> int:
-    """The K in 0..max_draft_tokens with the most expected output tokens per unit of time; 0 is plain decoding.
+def best_gain(probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float]) -> tuple[int, float]:
+    """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
 
-    verify_time and draft_time: what verifying and drafting K tokens take, in decode_time's unit.
-    The smallest of equals wins.
+    probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
+    (0, 1.0) where there is nothing to choose.
     """
-    best, best_rate = 0, 1 / decode_time
-    for num_draft_tokens in range(1, max_draft_tokens + 1):
-        duration = verify_time(num_draft_tokens) + draft_time(num_draft_tokens)
-        rate = expected_tokens_by_position(acceptance_per_position, num_draft_tokens) / duration
+    best, best_rate = 0, 0.0
+    reached = num_tokens = 1.0
+    for num_draft_tokens, probability in enumerate(probabilities, start=1):
+        reached *= probability
+        num_tokens += reached
+        rate = num_tokens / rounds_s[num_draft_tokens]
         if rate > best_rate:
             best, best_rate = num_draft_tokens, rate
-    return best
+    return (best, best_rate * plain_s) if best else (0, 1.0)

@@ -18,6 +18,8 @@ from pilotfish.speculation.tree_growth import Candidate
 
 MAX_RIVALS = 4
 """Tokens considered at one position: a fifth is the target's choice in few rounds."""
+MAX_STEP_ROWS = 64
+"""Rows of a draft step that cost little more than one: reading the weights takes most of its time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ def test_off_and_on() -> None:
 
 
 @pytest.mark.parametrize("mode", ["on", "auto"])
-@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "hybrid"}, {"feature_layers": (1, 2)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
     assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
 

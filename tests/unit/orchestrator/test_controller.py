@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from orchestrator.controller import Controller, best_gain
+from orchestrator.controller import Controller
 from orchestrator.decision import Decision, Observation
 from orchestrator.measurements import Measurements
 from orchestrator.reasons import Reason
@@ -316,9 +316,3 @@ def test_every_decision_is_counted() -> None:
     assert measurements.counts.decisions == {Reason.FASTEST: 10}
     assert subject.draft_token_counts == measurements.counts.draft_tokens
     assert subject.draft_token_counts.total() == 10
-
-
-def test_best_gain_is_expected_tokens_over_time() -> None:
-    assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 1.0]) == (2, 1.75)
-    assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 2.0]) == (1, 1.5)
-    assert best_gain([], 1.0, [1.0]) == (0, 1.0)
