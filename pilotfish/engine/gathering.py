@@ -82,7 +82,6 @@ class StepGathering:
             elif isinstance(command, Verify):
                 self._return(sequence_id, now_ns, is_seen=is_seen)
                 self._drafting[sequence_id] = 1 + len(command.draft_token_ids)
-                self._decoding.pop(sequence_id, None)
             elif isinstance(command, Decode):
                 self._return(sequence_id, now_ns, is_seen=is_seen)
                 goal = command.base_length + command.num_tokens
@@ -140,7 +139,10 @@ class StepGathering:
 
     def _note_verdict(self, verdict: Verdict, now_ns: int) -> None:
         sequence_id = verdict.sequence_id
-        if self._drafting.pop(sequence_id, 0):
+        has_draft = self._drafting.pop(sequence_id, 0) > 0
+        # A draft that came into a run and foresaw it wrong was dropped: the run goes on.
+        if has_draft and (verdict.num_draft_tokens or sequence_id not in self._decoding):
+            self._decoding.pop(sequence_id, None)
             habit = self._habits.setdefault(sequence_id, _Habit())
             habit.since_ns = now_ns
             self._away.add(sequence_id)

@@ -159,3 +159,17 @@ def test_what_is_closed_is_forgotten():
     assert gathering.wait_ns(9 * MS) > 0
     gathering.took([CloseSequence(2)], 9 * MS, is_seen=True)
     assert gathering.wait_ns(9 * MS) == 0
+
+
+def test_nobody_waits_for_a_sequence_whose_draft_came_to_nothing_in_its_run():
+    gathering = StepGathering()
+    load = LoadReport(num_step_tokens=1, step_time_ns=8 * MS)
+    gathering.took([Decode(1, 10, 50)], 0, is_seen=True)
+    gathering.gave([Verdict(1, 10, 0, 0, (5,))], load, 8 * MS)
+    gathering.took([Verify(1, 10, (1, 2, 3))], 9 * MS, is_seen=False)
+    gathering.gave([Verdict(1, 11, 0, 0, (6,))], load, 16 * MS)
+    assert gathering.wait_ns(16 * MS) == 0
+    gathering.took([Verify(1, 12, (1, 2, 3))], 17 * MS, is_seen=False)
+    gathering.gave([Verdict(1, 12, 3, 1, (1, 6))], load, 24 * MS)
+    gathering.took([Verify(2, 10, (1,))], 24 * MS, is_seen=True)
+    assert gathering.wait_ns(24 * MS) > 0, "this one ended the run: it comes back with its next draft"
