@@ -13,7 +13,7 @@ from typing import Protocol
 from orchestrator.circuit import Circuit, CircuitState
 from orchestrator.remote_sequence import RemoteSequence
 from orchestrator.silence import SilenceWatch
-from pilotfish.errors import HandshakeError, PilotfishError, UnavailableError
+from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -237,6 +237,10 @@ class ReplicaLink:
                 self._note(error)
             except PilotfishError as error:
                 self._note(error)
+            except Exception as error:
+                # Without another try the replica would be out of use until this orchestrator is restarted.
+                _log.exception("the link to %s failed", self.address)
+                self._note(InternalError(f"the link failed: {error!r}"))
             else:
                 backoff_s = _FIRST_BACKOFF_S
             if self._is_retired:

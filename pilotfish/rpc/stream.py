@@ -19,7 +19,7 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from pilotfish.messages import Command, Event
+from pilotfish.messages import CloseSequence, Command, Event
 from pilotfish.rpc.channel import open_channel
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frame_queue import FrameQueue
@@ -126,7 +126,8 @@ class MuxStream:
         """
         if self._loss is not None:
             raise UnavailableError(str(self._loss))
-        if self._unsent.is_full:
+        # What is not closed would be held there for as long as the stream lives.
+        if self._unsent.is_full and not isinstance(command, CloseSequence):
             raise ResourceExhaustedError(f"{self._name} does not read: {MAX_UNSENT_ITEMS} items wait for it")
         try:
             self._codec.add_request(self._unsent.frame, command)
@@ -152,8 +153,8 @@ class MuxStream:
     async def _read(self) -> None:
         try:
             while True:
-                frame = await self._call.read()
-                if frame is EOF:
+                frame = await _read_frame(self._call)
+                if frame is None:
                     raise UnavailableError(f"{self._name} ended the stream")
                 self._deliver(frame)
         except grpc.aio.AioRpcError as error:
@@ -196,13 +197,24 @@ async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:
     # A call that ended before the frame was out tells why when it is read.
     with contextlib.suppress(asyncio.InvalidStateError):
         await call.write(codec.hello_frame(hello))
-    frame = await call.read()
-    if frame is EOF:
+    try:
+        frame = await _read_frame(call)
+    except InvalidRequestError as error:
+        raise HandshakeError(f"{codec.service_name} did not begin with a Welcome: {error}") from None
+    if frame is None:
         raise UnavailableError(f"{codec.service_name} ended the stream before its Welcome")
     welcome = codec.welcome(frame)
     if welcome is None:
         raise HandshakeError(f"{codec.service_name} did not begin with a Welcome")
     return welcome
+
+
+async def _read_frame(call: Call) -> ResponseFrame | None:
+    """The next frame; None when the other side has said its last. Raises InvalidRequestError for what is no frame."""
+    frame = await call.read()
+    if frame is None:  # grpc logs bytes that it cannot parse, and goes on
+        raise InvalidRequestError("a frame is none that this version knows")
+    return None if frame is EOF else frame
 
 
 def _peer(service: Service, address: str) -> str:

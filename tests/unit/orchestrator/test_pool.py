@@ -500,3 +500,19 @@ async def test_sequences_go_where_their_prefix_was_computed_until_that_replica_i
         num_matched = counters.num_matched_blocks
         await pool.acquire(5, token_ids=answered)
         assert counters.num_matched_blocks == num_matched
+
+
+async def test_a_link_that_fails_for_a_reason_of_its_own_is_dialled_again(network, directory, caplog) -> None:
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    connect, num_failures = network.connect, iter(range(2))
+
+    async def fail_twice(address, handlers):
+        if next(num_failures, None) is not None:
+            raise ValueError("a defect")
+        return await connect(address, handlers)
+
+    network.connect = fail_twice
+    async with running(network, directory) as pool:
+        assert (await pool.acquire(5)).replica_id == "a"
+    assert "a defect" in caplog.text

@@ -33,10 +33,15 @@ from pilotfish.types import LoadReport, SamplingParams
 GREEDY = SamplingParams(temperature=0)
 
 
-async def serve(connect: Callable) -> tuple[grpc.aio.Server, str]:
+class ByteFrames(TargetFrames):
+    """Sends bytes as they are."""
+
+    response_frame_type = types.SimpleNamespace(SerializeToString=bytes)
+
+
+async def serve(connect: Callable, codec: FrameCodec = TargetFrames()) -> tuple[grpc.aio.Server, str]:
     """A server with a Connect method of the test's own."""
     server = grpc.aio.server()
-    codec: FrameCodec = TargetFrames()
     codec.add_to_server(connect, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -150,6 +155,29 @@ async def test_a_replica_that_begins_without_a_welcome() -> None:
         await server.stop(None)
 
 
+@pytest.mark.parametrize("num_good", [0, 1])
+async def test_bytes_that_are_no_frame_are_told_as_such(replica: ReplicaServer, num_good: int) -> None:
+    async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
+        await context.read()
+        if num_good:
+            welcome = TargetFrames().welcome_frame(replica.streams.welcome, LoadReport())
+            await context.write(welcome.SerializeToString())
+        await context.write(b"\xff\xff\xff")
+        await context.read()
+
+    server, address = await serve(connect, ByteFrames())
+    try:
+        if not num_good:
+            with pytest.raises(HandshakeError, match="did not begin with a Welcome: a frame is none"):
+                await RecordingPeer(address, "target").__aenter__()
+            return
+        async with RecordingPeer(address, "target") as peer:
+            await peer.lost.wait()
+            assert "talks nonsense: a frame is none" in str(peer.losses[0])
+    finally:
+        await server.stop(None)
+
+
 async def test_nonsense_after_the_welcome_is_a_loss(replica: ReplicaServer) -> None:
     async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
         codec = TargetFrames()
@@ -216,9 +244,10 @@ async def test_numbers_that_do_not_fit_do_not_end_the_stream(replica: ReplicaSer
 async def test_the_queue_is_bounded(replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_module, "MAX_UNSENT_ITEMS", 2)
     async with RecordingPeer(replica.address, "target") as peer:
-        peer.send(CloseSequence(1), CloseSequence(1))
+        peer.send(Decode(1, 3, 1), Decode(1, 3, 1))
         with pytest.raises(ResourceExhaustedError, match="does not read: 2 items"):
-            peer.send(CloseSequence(1))
+            peer.send(Decode(1, 3, 1))
+        peer.send(CloseSequence(1))  # or it would be held there for as long as the stream lives
 
 
 async def test_cancelled_at_any_await_of_connect(
