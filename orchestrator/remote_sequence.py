@@ -97,12 +97,13 @@ class RemoteSequence:
 
     @property
     def is_usable(self) -> bool:
-        return not self._is_closed and self.link.is_connected
+        # Not on the stream that follows a lost one: that replica has never heard of it.
+        return not self._is_closed and self._failure is None and self.link.is_connected
 
     @property
     def is_welcome(self) -> bool:
         """Usable, and on a replica that is worth staying on."""
-        return not self._is_closed and self.link.serves(self.sequence_id)
+        return self.is_usable and self.link.serves(self.sequence_id)
 
     def send(self, command: Command) -> None:
         """Raises UnavailableError when the replica is gone, ResourceExhaustedError when it is swamped."""

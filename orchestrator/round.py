@@ -170,14 +170,18 @@ class RemoteRound:
 
     def extend(self, num_tokens: int) -> None:
         assert self._remote is not None, "only a run that is running out can be extended"
+        reached = self._goal_length
         # A client that reads slowly pauses its sequence: what is asked for waits for it in memory.
         self._goal_length += min(num_tokens, self._max_run_tokens - self.num_coming_tokens)
         self.base_length, self.num_decoded_tokens = self._sequence.length, 0
         if self._started_s != math.inf:
             self._started_s = self._timed_from_s = self._remote.last_arrival_s
             self._timed_from_length = self._sequence.length
-        with contextlib.suppress(PilotfishError):  # the run's next verdict will not come either, and tells why
+        try:
             self._remote.send(self._command(self._remote))
+        except PilotfishError:
+            # What was asked for before may come yet; what comes after it is the next round's business.
+            self._goal_length = reached
 
     def cut_in(self, draft: DraftBlock) -> None:
         # The first token is being decoded already.

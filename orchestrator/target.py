@@ -212,14 +212,16 @@ class RemoteTarget:
     def _wait_for_place(self, error: PilotfishError, link: Link) -> None:
         """Have the pool wait: another orchestrator took the replica's last place.
 
-        Raises `error` when that went on for too long, or the sequence does not fit into the replica at all.
+        Raises `error` when that went on for too long, or the sequence does not fit into the replica at all. An answer
+        that has begun waits as long as it takes, as in TargetPool.acquire.
         """
         assert self._sequence is not None
         now_s = time.monotonic()
         if self._refused_until_s is None:
             self._refused_until_s = now_s + self._acquire_timeout_s
         capacity = link.load.num_kv_blocks_total * BLOCK_TOKENS
-        if (capacity and self._sequence.length >= capacity) or now_s >= self._refused_until_s:
+        is_too_late = now_s >= self._refused_until_s and not self.has_answered
+        if (capacity and self._sequence.length >= capacity) or is_too_late:
             raise error
         link.report_full()
 

@@ -109,3 +109,13 @@ async def test_what_arrived_is_taken_without_waiting(sequence: RemoteSequence) -
     sequence.deliver(Opened(1, 1))
     assert sequence.arrived() == [Opened(1, 0), Opened(1, 1)]
     assert sequence.arrived() == []
+
+
+async def test_on_the_stream_after_a_lost_one_it_is_of_no_use(memory_link) -> None:
+    link = memory_link("a")
+    sequence = RemoteSequence(link, max_events=2)
+    assert sequence.is_welcome
+    link.lose()
+    link.is_connected = True
+    assert not sequence.is_usable
+    assert not sequence.is_welcome

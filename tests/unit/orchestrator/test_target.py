@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import pytest
@@ -107,6 +108,27 @@ async def test_places_that_are_promised_and_refused_for_too_long_are_given_up(
     assert not link.mailboxes
 
 
+async def test_an_answer_that_has_begun_waits_for_a_place_as_long_as_it_takes(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    first, second, num_refused = memory_link("a"), memory_link("b"), [0]
+    second.report_full = lambda: None
+
+    def refuse_ten_times(event):
+        if num_refused[0] < 10:
+            num_refused[0] += isinstance(event, Opened)
+            return no_place(event)
+        return (event,)
+
+    second.on_event = refuse_ten_times
+    target = target_of(memory_pool(first, second), timeout_s=0)
+    await run(target, sequence, 2)
+    first.lose()
+    assert await run(target, sequence, 3) == toy_continuation(PROMPT, 5)
+    assert num_refused == [10]
+    target.close()
+
+
 async def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(
     memory_pool, memory_link, sequence, target_of
 ) -> None:
@@ -208,4 +230,32 @@ async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may
     assert max(num_coming) == 16
     assert sequence.output_token_ids == toy_continuation(PROMPT, sequence.num_output_tokens)
     assert sequence.num_output_tokens > 60
+    target.close()
+
+
+async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
+    memory_pool, memory_link, toy_tokenizer, toy_continuation
+) -> None:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0, max_tokens=500),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=0,
+    )
+    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    link.decodes_step_by_step = True
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
+    run, send = target.decode(sequence, 16), link.send
+
+    def refuse(command):
+        raise ResourceExhaustedError("the replica does not read")
+
+    async with asyncio.timeout(5):
+        async for verdict in run:
+            sequence.commit(verdict)
+            if run.is_running_out and link.send is not refuse:
+                link.send = refuse
+                run.extend(32)
+    link.send = send
+    assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
     target.close()
