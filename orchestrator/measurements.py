@@ -65,7 +65,7 @@ class ControlCounts:
     draft_tokens: Counter[int] = field(default_factory=Counter)
     """Rounds by the draft tokens they asked for; 0: plain runs."""
     latest_reason: Reason | None = None
-    """Of the last decision of all."""
+    """Of the last decision of all, but for those about a first or a last token, which say nothing."""
     num_switches_on: int = 0
     """Times that a request began to speculate after it had been off."""
     num_switches_off: int = 0

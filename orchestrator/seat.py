@@ -6,7 +6,10 @@ from collections import Counter
 
 from orchestrator.decision import Decision, Observation
 from orchestrator.measurements import Measurements
+from orchestrator.reasons import Reason
 from orchestrator.replica_record import ReplicaRecord
+
+_ROUTINE = frozenset((Reason.FIRST_TOKEN, Reason.LAST_TOKEN))
 
 
 class Seat:
@@ -47,7 +50,8 @@ class Seat:
         """The next round does this; num_draft_tokens: to verify, which of a tree are more than its depth."""
         counts = self._measurements.counts
         counts.decisions[decision.reason] += 1
-        counts.latest_reason = decision.reason
+        if decision.reason not in _ROUTINE:
+            counts.latest_reason = decision.reason
         counts.draft_tokens[decision.num_draft_tokens] += 1
         self.draft_tokens[decision.num_draft_tokens] += 1
         self._compute(num_draft_tokens + 1)

@@ -122,7 +122,9 @@ function cell(content, column) {
 function replicaRow(pool, replica) {
   const usage = make("meter", { min: 0, max: 1, value: replica.kv_cache_usage, ariaLabel: `KV cache of ${replica.replica_id}` });
   return [
-    make("span", {}, `${replica.replica_id} `, make("small", {}, replica.address)),
+    replica.replica_id === replica.address
+      ? replica.address
+      : make("span", {}, `${replica.replica_id} `, make("small", {}, replica.address)),
     pool,
     stateOf(replica),
     `${replica.num_sequences_running} of ${replica.max_sequences}`,

@@ -63,7 +63,9 @@ class Stack:
         self._draft = await DraftServer.start(config)
         addresses = {"target_addresses": [self._target.address], "draft_addresses": [self._draft.address]}
         section = {"port": 0, **addresses, **self._orchestrator_section}
-        self._orchestrator = await OrchestratorServer.start(config_from_dict({**self._sections, "orchestrator": section}))
+        self._orchestrator = await OrchestratorServer.start(
+            config_from_dict({**self._sections, "orchestrator": section})
+        )
         await self._orchestrator.wait_ready(60)
         self.url = self._orchestrator.http_url
 

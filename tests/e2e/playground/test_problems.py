@@ -80,12 +80,3 @@ def test_a_server_that_wants_a_key_gets_the_one_that_is_typed(stack, visit) -> N
     expect(page.locator("#server")).to_contain_text("emulated instant")
     run(page)
     expect(page.locator("#verdict")).to_contain_text("identical")
-
-
-def test_the_page_asks_nobody_but_its_server(stack, visit) -> None:
-    visited = visit(stack.url)
-    run(visited.page)
-    expect(visited.page.locator("#verdict")).to_contain_text("identical")
-    assert visited.requests
-    assert all(url.startswith(stack.url) for url in visited.requests), visited.requests
-    assert visited.complaints == []
