@@ -10,7 +10,7 @@ from orchestrator.report import Report
 from orchestrator.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
-from pilotfish.rpc.conversion import enum_from_proto, logprobs_to_proto
+from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto
 from pilotfish.rpc.v1 import inference_pb2, types_pb2
 from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams
 
@@ -61,6 +61,7 @@ def options_from_proto(request: inference_pb2.GenerateRequest, defaults: Specula
             acceptance=_acceptance(request.speculation.acceptance),
             stop_token_ids=tuple(request.stop_token_ids),
             num_logprobs=request.logprobs if request.HasField("logprobs") else None,
+            grammar=grammar_from_proto(request.grammar) if request.HasField("grammar") else None,
         ),
         speculation=_speculation(request.speculation, defaults),
         stop=tuple(request.stop),

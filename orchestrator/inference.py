@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
@@ -12,6 +11,7 @@ from orchestrator.beside_drafter import BesideDrafter
 from orchestrator.controller import Controller
 from orchestrator.drafter import Drafter
 from orchestrator.feature_feed import FeatureFeed
+from orchestrator.grammar_check import GrammarCheck
 from orchestrator.hybrid_drafter import HybridDrafter
 from orchestrator.link import ReplicaLink
 from orchestrator.lookup_drafter import LookupDrafter
@@ -107,6 +107,7 @@ class InferenceService:
         self.admission = Admission(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.admission.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
+        self._grammar_check = GrammarCheck()
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
         cost_profile = config.orchestrator.speculation.cost_profile
         self.measurements = Measurements(load_profile(cost_profile) if cost_profile else None)
@@ -148,6 +149,8 @@ class InferenceService:
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
+        if options.sampling.grammar is not None:
+            await self._grammar_check.check(options.sampling.grammar)
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
@@ -232,8 +235,3 @@ class InferenceService:
 def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:
     """A lookup is beside the target where that has it, else in the orchestrator."""
     return request.speculation.proposer in (*SELF_DRAFTERS, model.proposer)
-
-
-async def load_tokenizer(folder: str) -> Tokenizer:
-    """Load a tokenizer without holding up the event loop."""
-    return await asyncio.to_thread(Tokenizer.load, folder)

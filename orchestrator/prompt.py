@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Any, assert_never
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokenizer import Tokenizer
@@ -34,6 +34,8 @@ class ChatPrompt:
     """A conversation, formatted with the model's chat template."""
 
     messages: tuple[ChatMessage, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Functions that the model may call, defined as in the OpenAI API."""
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -52,6 +54,6 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
             return await asyncio.to_thread(tokenizer.encode, prompt.text)
         case ChatPrompt():
             # Always on a thread: a template may do anything.
-            return await asyncio.to_thread(tokenizer.apply_chat_template, prompt.messages)
+            return await asyncio.to_thread(tokenizer.apply_chat_template, prompt.messages, prompt.tools)
         case _:
             assert_never(prompt)

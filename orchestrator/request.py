@@ -53,6 +53,10 @@ class GenerationOptions:
             )
         if not all(self.stop):
             raise InvalidRequestError("a stop string is empty; leave it out", param="stop")
+        if self.ignore_eos and self.sampling.grammar is not None:
+            raise InvalidRequestError(
+                "an answer that follows a grammar ends where the grammar does; leave out ignore_eos", param="ignore_eos"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

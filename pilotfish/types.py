@@ -52,6 +52,15 @@ class FeatureFormat(enum.IntEnum):
     FP8 = 2
 
 
+class GrammarKind(enum.IntEnum):
+    """How a grammar is written. Values equal pilotfish.v1.GrammarKind."""
+
+    JSON_SCHEMA = 1
+    JSON_OBJECT = 2
+    REGEX = 3
+    LARK = 4
+
+
 class SequenceErrorCode(enum.IntEnum):
     """Why one sequence failed. Values equal pilotfish.v1.SequenceErrorCode."""
 
@@ -63,10 +72,18 @@ class SequenceErrorCode(enum.IntEnum):
     INTERNAL = 6
 
 
+class Grammar(msgspec.Struct, frozen=True, array_like=True):
+    """What the whole output must be; tokens that it forbids are impossible."""
+
+    kind: GrammarKind
+    text: str = ""
+    """A JSON schema, a regular expression, or a Lark grammar of llguidance's dialect; empty for any JSON object."""
+
+
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters, every value concrete; out-of-range values raise InvalidRequestError.
 
-    Applied in this order on both sides: penalties, logit bias, temperature, top-k, top-p, min-p.
+    Applied in this order on both sides: penalties, logit bias, grammar, temperature, top-k, top-p, min-p.
     """
 
     temperature: float = 1.0
@@ -94,6 +111,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Token ids that end the sequence, the model's own end tokens included; part of the output."""
     num_logprobs: int | None = None
     """None: no log-probabilities; 0: the chosen token's; n: also the n likeliest."""
+    grammar: Grammar | None = None
+    """None: the output is free."""
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
@@ -139,12 +158,25 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
+class ToolCall(msgspec.Struct, frozen=True):
+    """A function that the model calls."""
+
+    call_id: str
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
 class ChatMessage(msgspec.Struct, frozen=True):
     """One turn of a conversation; see pilotfish.v1.ChatMessage."""
 
     role: str
-    """system, user or assistant."""
+    """system, user, assistant or tool."""
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of the assistant."""
+    tool_call_id: str = ""
+    """Of a tool: which call this is the result of."""
 
 
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):

@@ -64,6 +64,10 @@ class EchoCore:
     def has_work(self) -> bool:
         return bool(self._answers or self._running)
 
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
     def load(self) -> LoadReport:
         return LoadReport(num_sequences_running=len(self._sequences), num_sequences_decoding=len(self._running))
 

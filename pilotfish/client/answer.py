@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, TokenLogprobs, TokenOrigin
+from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, Grammar, TokenLogprobs, TokenOrigin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +27,8 @@ class GenerateOptions:
     num_speculative_tokens: int | None = None
     proposer: str = ""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
+    grammar: Grammar | None = None
+    """What the whole answer must be; None: anything."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary, TokenPrompt
-from pilotfish.rpc.conversion import logprobs_from_proto
+from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import AcceptanceMode, FinishReason, TokenOrigin
@@ -32,6 +32,7 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
             proposer=options.proposer,
             acceptance=_ACCEPTANCES[options.acceptance],
         ),
+        grammar=None if options.grammar is None else grammar_to_proto(options.grammar),
     )
     set_prompt(request, prompt)
     return request

@@ -17,6 +17,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.batch import build_step
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.feature_store import FeatureStore
+from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
@@ -59,6 +60,7 @@ class EngineCore:
         top_m: int = 32,
         self_drafter: SelfDrafter | None = None,
         features: FeatureStore | None = None,
+        grammars: Grammars | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.model = model
@@ -75,6 +77,7 @@ class EngineCore:
             self._self_drafting = SelfDrafting(
                 self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
             )
+        self._grammars = grammars
         self._features = features
         if features is not None:
             features.allocate(num_blocks)
@@ -98,7 +101,13 @@ class EngineCore:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._pending_events) or any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
+        if self._pending_events or (self._grammars is not None and self._grammars.has_ready):
+            return True
+        return any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._grammars is not None and self._grammars.is_waiting
 
     @property
     def kv_cache(self) -> KVCache:
@@ -128,7 +137,7 @@ class EngineCore:
         answer: Event | None = None
         match command:
             case OpenSequence():
-                answer = self._intake.open(command)
+                answer = self._open(command)
             case Verify():
                 answer = self._intake.verify(command, now_ns)
             case Decode():
@@ -142,10 +151,21 @@ class EngineCore:
         if answer is not None:
             self._pending_events.append(answer)
 
+    def _open(self, command: OpenSequence) -> SequenceError | None:
+        grammar = command.sampling.grammar
+        if grammar is not None and self._grammars is None:
+            message = "this replica knows no grammars: leave out response_format, tools or grammar"
+            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)
+        answer = self._intake.open(command)
+        if answer is None and grammar is not None and self._grammars is not None:
+            self._grammars.begin(self._sequences[command.sequence_id], grammar)
+        return answer
+
     def step(self) -> list[Event]:
         """Schedule, run, postprocess. Returns the events of this step and of commands since the last."""
         events, self._pending_events = self._pending_events, []
         start_ns = self._clock_ns()
+        events.extend(self._take_grammars())
         scheduled = self._scheduler.schedule(list(self._sequences.values()))
         events.extend(self._fail_oversized())
         if not scheduled:
@@ -166,6 +186,20 @@ class EngineCore:
         self._num_sequences_decoding = num_decoding
         self._num_step_tokens = sum(rows.num_rows for rows in scheduled)
         return events
+
+    def _take_grammars(self) -> list[Event]:
+        """Sequences whose grammar is there go on from here; the errors of those whose grammar failed."""
+        if self._grammars is None or not self._grammars.is_waiting:
+            return []
+        return [
+            self._fail(sequence, SequenceErrorCode.INVALID, message)
+            for sequence, message in self._grammars.take_ready()
+            if self._sequences.get(sequence.sequence_id) is sequence
+        ]
+
+    def _fail(self, sequence: EngineSequence, code: SequenceErrorCode, message: str) -> SequenceError:
+        self._intake.forget(sequence)
+        return SequenceError(sequence.sequence_id, code, message)
 
     def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
         sequence = rows.sequence
@@ -193,9 +227,7 @@ class EngineCore:
             raise error
         logger.error("a step of %d sequences failed", len(scheduled), exc_info=error)
         message = f"the engine failed in a step of this sequence: {type(error).__name__}"
-        for rows in scheduled:
-            self._intake.forget(rows.sequence)
-        return [SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
+        return [self._fail(rows.sequence, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
 
     def _finish(
         self, decisions: tuple[list[Outcome], list[Drafted]], scheduled: Sequence[ScheduledRows], start_ns: int
@@ -227,10 +259,19 @@ class EngineCore:
             events = [self._with_features(event, self._features) for event in events]
         if self._self_drafting is not None:
             self._self_drafting.after_step(scheduled, by_id, elapsed_ns)
-        for event in events:
-            if isinstance(event, Verdict) and event.finish_reason is not None:
-                self._intake.forget(self._sequences[event.sequence_id])
-        return events
+        return [self._closed(event) for event in events]
+
+    def _closed(self, event: Event) -> Event:
+        """Forget a sequence that has ended, or whose grammar gave up and left the token free."""
+        if not isinstance(event, Verdict):
+            return event
+        sequence = self._sequences[event.sequence_id]
+        if sequence.grammar is not None and sequence.grammar.fault is not None:
+            message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
+            return self._fail(sequence, SequenceErrorCode.INVALID, message)
+        if event.finish_reason is not None:
+            self._intake.forget(sequence)
+        return event
 
     def _with_features(self, event: Event, features: FeatureStore) -> Event:
         """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
@@ -244,12 +285,11 @@ class EngineCore:
     def _fail_oversized(self) -> list[Event]:
         events: list[Event] = []
         for sequence in self._scheduler.oversized:
-            self._intake.forget(sequence)
             message = (
                 f"the KV cache holds {self._kv_cache.pool.num_usable * BLOCK_SIZE} tokens, too few for this "
                 f"sequence of {len(sequence.tokens)}: raise engine.kv_cache_tokens or shorten the prompt"
             )
-            events.append(SequenceError(sequence.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
+            events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
         return events
 
 

@@ -90,7 +90,8 @@ class _Chain:
     @property
     def row(self) -> DraftRow:
         sequence = self._wish.sequence
-        return DraftRow(sequence.sampling, len(sequence.tokens) + len(self._token_ids), sequence.history)
+        position = len(sequence.tokens) + len(self._token_ids)
+        return DraftRow(sequence.sampling, position, sequence.history, constraint=sequence.grammar)
 
     @property
     def is_done(self) -> bool:
@@ -101,8 +102,7 @@ class _Chain:
         if drafted.probs is not None:
             self._probs.append(drafted.probs)
         self._confidence *= confidence
-        if self._wish.sequence.history is not None:
-            self._wish.sequence.history.append((drafted.token_id,))  # penalties count earlier drafts
+        self._wish.sequence.remember((drafted.token_id,))  # penalties and grammars look at earlier drafts
 
     def expansion(self, wish: int, first_logit_row: int) -> Expansion:
         place = len(self._wish.sequence.tokens) + len(self._token_ids) - 1
@@ -137,8 +137,11 @@ class _Tree:
 
     @property
     def rows(self) -> list[Row]:
-        sampling, history, length = self._sequence.sampling, self._sequence.history, len(self._sequence.tokens)
-        return [Row(sampling, length + len(path), history, path) for path in self._proposal.paths()]
+        sequence, length = self._sequence, len(self._sequence.tokens)
+        return [
+            Row(sequence.sampling, length + len(path), sequence.history, path, sequence.grammar)
+            for path in self._proposal.paths()
+        ]
 
     @property
     def is_done(self) -> bool:
@@ -192,7 +195,7 @@ def grow_drafts(
             logits = expand([growths[index].expansion(index, first) for index, first in going_on])
     finally:
         for wish in wishes:
-            _forget_drafts(wish.sequence)
+            wish.sequence.recall(len(wish.sequence.tokens))
     return [growth.drafts() for growth in growths]
 
 
@@ -228,8 +231,3 @@ def _extend_trees(trees: Sequence[_Tree], logits: Tensor, vocabulary: DraftVocab
     candidates = iter(branch(vocabulary.spread(logits), rows, max(tree.branching for tree in trees)))
     for tree in trees:
         tree.extend([next(candidates)[: tree.branching] for _ in range(tree.num_rows)])
-
-
-def _forget_drafts(sequence: EngineSequence) -> None:
-    if sequence.history is not None:
-        sequence.history.truncate(len(sequence.tokens))

@@ -99,6 +99,10 @@ class HeadCore:
     def has_work(self) -> bool:
         return bool(self._pending_events or self._due)
 
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
     def load(self) -> LoadReport:
         holders = sum(1 for sequence in self._sequences.values() if sequence.block_ids)
         pool = self._kv_cache.pool

@@ -90,16 +90,19 @@ def _plan(sequence: EngineSequence) -> _Plan:
     assert isinstance(task, ProposeTask)
     if task.growth is not None:
         return _Plan(_node_rows(sequence, task.growth), draws=False, num_candidates=task.growth.branching)
-    row = Row(sequence.sampling, len(sequence.tokens), sequence.history)
+    row = Row(sequence.sampling, len(sequence.tokens), sequence.history, constraint=sequence.grammar)
     return _Plan([row], draws=True, num_candidates=0 if task.ahead is None else MAX_RIVALS + 1)
 
 
 def _node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> list[Row]:
-    return [Row(sequence.sampling, len(sequence.tokens) + len(path), sequence.history, path) for path in growth.paths()]
+    length = len(sequence.tokens)
+    return [
+        Row(sequence.sampling, length + len(path), sequence.history, path, sequence.grammar) for path in growth.paths()
+    ]
 
 
 def _draft_row(row: Row) -> DraftRow:
-    return DraftRow(row.sampling, row.position, row.history, row.draft_token_ids)
+    return DraftRow(row.sampling, row.position, row.history, row.draft_token_ids, row.constraint)
 
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:

@@ -18,6 +18,7 @@ def verification_round(sequence: EngineSequence) -> Round:
         draft_probs=sequence.drafts.probs,
         history=sequence.history,
         tree=sequence.drafts.tree,
+        constraint=sequence.grammar,
     )
 
 

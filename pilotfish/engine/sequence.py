@@ -12,6 +12,7 @@ from pilotfish.messages import AheadRequest, OpenSequence
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.lookup import LookupIndex
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution, TreeRequest
 
 
@@ -113,7 +114,9 @@ class EngineSequence:
         "compute_time_ns",
         "drafter_state",
         "feature_request",
+        "grammar",
         "history",
+        "is_grammar_pending",
         "is_opened",
         "is_preempted",
         "last_hash",
@@ -143,6 +146,10 @@ class EngineSequence:
         self.history: TokenHistory | None = None
         if self.sampling.has_penalties:
             self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
+        self.grammar: GrammarMatcher | None = None
+        """Where the output stands in the request's grammar."""
+        self.is_grammar_pending = False
+        """Whether the grammar is being compiled: no token can be decided before."""
         self.num_computed_tokens = 0
         self.block_ids: list[int] = []
         self.num_registered_blocks = 0
@@ -190,7 +197,7 @@ class EngineSequence:
     @property
     def num_logit_rows(self) -> int:
         """Rows whose logits the task's next result takes: the last ones."""
-        if self.task is None:
+        if self.task is None or self.is_grammar_pending:
             return 0
         growth = self._growth
         return 1 + len(self.drafts) if growth is None else growth.num_logit_rows
@@ -198,7 +205,7 @@ class EngineSequence:
     @property
     def num_pending_rows(self) -> int:
         """Rows to compute until the task's next result; without a task, to be ready for one."""
-        if self.task is None:
+        if self.task is None or self.is_grammar_pending:
             # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
             # idle ones would take the blocks back and forth.
             return 0 if self.is_preempted else max(0, len(self.tokens) - self.num_computed_tokens - 1)
@@ -229,13 +236,25 @@ class EngineSequence:
         self.tokens.extend(token_ids)
         if committed:
             self.num_committed_tokens = len(self.tokens)
-        if self.history is not None:
-            self.history.append(token_ids)
+        self.remember(token_ids)
 
     def truncate(self, length: int) -> None:
         """Keep the first length tokens; blocks are the caller's to mind."""
         del self.tokens[length:]
         self.num_committed_tokens = min(self.num_committed_tokens, length)
         self.num_computed_tokens = min(self.num_computed_tokens, length)
+        self.recall(length)
+
+    def remember(self, token_ids: Sequence[int]) -> None:
+        """Count tokens behind the others in what shapes the next ones: penalties and grammar."""
+        if self.history is not None:
+            self.history.append(token_ids)
+        if self.grammar is not None:
+            self.grammar.append(token_ids)
+
+    def recall(self, length: int) -> None:
+        """Count the first length tokens alone."""
         if self.history is not None:
             self.history.truncate(length)
+        if self.grammar is not None:
+            self.grammar.truncate(length)

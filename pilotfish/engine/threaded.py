@@ -20,6 +20,10 @@ from pilotfish.types import Limits, LoadReport, ModelInfo
 logger = logging.getLogger(__name__)
 
 
+WAITING_POLL_S = 0.001
+"""An engine that waits for a thread of its own is looked at this often."""
+
+
 class Core(Protocol):
     """The interface of pilotfish.engine.core.EngineCore."""
 
@@ -28,6 +32,11 @@ class Core(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a thread of its own and may soon have work without a command."""
+        ...
 
     def submit(self, command: Command) -> None: ...
 
@@ -92,7 +101,10 @@ class ThreadedEngine:
     def _take_commands(self) -> bool:
         """Submit what came, waiting for it when there is nothing to do. False when the engine is closed."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or self._commands or self._core.has_work)
+            self._changed.wait_for(
+                lambda: self._is_closed or self._commands or self._core.has_work,
+                timeout=WAITING_POLL_S if self._core.is_waiting else None,
+            )
             commands, self._commands = self._commands, []
         for command in commands:
             self._core.submit(command)

@@ -18,7 +18,7 @@ from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.gathering import StepGathering
 from pilotfish.engine.head_factory import build_head_engine
-from pilotfish.engine.threaded import Core
+from pilotfish.engine.threaded import WAITING_POLL_S, Core
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
@@ -55,10 +55,17 @@ def run(core: Core, front: WorkerSocket, gathering: StepGathering | None = None)
         load = core.load()
         if gathering is not None and events:
             gathering.gave(events, load, time.monotonic_ns())
-        wait_s = 0 if core.has_work else LOAD_INTERVAL_S
+        wait_s = _wait_s(core)
         if events or (load != last_load and now - last_report >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(events, load)))
             last_load, last_report = load, now
+
+
+def _wait_s(core: Core) -> float:
+    """How long to wait for commands before the next step."""
+    if core.has_work:
+        return 0
+    return WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
 
 
 def build_core(config: Config, role: Role) -> Core:

@@ -13,12 +13,14 @@ from typing import Any, NoReturn
 
 from jinja2 import Environment, Template, TemplateError, nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pilotfish.errors import InvalidRequestError, UnsupportedModelError
 from pilotfish.models.folder import read_json
-from pilotfish.types import ChatMessage
+from pilotfish.models.tool_prompt import fold_tools
+from pilotfish.types import ChatMessage, ToolCall
 
 
 class ChatTemplate:
@@ -27,24 +29,54 @@ class ChatTemplate:
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """Compile. Raises: UnsupportedModelError when the template is not valid jinja."""
         self._special_tokens = dict(special_tokens)
+        environment = _environment()
         try:
-            self._template: Template = _environment().from_string(source)
+            self._template: Template = environment.from_string(source)
+            self._knows_tools = "tools" in find_undeclared_variables(environment.parse(source))
         except TemplateError as error:
             raise UnsupportedModelError(f"the model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> str:
         """The prompt text, ready for the assistant's turn.
 
+        tools: definitions as in the OpenAI API; a template that knows none has them told in the system message.
         Raises: InvalidRequestError when the template refuses the messages.
         """
-        turns = [{"role": message.role, "content": message.content} for message in messages]
+        if not self._knows_tools:
+            messages = fold_tools(messages, tools)
+        turns = [_turn(message) for message in messages]
         try:
             return self._template.render(
-                messages=turns, tools=None, documents=None, add_generation_prompt=True, **self._special_tokens
+                messages=turns,
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
             )
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
         except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+
+
+def _turn(message: ChatMessage) -> dict[str, Any]:
+    """As transformers' templates expect it: what is not there is not named."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": _arguments(call)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _arguments(call: ToolCall) -> Any:
+    """Templates write them with tojson, so they must not be text."""
+    try:
+        return json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
 
 
 def load_chat_template(folder: Path) -> ChatTemplate | None:

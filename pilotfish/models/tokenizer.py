@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
@@ -62,8 +63,10 @@ class Tokenizer:
         """Text of token ids; ids that the tokenizer does not know are left out."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special))
 
-    def apply_chat_template(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Token ids of a chat, ready for the assistant's turn.
+    def apply_chat_template(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Token ids of a chat, ready for the assistant's turn; tools: definitions as in the OpenAI API.
 
         The template writes the special tokens itself, so none is added around it.
         Raises: InvalidRequestError when the model has no template or the template refuses the messages.
@@ -72,7 +75,7 @@ class Tokenizer:
             raise InvalidRequestError("this model has no chat template: send text or token ids instead")
         if not messages:
             raise InvalidRequestError("the chat has no messages")
-        return self._encode(self._chat_template.render(messages), add_special_tokens=False)
+        return self._encode(self._chat_template.render(messages, tools), add_special_tokens=False)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         # A batch of one: `encode` keeps the GIL (3.5 s for 4 MB, measured), `encode_batch_fast` lets it go.

@@ -18,6 +18,8 @@ from pilotfish.types import (
     FeatureRequest,
     Features,
     FinishReason,
+    Grammar,
+    GrammarKind,
     Limits,
     LoadReport,
     ModelInfo,
@@ -46,6 +48,14 @@ def finish_reason_from_proto(number: int) -> FinishReason | None:
     return enum_from_proto(FinishReason, number) if number else None
 
 
+def grammar_to_proto(grammar: Grammar) -> pb.Grammar:
+    return pb.Grammar(kind=pb.GrammarKind.ValueType(grammar.kind), text=grammar.text)
+
+
+def grammar_from_proto(proto: pb.Grammar) -> Grammar:
+    return Grammar(enum_from_proto(GrammarKind, proto.kind), proto.text)
+
+
 def sampling_to_proto(sampling: SamplingParams) -> pb.SamplingParams:
     return pb.SamplingParams(
         temperature=sampling.temperature,
@@ -61,6 +71,7 @@ def sampling_to_proto(sampling: SamplingParams) -> pb.SamplingParams:
         max_tokens=sampling.max_tokens,
         stop_token_ids=sampling.stop_token_ids,
         num_logprobs=sampling.num_logprobs,
+        grammar=None if sampling.grammar is None else grammar_to_proto(sampling.grammar),
     )
 
 
@@ -79,6 +90,7 @@ def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
         max_tokens=proto.max_tokens,
         stop_token_ids=tuple(proto.stop_token_ids),
         num_logprobs=proto.num_logprobs if proto.HasField("num_logprobs") else None,
+        grammar=grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None,
     )
 
 

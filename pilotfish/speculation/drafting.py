@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pilotfish.speculation import greedy
 from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.constraints import TokenConstraint
 from pilotfish.speculation.coupling import keys_of, pick_rows
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.logits import process
@@ -32,7 +33,9 @@ class DraftRow:
     history: TokenHistory | None
     """Prompt, output and earlier drafts; None when there are no penalties."""
     draft_token_ids: Sequence[int] = ()
-    """Earlier drafts that the history does not hold."""
+    """Earlier drafts that history and constraint do not hold."""
+    constraint: TokenConstraint | None = None
+    """The grammar after prompt, output and earlier drafts; None: the row is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,8 @@ def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int) -> list[Draft]:
     drafts: dict[int, Draft] = {}
     for (rule, _), members in group(row.sampling for row in rows).items():
         chosen = [
-            Row(rows[index].sampling, rows[index].position, rows[index].history, rows[index].draft_token_ids)
-            for index in members
+            Row(row.sampling, row.position, row.history, row.draft_token_ids, row.constraint)
+            for row in (rows[index] for index in members)
         ]
         drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
     return [drafts[index] for index in range(len(rows))]

@@ -1,4 +1,4 @@
-"""Penalties and logit bias: the steps that look at the tokens before a position.
+"""Penalties, logit bias and grammar: the steps that look at the tokens before a position.
 
 Shapes: R rows, V vocabulary, E (row, token) pairs.
 """
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.constraints import TokenConstraint, forbid_
 from pilotfish.speculation.history import CountTable, TokenHistory
 from pilotfish.types import SamplingParams
 
@@ -30,24 +31,42 @@ class Row:
     """Prompt and output before the drafts; None when no penalty looks at it."""
     draft_token_ids: Sequence[int] = ()
     """Drafts between the history and the position."""
+    constraint: TokenConstraint | None = None
+    """The grammar after prompt and output before the drafts; None: the row is free."""
 
 
 def needs_adjustment(sampling: SamplingParams) -> bool:
-    """Whether penalties or bias change the logits."""
-    return sampling.has_penalties or bool(sampling.logit_bias)
+    """Whether penalties, bias or a grammar change the logits."""
+    return sampling.has_penalties or bool(sampling.logit_bias) or sampling.grammar is not None
 
 
 def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
-    """Penalties, then logit bias, on a copy; the input itself when no row has any.
+    """Penalties, then logit bias, then the grammar, on a copy; the input itself when no row has any.
 
     Raises ValueError for a row with penalties and no history.
     """
-    if not any(needs_adjustment(row.sampling) for row in rows):
+    if any(row.sampling.has_penalties or row.sampling.logit_bias for row in rows):
+        logits = blocks.logits.clone()
+        _apply_penalties_(logits, rows)
+        _apply_bias_(logits, rows)
+        blocks = BlockedLogits.of(logits)
+    return _constrain(blocks, rows)
+
+
+def _constrain(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
+    """A row that has nothing left stays free: a drafter may not know any of the allowed tokens."""
+    masks = [None if row.constraint is None else row.constraint.allowed(row.draft_token_ids) for row in rows]
+    if all(mask is None for mask in masks):
         return blocks
     logits = blocks.logits.clone()
-    _apply_penalties_(logits, rows)
-    _apply_bias_(logits, rows)
-    return BlockedLogits.of(logits)
+    forbid_(logits, masks)
+    constrained = BlockedLogits.of(logits)
+    is_empty = constrained.max() == -torch.inf  # [R, 1]
+    if not is_empty.any():
+        return constrained
+    return BlockedLogits(
+        torch.where(is_empty, blocks.logits, logits), torch.where(is_empty, blocks.block_max, constrained.block_max)
+    )
 
 
 def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pilotfish.speculation import greedy, rejection
 from pilotfish.speculation.blocks import BlockedLogits
+from pilotfish.speculation.constraints import TokenConstraint
 from pilotfish.speculation.coupling import pick_rows
 from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.logits import Distribution, process
@@ -44,6 +45,8 @@ class Round:
     """Prompt and committed output; None when there are no penalties."""
     tree: DraftTree | None = None
     """Shape of the drafts; None: each continues the one before it."""
+    constraint: TokenConstraint | None = None
+    """The grammar after the committed tokens; None: the output is free."""
 
     @property
     def shape(self) -> DraftTree:
@@ -177,6 +180,7 @@ def _rows(rounds: Sequence[Round]) -> list[Row]:
             round_.first_position + len(path),
             round_.history,
             [round_.draft_token_ids[node] for node in path],
+            round_.constraint,
         )
         for round_ in rounds
         for path in round_.shape.paths

@@ -93,6 +93,10 @@ class EmulatedCore:
         return any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
 
     @property
+    def is_waiting(self) -> bool:
+        return False
+
+    @property
     def num_sequences(self) -> int:
         """Sequences held."""
         return len(self._sequences)

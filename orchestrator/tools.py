@@ -1,0 +1,124 @@
+"""Tools of the OpenAI API: what a request offers, and the grammar of a call that it demands.
+
+Pure: no I/O, no HTTP.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
+from pilotfish.structured.grammar import json_rule
+from pilotfish.types import Grammar, GrammarKind
+
+MAX_TOOLS = 128
+"""OpenAI's limit."""
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
+Choice = Literal["none", "auto", "required"]
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that the model may call."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    """JSON schema of its arguments."""
+    definition: Mapping[str, Any]
+    """As the request has it: what the chat template shows."""
+
+
+@dataclass(frozen=True)
+class ToolUse:
+    """What a request says about tools."""
+
+    tools: tuple[Tool, ...] = ()
+    choice: Choice = "none"
+    is_named: bool = False
+    """Whether tool_choice names the only one of `tools`: OpenAI then ends with `stop` instead of `tool_calls`."""
+    allows_several: bool = True
+    """parallel_tool_calls."""
+    offered: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    """Definitions for the chat template: of all tools, whatever the choice."""
+
+    @cached_property
+    def grammar(self) -> Grammar | None:
+        """What the answer must be when a call is demanded; None when it may be text."""
+        if self.choice != "required":
+            return None
+        several = ' ("\\n" call)*' if self.allows_several else ""
+        # A rule for each tool, so that references in its schema start where they did.
+        calls = " | ".join(f"call_{index}" for index in range(len(self.tools)))
+        rules = [f"start: call{several}", f"call: {calls}"]
+        for index, tool in enumerate(self.tools):
+            begin = json.dumps(f'{CALL_BEGIN}{{"name": {json.dumps(tool.name)}, "arguments": ')
+            rules.append(f"call_{index}: {begin} arguments_{index} {json.dumps('}' + CALL_END)}")
+            rules.append(f"arguments_{index}: {json_rule(tool.parameters)}")
+        return Grammar(GrammarKind.LARK, "\n".join(rules))
+
+
+NO_TOOLS = ToolUse()
+
+
+def tool_use(
+    tools: Sequence[Mapping[str, Any]] | None,
+    tool_choice: str | Mapping[str, Any] | None,
+    parallel_tool_calls: bool | None = None,
+) -> ToolUse:
+    """From the request's fields. Raises InvalidRequestError, with the parameter."""
+    if not tools:
+        if tool_choice not in (None, "none", "auto"):
+            raise InvalidRequestError("tool_choice needs tools", param="tool_choice")
+        return NO_TOOLS
+    if len(tools) > MAX_TOOLS:
+        raise InvalidRequestError(f"{len(tools)} tools; at most {MAX_TOOLS} are allowed", param="tools")
+    known = tuple(_tool(index, tool) for index, tool in enumerate(tools))
+    names = [tool.name for tool in known]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InvalidRequestError(f"two tools are named {repeated!r}", param="tools")
+    offered = tuple(tool.definition for tool in known)
+    several = parallel_tool_calls is not False
+    match tool_choice:
+        case None | "auto":
+            return ToolUse(known, "auto", allows_several=several, offered=offered)
+        case "none":
+            return ToolUse(known, "none", allows_several=several, offered=offered)
+        case "required":
+            return ToolUse(known, "required", allows_several=several, offered=offered)
+        case {"type": "function", "function": {"name": str(name)}}:
+            chosen = tuple(tool for tool in known if tool.name == name)
+            if not chosen:
+                raise InvalidRequestError(
+                    f"tool_choice names {name!r}; the tools are {', '.join(names)}", param="tool_choice"
+                )
+            return ToolUse(chosen, "required", is_named=True, allows_several=False, offered=offered)
+        case _:
+            raise InvalidRequestError(
+                "tool_choice must be none, auto, required or name a function of tools", param="tool_choice"
+            )
+
+
+def _tool(index: int, definition: Mapping[str, Any]) -> Tool:
+    param = f"tools[{index}]"
+    match definition:
+        case {"type": "function", "function": {"name": str(name), **rest}}:
+            pass
+        case _:
+            raise InvalidRequestError(f"{param} must be of type function and have a function with a name", param=param)
+    if not _NAME.fullmatch(name):
+        raise InvalidRequestError(
+            f"{param}: the name {name!r} must be 1 to 64 letters, digits, underscores and dashes", param=param
+        )
+    parameters = rest.get("parameters") or _NO_PARAMETERS
+    if not isinstance(parameters, Mapping):
+        raise InvalidRequestError(f"{param}: parameters must be a JSON schema", param=param)
+    return Tool(name, parameters, definition)

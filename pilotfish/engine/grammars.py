@@ -1,0 +1,56 @@
+"""Sequences with a grammar: those whose grammar is being compiled wait, and hold up nobody."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from llguidance import LLMatcher
+
+from pilotfish.engine.sequence import EngineSequence
+from pilotfish.errors import PilotfishError
+from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.matching import GrammarMatcher
+from pilotfish.types import Grammar
+
+
+class Grammars:
+    """Not thread-safe, as the engine; the compiler's thread is behind the futures."""
+
+    def __init__(self, compiler: GrammarCompiler) -> None:
+        self._compiler = compiler
+        self._waiting: list[tuple[EngineSequence, Future[LLMatcher]]] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a grammar is being compiled."""
+        return bool(self._waiting)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether `take_ready` has something to do."""
+        return any(future.done() for _, future in self._waiting)
+
+    def begin(self, sequence: EngineSequence, grammar: Grammar) -> None:
+        """Have the sequence wait until its grammar is there."""
+        sequence.is_grammar_pending = True
+        self._waiting.append((sequence, self._compiler.compile(grammar)))
+
+    def take_ready(self) -> list[tuple[EngineSequence, str]]:
+        """Give sequences the grammars that are there; those whose grammar failed, and why. Some may be closed."""
+        failed: list[tuple[EngineSequence, str]] = []
+        still_waiting = []
+        for sequence, future in self._waiting:
+            if not future.done():
+                still_waiting.append((sequence, future))
+                continue
+            error = future.exception()
+            if error is not None:
+                told = str(error) if isinstance(error, PilotfishError) else f"it failed to compile: {error!r}"
+                failed.append((sequence, told))
+                continue
+            matcher = future.result().deep_copy()
+            output = sequence.tokens[sequence.num_prompt_tokens :]
+            sequence.grammar = GrammarMatcher(matcher, sequence.num_prompt_tokens, output)
+            sequence.is_grammar_pending = False
+        self._waiting = still_waiting
+        return failed

@@ -1,0 +1,50 @@
+"""Tools in conversations of models whose chat template knows none: told in the words of Hermes' format. Torch-free.
+
+Hermes' format (NousResearch's, also Qwen's): a call is `<tool_call>`, a JSON object with `name` and
+`arguments`, `</tool_call>`; its result is `<tool_response>`, text, `</tool_response>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pilotfish.types import ChatMessage, ToolCall
+
+CALL_BEGIN, CALL_END = "<tool_call>\n", "\n</tool_call>"
+
+
+def fold_tools(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]]) -> list[ChatMessage]:
+    """The conversation with system, user and assistant turns of plain text alone."""
+    folded = [_fold(message) for message in messages]
+    if not tools:
+        return folded
+    if folded and folded[0].role == "system":
+        system = f"{folded.pop(0).content}\n\n{_instructions(tools)}"
+    else:
+        system = _instructions(tools)
+    return [ChatMessage("system", system), *folded]
+
+
+def _fold(message: ChatMessage) -> ChatMessage:
+    if message.role == "tool":
+        return ChatMessage("user", f"<tool_response>\n{message.content}\n</tool_response>")
+    if not message.tool_calls:
+        return ChatMessage(message.role, message.content)
+    calls = "\n".join(_written(call) for call in message.tool_calls)
+    return ChatMessage(message.role, f"{message.content}\n{calls}" if message.content else calls)
+
+
+def _written(call: ToolCall) -> str:
+    return f'{CALL_BEGIN}{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}{CALL_END}'
+
+
+def _instructions(tools: Sequence[Mapping[str, Any]]) -> str:
+    listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return (
+        "You may call one or more functions to help the user. These are their signatures:\n"
+        f"<tools>\n{listed}\n</tools>\n\n"
+        "To call a function, answer with its name and its arguments as a JSON object:\n"
+        f'{CALL_BEGIN}{{"name": <function name>, "arguments": <arguments as a JSON object>}}{CALL_END}'
+    )

@@ -1,0 +1,18 @@
+"""A small vocabulary with tokens of one and of several characters."""
+
+from __future__ import annotations
+
+import pytest
+from llguidance import LLTokenizer
+
+from pilotfish.testing.small_vocabulary import SmallVocabulary
+
+
+@pytest.fixture(scope="session")
+def vocabulary() -> SmallVocabulary:
+    return SmallVocabulary()
+
+
+@pytest.fixture(scope="session")
+def tokens(vocabulary: SmallVocabulary) -> LLTokenizer:
+    return vocabulary.tokenizer()
