@@ -20,6 +20,7 @@ from report import Report, parser
 from pilotfish.bench.prompts import Prompt, load_prompts
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
+from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.testing.peer import RecordingPeer
 
@@ -111,7 +112,8 @@ def requests_of(prompts: Sequence[Prompt], mode: int, sampling: dict[str, float]
 
 async def num_preemptions(stack: LocalStack) -> int:
     """Of the target so far: its first load report says."""
-    async with RecordingPeer(stack.config.orchestrator.target_addresses[0], "target") as peer:
+    security = LinkSecurity(stack.config.security.internal)
+    async with RecordingPeer(stack.config.orchestrator.target_addresses[0], "target", security=security) as peer:
         return (await peer.load()).num_preemptions
 
 

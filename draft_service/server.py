@@ -8,6 +8,7 @@ from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
+from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import ModelInfo
@@ -25,9 +26,11 @@ class DraftServer:
 
         With an `emulation` section the proposer is an emulated one, whichever is configured.
 
-        Raises: ConfigError for an unknown proposer; UnavailableError when the address cannot be had;
-        ModelError kinds when the model cannot.
+        Raises: ConfigError for an unknown proposer, or when strangers would be served; UnavailableError when the
+        address cannot be had; ModelError kinds when the model cannot.
         """
+        security = LinkSecurity(config.security.internal)
+        security.check_host(config.draft.host, "draft.host")
         if engine is None and config.emulation.is_on:
             engine = start_emulated_engine(config, "draft")
         name = engine.model.proposer if engine is not None else config.draft.proposer
@@ -41,6 +44,7 @@ class DraftServer:
             model=msgspec.structs.replace(engine.model, proposer=name),
             telemetry=config.telemetry,
             metrics_port=config.draft.metrics_port,
+            security=security,
         )
         return cls(replica)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -13,6 +13,7 @@ from orchestrator.fair_queue import FairQueue
 from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
+from pilotfish.security.allowance import Allowance
 from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
 
 _OUTPUT_COST = 2
@@ -38,6 +39,15 @@ class Caller:
     """What is left of the call's deadline; None: it has none."""
     trace: RemoteContext = NO_CONTEXT
     """The trace that the call belongs to."""
+    allowance: Allowance | None = None
+    """What the caller's API key lets it use; None: as much as there is."""
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """One request of the caller's, as long as the block lasts. Raises ResourceExhaustedError where its key's limits
+        are reached."""
+        with contextlib.nullcontext() if self.allowance is None else self.allowance.request():
+            yield
 
 
 @dataclass

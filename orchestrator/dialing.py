@@ -13,13 +13,14 @@ from pilotfish.errors import ModelError, PilotfishError
 from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
+from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.stream import MuxStream
 from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
 
 PEER_NAME = "orchestrator"
 
 
-def dialer(pool: PoolName, tokenizer_fingerprint: str) -> Connect:
+def dialer(pool: PoolName, tokenizer_fingerprint: str, security: LinkSecurity) -> Connect:
     """Dials replicas of `pool`; those with another tokenizer are refused in the handshake."""
 
     async def connect(address: str, handlers: StreamHandlers) -> MuxStream:
@@ -30,12 +31,13 @@ def dialer(pool: PoolName, tokenizer_fingerprint: str) -> Connect:
             on_events=handlers.on_events,
             on_load=handlers.on_load,
             on_lost=handlers.on_lost,
+            security=security,
         )
 
     return connect
 
 
-async def find_tokenizer(config: Config, directory: ReplicaDirectory) -> Tokenizer:
+async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: LinkSecurity) -> Tokenizer:
     """The target's tokenizer: of the configured model, else of the folder that a target names.
 
     That of an emulated target is always here.
@@ -45,7 +47,7 @@ async def find_tokenizer(config: Config, directory: ReplicaDirectory) -> Tokeniz
     try:
         return await asyncio.to_thread(_configured_tokenizer, config)
     except PilotfishError as error:
-        folder = await _folder_of_a_target(directory, config.orchestrator.connect_timeout_s)
+        folder = await _folder_of_a_target(directory, security, config.orchestrator.connect_timeout_s)
         if not folder:
             raise
         try:
@@ -64,11 +66,11 @@ def _configured_tokenizer(config: Config) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-async def _folder_of_a_target(directory: ReplicaDirectory, timeout_s: float) -> str:
+async def _folder_of_a_target(directory: ReplicaDirectory, security: LinkSecurity, timeout_s: float) -> str:
     """Where a target says its tokenizer is; empty if it does not say, or none can be reached."""
     if not directory.replicas("target"):
         return ""
-    pool = ReplicaPool("target", directory, dialer("target", ""))
+    pool = ReplicaPool("target", directory, dialer("target", "", security))
     pool.start()
     try:
         return (await pool.connected(timeout_s)).model.tokenizer_path

@@ -32,6 +32,7 @@ from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.profiles import load_profile
+from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
 
@@ -43,16 +44,21 @@ _UNMEASURED_DECODE_S = 0.05
 class Answer:
     """One request being served: its chunks, then its report."""
 
-    def __init__(self, session: Session, link: ReplicaLink, observed: ObservedRequest) -> None:
+    def __init__(
+        self, session: Session, link: ReplicaLink, observed: ObservedRequest, allowance: Allowance | None
+    ) -> None:
         self._session = session
         self._model = link.model
         self._observed = observed
+        self._allowance = allowance
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
         async with contextlib.aclosing(self._session.run()) as chunks:
             async for chunk in chunks:
                 self._observed.add_chunk(len(chunk.token_ids))
+                if self._allowance is not None:
+                    self._allowance.spend(len(chunk.token_ids))
                 yield chunk
 
     @property
@@ -134,17 +140,19 @@ class InferenceService:
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if isinstance(prompt, ChatPrompt) else "text_completion"
-        with self.observer.request(caller, operation) as observed:
+        with self.observer.request(caller, operation) as observed, caller.request():
             async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
-                answer = await self._answer(prompt, options, observed)
+                answer = await self._answer(prompt, options, observed, caller.allowance)
                 try:
                     yield answer
                 finally:
                     place.cost = answer.cost
 
-    async def _answer(self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest) -> Answer:
+    async def _answer(
+        self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, allowance: Allowance | None
+    ) -> Answer:
         """Validate a request and make ready to serve it.
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
@@ -156,7 +164,9 @@ class InferenceService:
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
         session = self._session(request, link, observed.rounds)
         observed.begin(session, request, link.model.model_id)
-        return Answer(session, link, observed)
+        if allowance is not None:
+            allowance.spend(len(request.prompt_token_ids))
+        return Answer(session, link, observed, allowance)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

@@ -14,6 +14,7 @@ from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics import OrchestratorCollector
 from orchestrator.pool import ReplicaPool
+from orchestrator.public_side import PublicSide
 from orchestrator.reference import ModelReference
 from orchestrator.request import PROPOSERS
 from orchestrator.routing import make_router
@@ -21,7 +22,7 @@ from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config, OrchestratorConfig
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.rpc.channel import PUBLIC_SERVER_OPTIONS
+from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.telemetry.otlp_metrics import MetricsExport
@@ -52,16 +53,18 @@ class OrchestratorServer:
         """Load the tokenizer, dial the replicas, listen on config.orchestrator.host:port (0: a free port) and for HTTP.
 
         Does not wait for replicas: requests do. `directory` defaults to the configured addresses.
-        Raises ConfigError for an unknown proposer, ModelError when there is no tokenizer, UnavailableError when
-        the port cannot be had.
+        Raises ConfigError for an unknown proposer or for unusable certificates and keys, ModelError when there is no
+        tokenizer, UnavailableError when the port cannot be had.
         """
         _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
-        tokenizer = await find_tokenizer(config, directory)
-        service = _service(config, directory, tokenizer)
+        links = LinkSecurity(config.security.internal)
+        tokenizer = await find_tokenizer(config, directory, links)
+        service = _service(config, directory, tokenizer, links)
+        public = PublicSide(config)
 
         def register(server: grpc.aio.Server) -> None:
-            servicer = InferenceServicer(service, config.orchestrator)
+            servicer = InferenceServicer(service, config.orchestrator, public.gatekeeper)
             inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
 
         server = await GrpcServer.start(
@@ -70,11 +73,12 @@ class OrchestratorServer:
             register=register,
             service_names=(SERVICE_NAME,),
             port_setting="orchestrator.port",
-            options=PUBLIC_SERVER_OPTIONS,
+            options=public.grpc_options,
+            credentials=public.grpc_credentials,
         )
         self = cls(service, server)
         try:
-            await self._start_http(config.orchestrator)
+            await self._start_http(config.orchestrator, public)
         except BaseException:
             await self.drain_and_stop(0)
             raise
@@ -92,7 +96,7 @@ class OrchestratorServer:
     @property
     def http_url(self) -> str:
         """Where the HTTP API is; empty: it is off."""
-        return "" if self._http is None else f"http://{self._http.address}"
+        return "" if self._http is None else self._http.url
 
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait for a target replica; False if none came in time."""
@@ -122,12 +126,17 @@ class OrchestratorServer:
         """Returns when the server has stopped."""
         await self._closed.wait()
 
-    async def _start_http(self, config: OrchestratorConfig) -> None:
+    async def _start_http(self, config: OrchestratorConfig, public: PublicSide) -> None:
         if config.http_port < 0:
             return
-        app = build_app(self.service, config, lambda: self._is_draining, self.metrics)
+        app = build_app(self.service, config, lambda: self._is_draining, self.metrics, public.gatekeeper)
         self._http = await HttpServer.start(
-            app, config.http_host, config.http_port, keep_alive_timeout_s=config.http.keep_alive_timeout_s
+            app,
+            config.http_host,
+            config.http_port,
+            keep_alive_timeout_s=config.http.keep_alive_timeout_s,
+            limits=public.http_limits,
+            certificates=public.certificates,
         )
 
     async def _publish_health(self) -> None:
@@ -144,15 +153,17 @@ def _check_proposer(config: Config) -> None:
         raise ConfigError(f"orchestrator.speculation.proposer is {proposer!r}; known are {', '.join(PROPOSERS)}")
 
 
-def _service(config: Config, directory: ReplicaDirectory, tokenizer: Tokenizer) -> InferenceService:
+def _service(
+    config: Config, directory: ReplicaDirectory, tokenizer: Tokenizer, links: LinkSecurity
+) -> InferenceService:
     fingerprint, silence_timeout_s = tokenizer.fingerprint, config.orchestrator.silence_timeout_s
     targets = ReplicaPool(
         "target",
         directory,
-        dialer("target", fingerprint),
+        dialer("target", fingerprint, links),
         ModelReference().check,
         router=make_router(config.orchestrator.routing),
         silence_timeout_s=silence_timeout_s,
     )
-    drafts = ReplicaPool("draft", directory, dialer("draft", fingerprint), silence_timeout_s=silence_timeout_s)
+    drafts = ReplicaPool("draft", directory, dialer("draft", fingerprint, links), silence_timeout_s=silence_timeout_s)
     return InferenceService(config, tokenizer, targets, drafts)

@@ -12,6 +12,7 @@ import pilotfish
 from orchestrator.admission import Caller
 from orchestrator.chunk_writer import write_chunks
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
+from orchestrator.gatekeeper import Gatekeeper, client_id_of
 from orchestrator.inference import InferenceService
 from orchestrator.prompt import token_ids_of
 from orchestrator.request import PROPOSERS, check_request_bytes
@@ -21,12 +22,12 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
+from pilotfish.security.bearer import AUTHORIZATION_KEY
 from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_KEY = "x-client-id"
 """Request metadata: whose request it is, for the fair queue."""
-MAX_CLIENT_ID_CHARACTERS = 256
-_CALLER_KEYS = frozenset({CLIENT_ID_KEY, "traceparent", "tracestate"})
+_CALLER_KEYS = frozenset({AUTHORIZATION_KEY, CLIENT_ID_KEY, "traceparent", "tracestate"})
 
 GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, inference_pb2.GenerateResponse]
 
@@ -34,9 +35,10 @@ GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, infere
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     """See inference.proto. The method names are gRPC's."""
 
-    def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
+    def __init__(self, service: InferenceService, config: OrchestratorConfig, gatekeeper: Gatekeeper) -> None:
         self._service = service
         self._config = config
+        self._gatekeeper = gatekeeper
         self._turns = WriteTurns()
 
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
@@ -44,10 +46,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     ) -> None:
         arrival_ns = time.monotonic_ns()
         async with aborting_on_error(context):
+            caller = caller_of(context, arrival_ns, self._gatekeeper)
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
-            async with self._service.serving(prompt, options, caller_of(context, arrival_ns)) as answer:
+            async with self._service.serving(prompt, options, caller) as answer:
                 await write_chunks(
                     answer,
                     lambda chunk: context.write(chunk_to_proto(chunk)),
@@ -60,13 +63,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> inference_pb2.TokenizeResponse:
         async with aborting_on_error(context):
-            check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
-            prompt = prompt_from_proto(request, request.WhichOneof("input"))
-            tokenizer = self._service.tokenizer
-            token_ids = await token_ids_of(prompt, tokenizer)
-            if token_ids and max(token_ids) >= tokenizer.vocab_size:
-                raise InvalidRequestError(f"token id {max(token_ids)} is not in the vocabulary")
-            text = await asyncio.to_thread(tokenizer.decode, token_ids, False)
+            with caller_of(context, time.monotonic_ns(), self._gatekeeper).request():
+                check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
+                prompt = prompt_from_proto(request, request.WhichOneof("input"))
+                tokenizer = self._service.tokenizer
+                token_ids = await token_ids_of(prompt, tokenizer)
+                if token_ids and max(token_ids) >= tokenizer.vocab_size:
+                    raise InvalidRequestError(f"token id {max(token_ids)} is not in the vocabulary")
+                text = await asyncio.to_thread(tokenizer.decode, token_ids, False)
             return inference_pb2.TokenizeResponse(token_ids=token_ids, text=text)
 
     async def GetModelInfo(  # noqa: N802
@@ -75,6 +79,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> inference_pb2.GetModelInfoResponse:
         async with aborting_on_error(context):
+            caller_of(context, time.monotonic_ns(), self._gatekeeper)
             service = self._service
             link = await service.ready_target()
             return inference_pb2.GetModelInfoResponse(
@@ -87,13 +92,18 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             )
 
 
-def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int) -> Caller:
-    """Who calls: the client that the metadata name, else the host that the call comes from."""
-    metadata = {key: value for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
-    # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
-    host, _, _ = context.peer().rpartition(":")
-    client_id = str(metadata.get(CLIENT_ID_KEY, ""))[:MAX_CLIENT_ID_CHARACTERS] or host
+def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, gatekeeper: Gatekeeper) -> Caller:
+    """Who calls: the holder of the API key, else the client that the metadata name, else the host that the call comes
+    from.
+
+    Raises AuthenticationError where a key is needed and none that is known is shown.
+    """
+    metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
+    allowance = gatekeeper.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
-    trace = RemoteContext(str(metadata.get("traceparent", "")), str(metadata.get("tracestate", "")))
-    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, trace=trace)
+    trace = RemoteContext(metadata.get("traceparent", ""), metadata.get("tracestate", ""))
+    # "ipv4:10.0.0.7:51000": each connection of a host has a port of its own.
+    host, _, _ = context.peer().rpartition(":")
+    client_id = client_id_of(allowance, metadata.get(CLIENT_ID_KEY, ""), host)
+    return Caller(client_id=client_id, arrival_ns=arrival_ns, timeout_s=timeout_s, trace=trace, allowance=allowance)

@@ -10,6 +10,7 @@
     │   ├── ModelDownloadError             the download broke off or its checksum is wrong
     │   └── UnsupportedModelError          the engine cannot run this architecture
     ├── HandshakeError                     a peer speaks another protocol or has another tokenizer
+    ├── AuthenticationError                the caller has not shown that it may ask
     ├── UnavailableError                   a replica is absent, draining or lost
     ├── ResourceExhaustedError             no KV space, no sequence slot, queue full
     ├── DeadlineExceededError              an answer did not come in time
@@ -68,6 +69,10 @@ class HandshakeError(PilotfishError):
     """A peer speaks another protocol version, or has another tokenizer or model."""
 
 
+class AuthenticationError(PilotfishError):
+    """The caller has shown no key, token or certificate, or a wrong one."""
+
+
 class UnavailableError(PilotfishError):
     """A replica is absent, draining or lost."""
 
@@ -97,6 +102,7 @@ STATUS_TABLE: tuple[tuple[type[PilotfishError], str, int], ...] = (
     (UnsupportedModelError, "FAILED_PRECONDITION", 501),
     (ModelError, "FAILED_PRECONDITION", 500),
     (HandshakeError, "FAILED_PRECONDITION", 502),
+    (AuthenticationError, "UNAUTHENTICATED", 401),
     (UnavailableError, "UNAVAILABLE", 503),
     (ResourceExhaustedError, "RESOURCE_EXHAUSTED", 429),
     (DeadlineExceededError, "DEADLINE_EXCEEDED", 504),

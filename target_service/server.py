@@ -5,6 +5,7 @@ from __future__ import annotations
 from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.process import ProcessEngine
+from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.testing.emulation import start_emulated_engine
@@ -23,8 +24,11 @@ class TargetServer:
 
         With an `emulation` section the engine is emulated.
 
-        Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot.
+        Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot; ConfigError
+        when strangers would be served.
         """
+        security = LinkSecurity(config.security.internal)
+        security.check_host(config.target.host, "target.host")
         engine = engine or await _start_engine(config)
         replica = await ReplicaServer.start(
             TargetFrames(),
@@ -34,6 +38,7 @@ class TargetServer:
             port_setting="target.port",
             telemetry=config.telemetry,
             metrics_port=config.target.metrics_port,
+            security=security,
         )
         return cls(replica)
 

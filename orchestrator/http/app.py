@@ -14,13 +14,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from orchestrator.gatekeeper import Gatekeeper
+from orchestrator.http.admittance import Admittance
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.fleet import FleetApi
 from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
 from orchestrator.http.information import InformationApi
 from orchestrator.http.metrics import MetricsApi
-from orchestrator.http.openapi import OpenApi
 from orchestrator.http.pages import playground_routes
 from orchestrator.http.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
@@ -32,8 +33,9 @@ def build_app(
     config: OrchestratorConfig,
     is_draining: Callable[[], bool],
     registry: CollectorRegistry,
+    gatekeeper: Gatekeeper,
 ) -> Starlette:
-    """The ASGI application. registry: what /metrics tells. Needs a running event loop."""
+    """The ASGI application. registry: what /metrics tells. gatekeeper: who is served. Needs a running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining)
     tokenization = TokenizationApi(service)
@@ -51,19 +53,20 @@ def build_app(
         route("GET", "/health", information.health),
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
-        route("GET", "/openapi.json", OpenApi().document),
         route("GET", "/metrics", MetricsApi(registry).metrics),
         route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
         *playground_routes(),
     ]
     return Starlette(
-        routes=routes, middleware=_middleware(config.http.cors_origins), exception_handlers={HTTPException: _refuse}
+        routes=routes, middleware=_middleware(config, gatekeeper), exception_handlers={HTTPException: _refuse}
     )
 
 
-def _middleware(cors_origins: tuple[str, ...]) -> list[Middleware]:
+def _middleware(config: OrchestratorConfig, gatekeeper: Gatekeeper) -> list[Middleware]:
+    cors_origins = config.http.cors_origins
+    admittance = Middleware(Admittance, gatekeeper, host=config.http_host, cors_origins=cors_origins)
     if not cors_origins:
-        return []
+        return [admittance]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=cors_origins,
@@ -71,7 +74,8 @@ def _middleware(cors_origins: tuple[str, ...]) -> list[Middleware]:
         allow_headers=("*",),
         expose_headers=(IGNORED_HEADER, "retry-after"),
     )
-    return [cors]
+    # Outermost: a browser asks without a key whether it may ask, and shows a page only refusals that name its origin.
+    return [cors, admittance]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

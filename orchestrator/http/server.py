@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from orchestrator.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedConfig
 from pilotfish.errors import UnavailableError
+from pilotfish.security.certificates import CertificateSource
+from pilotfish.security.reloading_context import ReloadingContext
 
 _BACKLOG = 2048
 _DATE_PERIOD_S = 1.0
@@ -20,21 +23,33 @@ _DATE_PERIOD_S = 1.0
 class HttpServer:
     """A listening HTTP server. Made by `start`."""
 
-    def __init__(self, server: _Server, listener: socket.socket) -> None:
+    def __init__(self, server: _Server, listener: socket.socket, scheme: str) -> None:
         host, port = listener.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         """host:port, with the port that was taken."""
+        self.url = f"{scheme}://{self.address}"
         self._server = server
         self._task = asyncio.create_task(server.serve([listener]))
 
     @classmethod
-    async def start(cls, app: ASGIApp, host: str, port: int, *, keep_alive_timeout_s: int) -> HttpServer:
-        """Listen on host:port (0: a free port). Raises UnavailableError when the address cannot be had."""
+    async def start(
+        cls,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        keep_alive_timeout_s: int,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        certificates: CertificateSource | None = None,
+    ) -> HttpServer:
+        """Listen on host:port (0: a free port). certificates: for TLS. Raises UnavailableError when the address cannot
+        be had."""
         listener = _listen(host, port)
-        config = uvicorn.Config(
+        config = LimitedConfig(
             app,
+            limits=limits,
+            ssl_context_factory=None if certificates is None else _context_factory(certificates),
             loop="none",
-            http="httptools",
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -46,7 +61,7 @@ class HttpServer:
             timeout_keep_alive=keep_alive_timeout_s,
             backlog=_BACKLOG,
         )
-        self = cls(_Server(config), listener)
+        self = cls(_Server(config), listener, "http" if certificates is None else "https")
         started = asyncio.create_task(self._server.listening.wait())
         await asyncio.wait((started, self._task), return_when=asyncio.FIRST_COMPLETED)
         if self._task.done():
@@ -103,6 +118,11 @@ class _Server(uvicorn.Server):
         for connection in tuple(self.server_state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+def _context_factory(certificates: CertificateSource) -> Callable[..., ReloadingContext]:
+    """In uvicorn's form."""
+    return lambda *_: ReloadingContext.of(certificates)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer
 from pilotfish.bench.runner import Sample, TokenisedPrompt, run_arms
 from pilotfish.bench.scoring import Scorer
+from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config
@@ -69,6 +70,11 @@ class Station:
     address: str = ""
     """Of one that runs already."""
 
+    @property
+    def access(self) -> Access:
+        """Our own stacks ask for nothing."""
+        return OPEN_ACCESS if self.config is not None else Access.from_environment()
+
 
 @dataclass
 class Run:
@@ -123,7 +129,7 @@ def run_stations(
     progress.begin(num_arms * len(prompts) * settings.num_repeats)
     for index, station in enumerate(stations):
         progress.doing("starting the services" if station.config else f"connecting to {station.address}")
-        with station_address(station, progress) as address, InferenceClient(address) as client:
+        with station_address(station, progress) as address, InferenceClient(address, access=station.access) as client:
             info = station_info(client, station)
             _check(info, station, settings)
             tokenised = [TokenisedPrompt(prompt, _tokenise(client, info, prompt)) for prompt in prompts]

@@ -25,6 +25,7 @@ from pilotfish.cli.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
 from pilotfish.cli.options import ConfigFile, NoColor, Overrides, Timeout
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.up import pull_models
+from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, load_config
@@ -152,7 +153,7 @@ def _running_proposers(names: Sequence[str] | None, address: str) -> list[Propos
     """By the names of requests; which of them there are is checked against what serves there."""
     if names:
         return [Proposer(name.strip(), name.strip()) for name in ",".join(names).split(",")]
-    with InferenceClient(address) as client:
+    with InferenceClient(address, access=Access.from_environment()) as client:
         info = client.info()
     return [Proposer(name, name) for name in info.proposers if has_proposer(info, name)]
 
@@ -170,7 +171,7 @@ def _peers(
     config = station.config or load_config()
     name = config.target.model
     if station.address:
-        with InferenceClient(station.address) as client:
+        with InferenceClient(station.address, access=station.access) as client:
             name = client.info().model_id
     folder = cached_folder(resolve(name), ModelCache(Path(config.cache_dir)))
     if folder is None:

@@ -19,6 +19,7 @@ from pilotfish.cli.generate import (
 )
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import PilotfishError
@@ -51,7 +52,7 @@ def chat(
         proposer=proposer,
     )
     console = output_console(no_color=no_color)
-    with InferenceClient(address) as client:
+    with InferenceClient(address, access=Access.from_environment()) as client:
         console.print(f"[bold]{client.info().model_id}[/] · {HELP}", soft_wrap=True)
         if console.is_terminal and not no_color:
             console.print(legend())

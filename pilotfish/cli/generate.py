@@ -14,6 +14,7 @@ from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
+from pilotfish.client.access import Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError, InvalidRequestError
@@ -87,7 +88,7 @@ def generate(
         acceptance=AcceptanceMode[acceptance.name],
     )
     request = to_prompt(sys.stdin.read() if prompt == "-" else prompt, system=system, raw=raw)
-    with InferenceClient(address) as client:
+    with InferenceClient(address, access=Access.from_environment()) as client:
         answer = client.generate(request, options, timeout_s=timeout)
         if as_json:
             print(answer_json(list(answer)))

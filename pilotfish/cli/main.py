@@ -12,6 +12,7 @@ from pilotfish.cli.bench_load import load
 from pilotfish.cli.chat import chat
 from pilotfish.cli.demo import demo
 from pilotfish.cli.generate import generate
+from pilotfish.cli.keys import keys_app
 from pilotfish.cli.models import models_app
 from pilotfish.cli.plan import plan
 from pilotfish.cli.profile import profile
@@ -62,6 +63,7 @@ app.command()(plan)
 app.command()(profile)
 app.command()(config)
 app.add_typer(models_app, name="models")
+app.add_typer(keys_app, name="keys")
 app.command(hidden=True)(demo)
 
 

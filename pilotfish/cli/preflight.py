@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 
+from pilotfish.client.access import Access
 from pilotfish.client.answer import ServiceInfo
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
@@ -18,7 +19,7 @@ PROBE_TIMEOUT_S = 1.0
 def find_running(address: str) -> ServiceInfo | None:
     """What Pilotfish serves at an address, None if none answers there."""
     try:
-        with InferenceClient(address, connect_timeout_s=PROBE_TIMEOUT_S) as client:
+        with InferenceClient(address, access=Access.from_environment(), connect_timeout_s=PROBE_TIMEOUT_S) as client:
             return client.info()
     except PilotfishError:
         return None

@@ -20,7 +20,8 @@ def config(
 ) -> None:
     """Print the effective configuration as YAML, defaults included.
 
-    On a cluster: `pilotfish config --serve --set target.host=0.0.0.0 > serve.yaml; serve deploy serve.yaml`
+    On a cluster: `pilotfish config --serve --set target.host=0.0.0.0 --set security.internal.token_file=FILE >
+    serve.yaml; serve deploy serve.yaml`
     """
     effective = load_config(config_file, overrides or ())
     print(serve_config(effective) if serve else config_to_yaml(effective), end="")

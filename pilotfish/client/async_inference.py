@@ -11,11 +11,11 @@ from typing import Self
 import grpc
 import grpc.aio
 
+from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, Prompt, Summary
 from pilotfish.client.conversion import request_to_proto, summary_from_proto
 from pilotfish.client.inference import CONNECT_TIMEOUT_S
 from pilotfish.errors import InternalError, UnavailableError
-from pilotfish.rpc.channel import open_public_channel
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
@@ -29,11 +29,22 @@ class AsyncInferenceClient:
     Belongs to the event loop that it was made on.
     """
 
-    def __init__(self, address: str, *, num_channels: int = 1, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """num_channels: TCP connections; what one carries in a moment waits for the same flow-control window."""
+    def __init__(
+        self,
+        address: str,
+        *,
+        access: Access = OPEN_ACCESS,
+        num_channels: int = 1,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        """num_channels: TCP connections; what one carries in a moment waits for the same flow-control window.
+
+        Raises ConfigError for certificates that cannot be read.
+        """
         self._address = address
+        self._access = access
         self._connect_timeout_s = connect_timeout_s
-        self._channels = [open_public_channel(address) for _ in range(num_channels)]
+        self._channels = [access.open_async_channel(address) for _ in range(num_channels)]
         self._stubs = itertools.cycle([pb_grpc.InferenceStub(channel) for channel in self._channels])
 
     async def __aenter__(self) -> Self:
@@ -45,6 +56,7 @@ class AsyncInferenceClient:
             await self._close()
             raise UnavailableError(
                 f"nothing answers at {self._address}: start it with `pilotfish up`, or name another with --address"
+                f"{self._access.unreachable_hint}"
             ) from None
         except BaseException:
             await self._close()
@@ -63,7 +75,9 @@ class AsyncInferenceClient:
 
         Cancelling the awaiting task cancels the call. Raises PilotfishError.
         """
-        call = next(self._stubs).Generate(request_to_proto(prompt, options), timeout=timeout_s)
+        call = next(self._stubs).Generate(
+            request_to_proto(prompt, options), timeout=timeout_s, metadata=self._access.metadata
+        )
         summary = None
         try:
             async for response in call:

@@ -8,6 +8,7 @@ from typing import Self
 
 import grpc
 
+from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary
 from pilotfish.client.conversion import (
     chunk_from_proto,
@@ -17,7 +18,6 @@ from pilotfish.client.conversion import (
     summary_from_proto,
 )
 from pilotfish.errors import UnavailableError
-from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
@@ -30,10 +30,14 @@ TOKENIZE_TIMEOUT_S = 5.0
 class InferenceClient:
     """One channel to an orchestrator. Errors of the server come as PilotfishError."""
 
-    def __init__(self, address: str, *, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def __init__(
+        self, address: str, *, access: Access = OPEN_ACCESS, connect_timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
+        """Raises ConfigError for certificates that cannot be read."""
         self._address = address
+        self._access = access
         self._connect_timeout_s = connect_timeout_s
-        self._channel = grpc.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
+        self._channel = access.open_channel(address)
         self._stub = pb_grpc.InferenceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -44,6 +48,7 @@ class InferenceClient:
             self._channel.close()
             raise UnavailableError(
                 f"nothing answers at {self._address}: start it with `pilotfish up`, or name another with --address"
+                f"{self._access.unreachable_hint}"
             ) from None
         except BaseException:
             self._channel.close()
@@ -58,14 +63,16 @@ class InferenceClient:
     def info(self) -> ServiceInfo:
         """The model and the pools behind the address."""
         try:
-            response = self._stub.GetModelInfo(pb.GetModelInfoRequest(), timeout=INFO_TIMEOUT_S)
+            response = self._stub.GetModelInfo(
+                pb.GetModelInfoRequest(), timeout=INFO_TIMEOUT_S, metadata=self._access.metadata
+            )
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         return info_from_proto(response)
 
     def generate(self, prompt: Prompt, options: GenerateOptions, *, timeout_s: float) -> Iterator[Chunk | Summary]:
         """Stream an answer: chunks, then one summary. Closing the iterator cancels the call."""
-        call = self._stub.Generate(request_to_proto(prompt, options), timeout=timeout_s)
+        call = self._stub.Generate(request_to_proto(prompt, options), timeout=timeout_s, metadata=self._access.metadata)
         try:
             for response in call:
                 if response.HasField("summary"):
@@ -89,6 +96,6 @@ class InferenceClient:
 
     def _tokenize(self, request: pb.TokenizeRequest) -> pb.TokenizeResponse:
         try:
-            return self._stub.Tokenize(request, timeout=TOKENIZE_TIMEOUT_S)
+            return self._stub.Tokenize(request, timeout=TOKENIZE_TIMEOUT_S, metadata=self._access.metadata)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None

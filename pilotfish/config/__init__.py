@@ -14,6 +14,7 @@ from pilotfish.config.environment import default_cache_dir, environment
 from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.routing import RoutingConfig
+from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import SelfDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
@@ -24,9 +25,12 @@ __all__ = [
     "EmulationConfig",
     "EngineConfig",
     "HttpConfig",
+    "InternalSecurityConfig",
     "OrchestratorConfig",
+    "PublicSecurityConfig",
     "Quantization",
     "RoutingConfig",
+    "SecurityConfig",
     "SelfDrafterConfig",
     "SpeculationConfig",
     "TargetConfig",

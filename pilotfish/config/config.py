@@ -16,6 +16,7 @@ from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.environment import default_cache_dir
 from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.security import SecurityConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.errors import ConfigError
@@ -34,6 +35,8 @@ class Config:
     """Of both engines."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     """Traces, metrics and logs of all services."""
+    security: SecurityConfig = field(default_factory=SecurityConfig)
+    """Certificates, tokens and keys of all services."""
     cache_dir: str = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -43,7 +43,7 @@ class TargetConfig:
     model: str = "smollm2-135m-instruct"
     """Catalogue name, hub id or local folder."""
     host: str = "127.0.0.1"
-    """Address to listen on. The internal links carry no authentication yet: keep it private."""
+    """Address to listen on. Beyond the loopback interface it needs `security.internal`."""
     port: int = 50061
     """0 takes a free port (under Ray it always does)."""
     metrics_port: int = -1

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pilotfish.config import Config
+from pilotfish.config import Config, PublicSecurityConfig
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import Launch, prepare
 from pilotfish.launch.supervisor import Supervisor
@@ -34,7 +34,9 @@ class LocalStack:
         """on_line(child name, line) is called on the supervisor's thread for every line that a service prints."""
         http = dataclasses.replace(config.orchestrator.http, port=0)
         orchestrator = dataclasses.replace(config.orchestrator, port=0, http=http)
-        self._wanted = dataclasses.replace(config, orchestrator=orchestrator)
+        # Whoever starts it is whom it serves: keys and certificates are for others.
+        security = dataclasses.replace(config.security, public=PublicSecurityConfig())
+        self._wanted = dataclasses.replace(config, orchestrator=orchestrator, security=security)
         self._pass_line_on = on_line or _ignore_line
         self._ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         self.address = ""

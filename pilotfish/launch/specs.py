@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pilotfish.config import Config, config_to_yaml, environment
 from pilotfish.launch.child import ChildSpec
+from pilotfish.security.link_token import write_new_token
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,11 @@ class Launch:
 
 
 def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
-    """Write config.yaml into `folder` and say what to start there: plain processes, or Ray Serve."""
+    """Write config.yaml into `folder` and say what to start there: plain processes, or Ray Serve.
+
+    The replicas serve nobody else: see `with_link_token`.
+    """
+    config = with_link_token(config, folder)
     if standalone:
         config = with_local_addresses(config)
         launch = Launch(config, standalone_specs(config, folder), environment())
@@ -94,6 +99,20 @@ def with_local_addresses(config: Config) -> Config:
         draft_addresses=(f"127.0.0.1:{draft_port}",) if config.draft.num_replicas else (),
     )
     return dataclasses.replace(config, target=target, draft=draft, orchestrator=orchestrator)
+
+
+def with_link_token(config: Config, folder: Path) -> Config:
+    """The configuration with a token of its own for the internal links, unless it says how they are secured.
+
+    Other users of this machine reach the loopback interface, too. `folder` is for nobody else to read.
+    """
+    internal = config.security.internal
+    if internal.is_authenticated or internal.allow_unauthenticated:
+        return config
+    path = folder / "link-token"
+    write_new_token(path)
+    internal = dataclasses.replace(internal, token_file=str(path))
+    return dataclasses.replace(config, security=dataclasses.replace(config.security, internal=internal))
 
 
 def free_ports(count: int) -> list[int]:

@@ -58,14 +58,24 @@ PUBLIC_CHANNEL_OPTIONS = (*_PUBLIC_KEEPALIVE, *_DIALLING)
 SERVER_OPTIONS = (*_KEEPALIVE, *_LISTENING)
 """Of a replica."""
 PUBLIC_SERVER_OPTIONS = (*_PUBLIC_KEEPALIVE, *_LISTENING)
-"""Of the orchestrator."""
+"""Of the orchestrator, but for what strangers may send."""
+
+_HANDSHAKE_TIMEOUT_MS = 10_000
+"""A client that connects and says nothing more is let go; gRPC's own patience is two minutes."""
+
+
+def public_server_options(*, max_message_bytes: int, max_metadata_bytes: int) -> tuple[tuple[str, int], ...]:
+    """Of the orchestrator. What is larger is refused while it is read, with RESOURCE_EXHAUSTED."""
+    return (
+        *(option for option in PUBLIC_SERVER_OPTIONS if option[0] != "grpc.max_receive_message_length"),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        # Above the first gRPC refuses more and more, above the second everything.
+        ("grpc.max_metadata_size", max_metadata_bytes),
+        ("grpc.absolute_max_metadata_size", max_metadata_bytes),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
+    )
 
 
 def open_channel(address: str) -> grpc.aio.Channel:
     """A plain-text channel to a service at host:port; connects when it is first used."""
     return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
-
-
-def open_public_channel(address: str) -> grpc.aio.Channel:
-    """A client's to an orchestrator at host:port; connects when it is first used."""
-    return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)

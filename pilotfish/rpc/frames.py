@@ -78,14 +78,16 @@ class FrameCodec(ABC):
     def event(self, response: Response) -> Event:
         """Raises InvalidRequestError."""
 
-    def open_call(self, channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame]:
+    def open_call(
+        self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...] = ()
+    ) -> grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame]:
         """Begin a Connect call."""
         connect: Any = channel.stream_stream(
             f"/{self.service_name}/Connect",
             request_serializer=self.request_frame_type.SerializeToString,
             response_deserializer=self.response_frame_type.FromString,
         )
-        call: grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame] = connect()
+        call: grpc.aio.StreamStreamCall[RequestFrame, ResponseFrame] = connect(metadata=metadata)
         return call
 
     def add_to_server(self, connect: Connect, server: grpc.aio.Server) -> None:

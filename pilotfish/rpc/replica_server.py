@@ -9,6 +9,7 @@ import socket
 from pilotfish.config import TelemetryConfig
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.replica_telemetry import ReplicaTelemetry
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.stream_server import Engine, StreamServer
@@ -41,17 +42,19 @@ class ReplicaServer:
         model: ModelInfo | None = None,
         telemetry: TelemetryConfig | None = None,
         metrics_port: int = -1,
+        security: LinkSecurity = OPEN_LINKS,
     ) -> ReplicaServer:
         """Listen and serve; the engine is closed when that fails.
 
         model: what peers are told instead of engine.model. port_setting: configuration key of the port.
         metrics_port: of /metrics for Prometheus; 0 takes a free one, -1 serves none.
+        security: whom the streams serve.
         Raises: UnavailableError when the address cannot be had.
         """
         replica_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         welcome = Welcome(model=model or engine.model, limits=engine.limits, replica_id=replica_id)
         seen = ReplicaTelemetry(telemetry or TelemetryConfig(), codec.service, replica_id, metrics_port)
-        streams = StreamServer(codec, engine, welcome, seen.observer)
+        streams = StreamServer(codec, engine, welcome, seen.observer, security)
         try:
             seen.start(streams)
             server = await GrpcServer.start(
@@ -60,6 +63,7 @@ class ReplicaServer:
                 register=lambda grpc_server: codec.add_to_server(streams.connect, grpc_server),
                 service_names=(codec.service_name,),
                 port_setting=port_setting,
+                credentials=security.server_credentials,
             )
             streams.start()
             await server.set_ready(True)

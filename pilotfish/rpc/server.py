@@ -6,6 +6,7 @@ import asyncio
 import errno
 from collections.abc import Callable, Sequence
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -39,16 +40,21 @@ class GrpcServer:
         service_names: Sequence[str],
         port_setting: str,
         options: Sequence[tuple[str, int]] = SERVER_OPTIONS,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> GrpcServer:
         """Listen on host:port (0: a free port).
 
         register: adds the servicers. service_names: their full names, for health and reflection.
         port_setting: the configuration key of the port, for messages. options: of pilotfish.rpc.channel.
+        credentials: None for plain text.
         Raises: UnavailableError when the address cannot be had.
         """
         server = grpc.aio.server(options=options)
         try:
-            bound_port = server.add_insecure_port(f"{host}:{port}")
+            if credentials is None:
+                bound_port = server.add_insecure_port(f"{host}:{port}")
+            else:
+                bound_port = server.add_secure_port(f"{host}:{port}", credentials)
         except RuntimeError:
             raise UnavailableError(await _bind_problem(host, port, port_setting)) from None
         self = cls(server, f"{host}:{bound_port}", service_names)

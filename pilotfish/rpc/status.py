@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from pilotfish.errors import (
+    AuthenticationError,
     DeadlineExceededError,
     HandshakeError,
     InternalError,
@@ -38,6 +39,7 @@ _KINDS: dict[grpc.StatusCode, type[PilotfishError]] = {
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequestError,
     grpc.StatusCode.NOT_FOUND: ModelNotFoundError,
     grpc.StatusCode.FAILED_PRECONDITION: HandshakeError,
+    grpc.StatusCode.UNAUTHENTICATED: AuthenticationError,
     # The address is that of another kind of server.
     grpc.StatusCode.UNIMPLEMENTED: HandshakeError,
     grpc.StatusCode.UNAVAILABLE: UnavailableError,

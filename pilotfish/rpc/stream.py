@@ -20,11 +20,11 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import CloseSequence, Command, Event
-from pilotfish.rpc.channel import open_channel
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frame_queue import FrameQueue
 from pilotfish.rpc.frames import EOF, FrameCodec, RequestFrame, ResponseFrame, Service
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
+from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -85,17 +85,19 @@ class MuxStream:
         on_events: OnEvents,
         on_load: OnLoad,
         on_lost: OnLost,
+        security: LinkSecurity = OPEN_LINKS,
         timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> MuxStream:
         """Dial host:port and shake hands.
 
-        Raises: HandshakeError when the two sides do not fit; UnavailableError, DeadlineExceededError.
+        Raises: HandshakeError when the two sides do not fit; AuthenticationError when the replica does not know us;
+        UnavailableError, DeadlineExceededError.
         """
         codec = CODECS[service]
-        channel = open_channel(address)
+        channel = security.open_channel(address)
         try:
             async with asyncio.timeout(timeout_s):
-                call = codec.open_call(channel)
+                call = codec.open_call(channel, security.metadata)
                 welcome = await _shake_hands(codec, call, hello)
             check_handshake(hello, welcome)
             return cls(address, codec, channel, call, welcome, (on_events, on_load, on_lost))

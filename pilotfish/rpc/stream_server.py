@@ -13,6 +13,7 @@ from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.rpc.sequence_table import SequenceTable
 from pilotfish.rpc.status import aborting_on_error
@@ -51,14 +52,20 @@ class StreamServer:
     """
 
     def __init__(
-        self, codec: FrameCodec, engine: Engine, welcome: Welcome, observer: ReplicaObserver | None = None
+        self,
+        codec: FrameCodec,
+        engine: Engine,
+        welcome: Welcome,
+        observer: ReplicaObserver | None = None,
+        security: LinkSecurity = OPEN_LINKS,
     ) -> None:
-        """observer: hears of every sequence and event; None: one that only counts."""
+        """observer: hears of every sequence and event; None: one that only counts. security: whom the streams serve."""
         self.codec = codec
         self.observer = observer or ReplicaObserver()
         self.welcome = welcome
         self.table: SequenceTable[StreamConnection] = SequenceTable()
         self._engine = engine
+        self._security = security
         self._connections: set[StreamConnection] = set()
         self._is_draining = False
         # The true reason may quote the engine's standard error, which is not for peers.
@@ -87,6 +94,7 @@ class StreamServer:
     async def connect(self, _requests: Any, context: Context) -> None:
         """The Connect method."""
         async with aborting_on_error(context):
+            self._security.check_call(context)
             if self._lost.done():
                 raise self._told
             connection = StreamConnection(self, context)

@@ -22,6 +22,9 @@ from pilotfish.messages import (
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import Limits, ModelInfo, TreeRequest
 
+_MAX_PROB = 1.001
+"""float32 probabilities may be this far above 1."""
+
 
 def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
     """Raises InvalidRequestError, saying what is wrong, for what no engine with this model and limits can serve."""
@@ -74,6 +77,9 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
     for distribution in command.draft_probs:
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
+        # Not so for NaN either. Sums are the drafter's affair: they shape this sequence's answer only.
+        if not all(0 <= prob <= _MAX_PROB for prob in distribution.probs):
+            raise InvalidRequestError("a draft distribution holds what is no probability")
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
     if not command.parents:

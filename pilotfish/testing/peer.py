@@ -11,6 +11,7 @@ from pilotfish.errors import PilotfishError
 from pilotfish.messages import Command, Event
 from pilotfish.rpc.frames import Service
 from pilotfish.rpc.handshake import Hello
+from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.stream import MuxStream
 from pilotfish.types import LoadReport
 
@@ -18,10 +19,13 @@ from pilotfish.types import LoadReport
 class RecordingPeer:
     """`async with RecordingPeer(address, "target") as peer`: connected inside the block."""
 
-    def __init__(self, address: str, service: Service, *, hello: Hello | None = None) -> None:
+    def __init__(
+        self, address: str, service: Service, *, hello: Hello | None = None, security: LinkSecurity = OPEN_LINKS
+    ) -> None:
         self._address = address
         self._service = service
         self._hello = hello or Hello(peer="test")
+        self._security = security
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._loads: asyncio.Queue[LoadReport] = asyncio.Queue()
         self.stream: MuxStream
@@ -39,6 +43,7 @@ class RecordingPeer:
             on_events=self._on_events,
             on_load=self._loads.put_nowait,
             on_lost=self._on_lost,
+            security=self._security,
         )
         return self
 

@@ -42,12 +42,12 @@ def run_load(station: Station, settings: LoadSettings, progress: Progress | None
     progress.begin(num_measured * settings.num_turns * len(settings.modes))
     progress.doing("starting the services" if station.config else f"connecting to {station.address}")
     with station_address(station, progress) as address:
-        with InferenceClient(address) as client:
+        with InferenceClient(address, access=station.access) as client:
             info = station_info(client, station)
             workload = _workload(client, info, settings)
         # One loop for all runs: channels belong to it.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            windows = runner.run(_run_all(address, workload, settings, progress, is_repeating=_is_repeating(station)))
+            windows = runner.run(_run_all(address, station, workload, settings, progress))
     result = LoadResult(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=this_machine(),
@@ -68,12 +68,13 @@ def _is_repeating(station: Station) -> bool:
 
 
 async def _run_all(
-    address: str, workload: Workload, settings: LoadSettings, progress: Progress, *, is_repeating: bool
+    address: str, station: Station, workload: Workload, settings: LoadSettings, progress: Progress
 ) -> dict[tuple[Level, str], list[Window]]:
     windows: dict[tuple[Level, str], list[Window]] = {
         (level, mode): [] for level in settings.levels for mode in settings.modes
     }
-    async with AsyncInferenceClient(address, num_channels=settings.num_channels) as client:
+    is_repeating = _is_repeating(station)
+    async with AsyncInferenceClient(address, access=station.access, num_channels=settings.num_channels) as client:
         for level in settings.levels:
             for turn in range(settings.num_turns):
                 first = turn % len(settings.modes)

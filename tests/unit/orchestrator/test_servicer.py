@@ -1,6 +1,13 @@
 import pytest
 
-from orchestrator.servicer import CLIENT_ID_KEY, MAX_CLIENT_ID_CHARACTERS, caller_of
+from orchestrator.gatekeeper import MAX_CLIENT_ID_CHARACTERS, Gatekeeper
+from orchestrator.servicer import CLIENT_ID_KEY, caller_of
+from pilotfish.config import PublicSecurityConfig
+from pilotfish.errors import AuthenticationError
+from pilotfish.security.api_key import ApiKey, digest_of
+from pilotfish.security.api_key_file import write_keys
+
+NOBODY = Gatekeeper(PublicSecurityConfig())
 
 
 class FakeContext:
@@ -22,7 +29,7 @@ class FakeContext:
 
 
 def test_the_metadata_name_the_client() -> None:
-    caller = caller_of(FakeContext(("user-agent", "x"), (CLIENT_ID_KEY, "team-a"), time_remaining=2.5), 7)
+    caller = caller_of(FakeContext(("user-agent", "x"), (CLIENT_ID_KEY, "team-a"), time_remaining=2.5), 7, NOBODY)
     assert (caller.client_id, caller.arrival_ns, caller.timeout_s) == ("team-a", 7, 2.5)
 
 
@@ -31,10 +38,23 @@ def test_the_metadata_name_the_client() -> None:
     [("ipv4:10.0.0.7:51000", "ipv4:10.0.0.7"), ("ipv6:%5B::1%5D:51000", "ipv6:%5B::1%5D"), ("unix:", "unix")],
 )
 def test_else_the_host_is_the_client_whatever_its_port(peer, client_id) -> None:
-    assert caller_of(FakeContext(peer=peer), 0).client_id == client_id
+    assert caller_of(FakeContext(peer=peer), 0, NOBODY).client_id == client_id
 
 
 def test_an_empty_name_is_no_name_and_an_endless_one_is_cut() -> None:
-    assert caller_of(FakeContext((CLIENT_ID_KEY, "")), 0).client_id == "ipv4:10.0.0.7"
-    assert len(caller_of(FakeContext((CLIENT_ID_KEY, "x" * 10_000)), 0).client_id) == MAX_CLIENT_ID_CHARACTERS
-    assert caller_of(FakeContext(), 0).timeout_s is None
+    assert caller_of(FakeContext((CLIENT_ID_KEY, "")), 0, NOBODY).client_id == "ipv4:10.0.0.7"
+    assert len(caller_of(FakeContext((CLIENT_ID_KEY, "x" * 10_000)), 0, NOBODY).client_id) == MAX_CLIENT_ID_CHARACTERS
+    assert caller_of(FakeContext(), 0, NOBODY).timeout_s is None
+
+
+def test_a_key_names_the_client_whatever_it_claims(tmp_path) -> None:
+    write_keys(tmp_path / "keys", [ApiKey(name="ann", sha256=digest_of("pf-1"))])
+    gatekeeper = Gatekeeper(PublicSecurityConfig(api_keys_file=str(tmp_path / "keys")))
+    metadata = (("authorization", "Bearer pf-1"), (CLIENT_ID_KEY, "bob"))
+    caller = caller_of(FakeContext(*metadata), 0, gatekeeper)
+    assert caller.client_id == "key ann"
+    assert caller.allowance is not None
+    assert caller.allowance.key.name == "ann"
+    for wrong in ((), (("authorization", "Bearer pf-2"),), (("authorization", "pf-1"),)):
+        with pytest.raises(AuthenticationError):
+            caller_of(FakeContext(*wrong), 0, gatekeeper)

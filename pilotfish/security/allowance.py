@@ -1,0 +1,62 @@
+"""What the holder of one API key may still use."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from pilotfish.errors import ResourceExhaustedError
+from pilotfish.security.api_key import ApiKey
+from pilotfish.security.token_bucket import TokenBucket
+
+_RETRY_S = 1.0
+"""Where nobody knows when a place becomes free."""
+
+
+class Allowance:
+    """Of one key, in this process: with several orchestrators, each gives as much. Used from one event loop."""
+
+    def __init__(self, key: ApiKey, clock: Callable[[], float] = time.monotonic) -> None:
+        self.key = key
+        """Replace it when its limits change: what is used stays counted."""
+        self.num_requests = 0
+        """Served or waiting."""
+        self._clock = clock
+        self._requests, self._tokens = TokenBucket(clock()), TokenBucket(clock())
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """One request, as long as the block lasts. Raises ResourceExhaustedError, with when to try again."""
+        self._check()
+        if self.key.limits.requests_per_min:
+            self._requests.take(1, self.key.limits.requests_per_min, self._clock())
+        self.num_requests += 1
+        try:
+            yield
+        finally:
+            self.num_requests -= 1
+
+    def spend(self, num_tokens: int) -> None:
+        """Count tokens of a request that was let in."""
+        per_min = self.key.limits.tokens_per_min
+        if per_min:
+            self._tokens.take(num_tokens, per_min, self._clock())
+
+    def _check(self) -> None:
+        limits, now_s = self.key.limits, self._clock()
+        if limits.max_concurrent_requests and self.num_requests >= limits.max_concurrent_requests:
+            limit = limits.max_concurrent_requests
+            raise self._exhausted(f"{limit} requests at once are the limit of API key {self.key.name}", _RETRY_S)
+        for bucket, per_min, what in (
+            (self._requests, limits.requests_per_min, "requests"),
+            (self._tokens, limits.tokens_per_min, "tokens"),
+        ):
+            wait_s = bucket.wait_s(per_min, now_s) if per_min else 0.0
+            if wait_s > 0:
+                raise self._exhausted(f"{per_min} {what} a minute are the limit of API key {self.key.name}", wait_s)
+
+    def _exhausted(self, problem: str, retry_after_s: float) -> ResourceExhaustedError:
+        error = ResourceExhaustedError(f"{problem}; try again later")
+        error.retry_after_s = retry_after_s
+        return error

@@ -1,0 +1,104 @@
+"""The certificate of one side of TLS connections, read again when its files change."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from pilotfish.errors import ConfigError
+from pilotfish.security.watched_file import WatchedFiles
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Where they are."""
+
+    certificate: str
+    private_key: str
+    ca: str = ""
+    """Authority of the other side's certificate. Empty: a server asks for none."""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """PEM data that belong together."""
+
+    chain: bytes
+    private_key: bytes
+    ca: bytes | None
+
+    def __repr__(self) -> str:
+        return "Certificates(...)"  # the key is for nobody's log
+
+
+class CertificateSource:
+    """What the files hold. Any thread may ask: gRPC does from threads of its own."""
+
+    def __init__(self, files: CertificateFiles) -> None:
+        """Raises ConfigError for files that cannot be read or do not belong together."""
+        self._files = files
+        self._watch = WatchedFiles(tuple(path for path in (files.certificate, files.private_key, files.ca) if path))
+        self._watch.changed()
+        self._lock = threading.Lock()
+        self._current, self._context = _load(files)
+
+    @property
+    def current(self) -> Certificates:
+        """The latest that could be used: while files are being replaced, those from before."""
+        self._refresh()
+        return self._current
+
+    @property
+    def server_context(self) -> ssl.SSLContext:
+        """For servers, with the latest certificates."""
+        self._refresh()
+        return self._context
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if not self._watch.changed():
+                return
+            try:
+                self._current, self._context = _load(self._files)
+            except ConfigError as error:
+                _log.error("%s; the certificate from before stays in use", error)
+            else:
+                _log.info("read the certificate %s anew", self._files.certificate)
+
+
+def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    certificates = Certificates(
+        read_secret_file(files.certificate),
+        read_secret_file(files.private_key),
+        read_secret_file(files.ca) if files.ca else None,
+    )
+    try:
+        # An encrypted key is refused instead of asking the terminal for its pass phrase.
+        context.load_cert_chain(files.certificate, files.private_key, password=_no_pass_phrase)
+        if certificates.ca is not None:
+            context.load_verify_locations(cadata=certificates.ca.decode("ascii"))
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (ssl.SSLError, ValueError, OSError) as error:
+        problem = getattr(error, "reason", None) or str(error)
+        names = ", ".join(path for path in (files.certificate, files.private_key, files.ca) if path)
+        raise ConfigError(f"the certificate cannot be used ({names}): {problem}") from None
+    return certificates, context
+
+
+def read_secret_file(path: str) -> bytes:
+    """Raises ConfigError, which names the file and shows nothing of it."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _no_pass_phrase() -> str:
+    raise ValueError("the private key has a pass phrase; store it without one, readable by the service only")
