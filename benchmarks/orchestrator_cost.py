@@ -25,7 +25,7 @@ from report import Report, parser
 
 from pilotfish.client.answer import GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
-from pilotfish.config import Config, OrchestratorConfig, config_to_yaml
+from pilotfish.config import Config, HttpConfig, OrchestratorConfig, TelemetryConfig, config_to_yaml
 from pilotfish.launch.specs import free_ports
 from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
 
@@ -65,7 +65,9 @@ class Cost:
 
 
 @contextlib.asynccontextmanager
-async def orchestrator(target: str, draft: str) -> AsyncIterator[tuple[str, psutil.Process]]:
+async def orchestrator(
+    target: str, draft: str, telemetry: TelemetryConfig | None = None
+) -> AsyncIterator[tuple[str, psutil.Process]]:
     """Start one over these replicas; gives its address and process."""
     (port,) = free_ports(1)
     config = Config(
@@ -74,7 +76,9 @@ async def orchestrator(target: str, draft: str) -> AsyncIterator[tuple[str, psut
             target_addresses=(target,),
             draft_addresses=(draft,),
             max_concurrent_requests=2 * max(STREAMS),
-        )
+            http=HttpConfig(port=-1),
+        ),
+        telemetry=telemetry or TelemetryConfig(),
     )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(config_to_yaml(config))
@@ -96,13 +100,13 @@ async def orchestrator(target: str, draft: str) -> AsyncIterator[tuple[str, psut
             await process.wait()
 
 
-def isolate(orchestrator_process: psutil.Process) -> bool:
-    """Give it the first core, and this process and the replicas the others; whether there are enough."""
+def isolate(*orchestrator_processes: psutil.Process) -> bool:
+    """Give them the first core, and this process and the replicas the others; whether there are enough."""
     first, *others = sorted(os.sched_getaffinity(0))
     if not others:
         return False
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        _pin(process, [first] if process == orchestrator_process else others)
+        _pin(process, [first] if process in orchestrator_processes else others)
     return True
 
 

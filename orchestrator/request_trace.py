@@ -101,7 +101,7 @@ async def add_spans(
 def _add_round(add: Callable[..., Span], root: Span, record: RoundRecord) -> None:
     """A round and its parts. The parts last as long as they took and add up to the round; the ways there and back,
     handling at both ends included, are told as one, between the drafter's part and the target's."""
-    name = "round" if record.num_draft_tokens else "decode"
+    name = "round" if record.is_verification else "decode"
     span = add(
         root,
         name,
@@ -114,7 +114,7 @@ def _add_round(add: Callable[..., Span], root: Span, record: RoundRecord) -> Non
         num_accepted_tokens=record.num_accepted_tokens,
         num_tokens=record.num_tokens,
     )
-    if not record.num_draft_tokens:
+    if not record.is_verification:
         return
     proposed_ns = min(record.start_ns + (record.drafter_ns or record.propose_ns), record.end_ns)
     verify_ns = max(proposed_ns, record.end_ns - record.target_ns)

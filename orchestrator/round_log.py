@@ -12,7 +12,7 @@ from pilotfish.messages import Verdict
 
 @dataclass(slots=True)
 class RoundRecord:
-    """One round, or one run of plain decoding. Times on time.monotonic_ns()'s clock."""
+    """One round, or one run of decoding. Times on time.monotonic_ns()'s clock."""
 
     number: int
     """Of the request's rounds, from 0 on."""
@@ -20,6 +20,8 @@ class RoundRecord:
     decision: Decision
     end_ns: int = 0
     """When its last verdict was taken."""
+    is_verification: bool = False
+    """It verified a draft; else it was a run, whose steps may have drafted for themselves."""
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
     num_tokens: int = 0
@@ -81,7 +83,8 @@ class RecordedRounds(RoundLog):
         record.num_accepted_tokens += verdict.num_accepted_tokens
         record.num_tokens += len(verdict.token_ids)
         record.propose_ns, record.drafter_ns = round(draft.elapsed_s * 1e9), round(draft.compute_s * 1e9)
-        if verdict.num_draft_tokens:
+        record.is_verification = bool(draft.token_ids) and verdict.num_draft_tokens > 0
+        if record.is_verification:
             record.target_ns = verdict.timings.queue_time_ns + verdict.timings.compute_time_ns
         else:
             record.target_ns += verdict.timings.compute_time_ns

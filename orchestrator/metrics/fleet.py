@@ -20,6 +20,8 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     """Of both pools."""
     links: dict[_Key, ReplicaLink] = {("target", link.replica_id): link for link in targets.links}
     links |= {("draft", link.replica_id): link for link in drafts.links}
+    connected = {"target": float(targets.num_connected), "draft": float(drafts.num_connected)}
+    yield labelled_gauge("num_replicas_connected", "Replicas of a pool.", ("pool",), by_label(connected))
     yield from _connections(links)
     yield from _loads({key: link for key, link in links.items() if link.is_connected})
     counters = targets.router.counters

@@ -19,19 +19,19 @@ PREFIX = "pilotfish_"
 
 def gauge(name: str, text: str, value: float) -> Metric:
     """One value that goes up and down."""
-    return GaugeMetricFamily(PREFIX + name, text, value=value)
+    return GaugeMetricFamily(PREFIX + name, text, value=float(value))
 
 
 def counter(name: str, text: str, value: float) -> Metric:
     """One value that only grows; name: without `_total`."""
-    return CounterMetricFamily(PREFIX + name, text, value=value)
+    return CounterMetricFamily(PREFIX + name, text, value=float(value))
 
 
 def labelled_gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
     """One value for each combination of label values."""
     family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
     for key, value in values.items():
-        family.add_metric(key, value)
+        family.add_metric(key, float(value))
     return family
 
 
@@ -39,7 +39,7 @@ def labelled_counter(name: str, text: str, labels: tuple[str, ...], values: Mapp
     """As labelled_gauge, of values that only grow; name: without `_total`."""
     family = CounterMetricFamily(PREFIX + name, text, labels=labels)
     for key, value in values.items():
-        family.add_metric(key, value)
+        family.add_metric(key, float(value))
     return family
 
 

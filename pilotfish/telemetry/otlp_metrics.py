@@ -6,6 +6,7 @@ OpenTelemetry's SDK keeps numbers of its own; here they exist already, so what a
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -39,6 +40,8 @@ CONVENTIONAL_NAMES = {
     "pilotfish_inter_token_latency_seconds": "gen_ai.server.time_per_output_token",
 }
 """Told under OpenTelemetry's names for generative AI as well."""
+_log = logging.getLogger(__name__)
+
 _EXPORT_TIMEOUT_S = 5
 _CLOSE_S = 2.0
 _UNKNOWN: Any = None
@@ -87,7 +90,11 @@ class MetricsExport:
     async def _send(self) -> None:
         # Read here: collectors belong to the event loop. Sent elsewhere: the exporter blocks.
         data = metrics_data(self._registry.collect(), self._resource, self._start_ns, time.time_ns())
-        await asyncio.to_thread(self._exporter.export, data)
+        try:
+            await asyncio.to_thread(self._exporter.export, data)
+        except Exception:
+            # The exporter tells itself what the collector has against them; the next numbers may do better.
+            _log.exception("metrics could not be exported")
 
 
 def metrics_data(families: Iterable[Family], resource: Resource, start_ns: int, now_ns: int) -> MetricsData:

@@ -1,0 +1,107 @@
+"""What do traces cost the orchestrator?
+
+Its replicas compute nothing (`echo/core.py`), so that it has as much to do as it can take; on real models it has far
+less. One orchestrator for each arm, with a collector that takes what it sends, measured in turns over the same
+requests. The figure is the CPU time for a token, threads that export spans included: an orchestrator has one core's
+worth of work, so that what a token costs more is the throughput that is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from collections.abc import Sequence
+
+import psutil
+import uvloop
+from echo.replica import replica
+from orchestrator_cost import isolate, measure, orchestrator
+from report import Report, parser
+
+from pilotfish.config import Config, TelemetryConfig
+from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
+from pilotfish.testing.otlp_collector import OtlpCollector
+
+NUM_STREAMS = 64
+ANSWER_TOKENS = 256
+"""What a request gets that does not say (max_tokens)."""
+ASKED_LOSS = 0.02
+
+
+def arms(endpoint: str) -> dict[str, TelemetryConfig]:
+    """What is compared; the first is what all others are held against."""
+    return {
+        "no traces": TelemetryConfig(),
+        "rounds off": TelemetryConfig(otlp_endpoint=endpoint, round_spans="off"),
+        "rounds sampled": TelemetryConfig(otlp_endpoint=endpoint, round_spans="sampled"),
+        "rounds all": TelemetryConfig(otlp_endpoint=endpoint, round_spans="all"),
+    }
+
+
+async def run(report: Report, num_turns: int) -> None:
+    """All rows of the report."""
+    tokenizer = str(emulated_tokenizer_folder(Config()))
+    async with contextlib.AsyncExitStack() as stack:
+        collector = await stack.enter_async_context(OtlpCollector())
+        target = await stack.enter_async_context(replica("target", tokenizer=tokenizer))
+        draft = await stack.enter_async_context(replica("draft", tokenizer=tokenizer))
+        started: dict[str, tuple[str, psutil.Process]] = {}
+        for name, config in arms(collector.endpoint).items():
+            started[name] = await stack.enter_async_context(orchestrator(target, draft, config))
+        is_alone = isolate(*(process for _, process in started.values()))
+        report.conditions["orchestrators"] = "on a core of their own" if is_alone else "share their core"
+        for speculation in ("off", "on"):
+            await _compare(report, started, collector, speculation, num_turns)
+
+
+async def _compare(
+    report: Report,
+    started: dict[str, tuple[str, psutil.Process]],
+    collector: OtlpCollector,
+    speculation: str,
+    num_turns: int,
+) -> None:
+    costs: dict[str, list[float]] = {name: [] for name in started}
+    num_spans: dict[str, int] = dict.fromkeys(started, 0)
+    for turn in range(num_turns + 1):
+        for name, (address, process) in started.items():
+            collector.spans.clear()
+            cost = await measure(address, process, NUM_STREAMS, ANSWER_TOKENS, speculation)
+            if turn:  # the first warms up
+                costs[name].append(cost.cpu_us_per_token)
+                num_spans[name] += len(collector.spans)
+    base = next(iter(costs.values()))
+    for name, values in costs.items():
+        # Turn by turn: slow spells of the machine hit neighbours alike.
+        ratios = [with_traces / without for with_traces, without in zip(values, base, strict=True)]
+        loss = 1 - 1 / statistics.median(ratios)
+        report.row(
+            speculation=speculation,
+            traces=name,
+            cpu_us_per_token=statistics.median(values),
+            spans_per_request=num_spans[name] / (num_turns * NUM_STREAMS),
+            lost_percent=100 * loss,
+        )
+        if name == "rounds off":
+            report.check(f"throughput lost to traces, {name}, speculation {speculation}", loss, ASKED_LOSS, "of 1")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser(__doc__).parse_args(arguments)
+    num_turns = 5 if options.quick else 15
+    conditions = {
+        "engines": "none, they answer at once",
+        "streams": NUM_STREAMS,
+        "answer tokens": ANSWER_TOKENS,
+        "turns": num_turns,
+        "sampling of traces": 1.0,
+    }
+    report = Report("What do traces cost the orchestrator?", conditions)
+    uvloop.run(run(report, num_turns))
+    report.finish(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

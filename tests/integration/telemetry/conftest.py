@@ -1,0 +1,145 @@
+"""The services in this process, over emulated engines that take no time, and a collector that gets what they tell."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+
+from draft_service.server import DraftServer
+from orchestrator.server import OrchestratorServer
+from pilotfish.config.config import Config
+from pilotfish.config.draft import DraftConfig
+from pilotfish.config.emulation import EmulationConfig
+from pilotfish.config.http import HttpConfig
+from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.target import TargetConfig
+from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.rpc.v1 import inference_pb2_grpc
+from pilotfish.testing.otlp_collector import OtlpCollector
+from target_service.server import TargetServer
+
+CONFIG = Config(
+    emulation=EmulationConfig(profile="instant", acceptance=0.7),
+    target=TargetConfig(port=0, metrics_port=0),
+    draft=DraftConfig(port=0, metrics_port=0),
+    orchestrator=OrchestratorConfig(port=0, http=HttpConfig(port=0)),
+)
+SPECULATES = {"speculation": pb.SpeculationOptions(mode=pb.SPECULATION_MODE_ON)}
+
+
+@dataclass
+class Stack:
+    """All three services."""
+
+    target: TargetServer
+    draft: DraftServer
+    orchestrator: OrchestratorServer
+
+    async def ask(self, metadata: tuple[tuple[str, str], ...] = (), **options: Any) -> pb.Summary:
+        """One answer, from the first token to the last."""
+        request = pb.GenerateRequest(text="a small fish", **{"max_tokens": 40, "ignore_eos": True, **options})
+        summary = pb.Summary()
+        async with grpc.aio.insecure_channel(self.orchestrator.address) as channel:
+            async for response in inference_pb2_grpc.InferenceStub(channel).Generate(request, metadata=metadata):
+                if response.HasField("summary"):
+                    summary = response.summary
+        return summary
+
+
+@contextlib.asynccontextmanager
+async def running_stack(telemetry: TelemetryConfig) -> AsyncIterator[Stack]:
+    """Its spans are on their way to the collector once the block has ended."""
+    config = dataclasses.replace(CONFIG, telemetry=telemetry)
+    target, draft = await TargetServer.start(config), await DraftServer.start(config)
+    orchestrator = dataclasses.replace(
+        config.orchestrator, target_addresses=(target.address,), draft_addresses=(draft.address,)
+    )
+    server = await OrchestratorServer.start(dataclasses.replace(config, orchestrator=orchestrator))
+    try:
+        assert await server.wait_ready(10)
+        await server.service.drafts.connected(10)
+        yield Stack(target, draft, server)
+    finally:
+        await server.drain_and_stop(0)
+        await draft.drain_and_stop(0)
+        await target.drain_and_stop(0)
+
+
+@dataclass(frozen=True)
+class Scrapes:
+    """What a scraper reads, as text, and what was asked between the first and the others."""
+
+    target_address: str
+    plain: pb.Summary
+    drafted: pb.Summary
+    before: str
+    """Of the orchestrator, as `after`."""
+    after: str
+    target: str
+    draft: str
+    openmetrics: str
+    openmetrics_type: str
+
+
+def read(url: str, accept: str) -> tuple[str, str]:
+    """(body, content type)."""
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=10) as response:
+        return response.read().decode(), response.headers["content-type"]
+
+
+async def scrape(url: str, accept: str = "text/plain") -> str:
+    """/metrics at a base URL."""
+    body, _ = await asyncio.to_thread(read, f"{url}/metrics", accept)
+    return body
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def scrapes() -> Scrapes:
+    """One plain answer, one with drafts, one request that is refused."""
+    async with running_stack(TelemetryConfig()) as stack:
+        url = stack.orchestrator.http_url
+        before = await scrape(url)
+        plain = await stack.ask(speculation=pb.SpeculationOptions(mode=pb.SPECULATION_MODE_OFF))
+        drafted = await stack.ask(seed=4, **SPECULATES)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stack.ask(stop_token_ids=[2**31])
+        text, content_type = await asyncio.to_thread(
+            read, f"{url}/metrics", "application/openmetrics-text; version=1.0.0"
+        )
+        return Scrapes(
+            target_address=stack.target.address,
+            plain=plain,
+            drafted=drafted,
+            before=before,
+            after=await scrape(url),
+            target=await scrape(f"http://{stack.target.metrics_address}"),
+            draft=await scrape(f"http://{stack.draft.metrics_address}"),
+            openmetrics=text,
+            openmetrics_type=content_type,
+        )
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[OtlpCollector]:
+    async with OtlpCollector() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def run_stack() -> Any:
+    return running_stack
+
+
+@pytest.fixture(scope="session")
+def scrape_text() -> Any:
+    return scrape

@@ -1,0 +1,141 @@
+"""Every query of the dashboard and of the alerts, against what the services really tell."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+FOLDER = Path(__file__).parents[3] / "observability"
+SCRAPED_LABELS = {"instance", "job", "le"}
+"""Prometheus adds the first two itself; `le` is every histogram's."""
+
+
+def dashboard_queries() -> list[str]:
+    dashboard = json.loads((FOLDER / "grafana" / "pilotfish.json").read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    return [query.replace("$__rate_interval", "5m") for query in queries]
+
+
+def alert_rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((FOLDER / "alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+QUERIES = sorted({*dashboard_queries(), *(rule["expr"] for rule in alert_rules())})
+
+
+class Told(dict[str, dict[str, set[str]]]):
+    """Values of each label, by metric name."""
+
+    def add(self, text: str) -> None:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                labels = self.setdefault(sample.name, defaultdict(set))
+                for name, value in sample.labels.items():
+                    labels[name].add(value)
+
+
+@pytest.fixture
+def told(scrapes) -> Told:
+    """All that the three services tell after a request with drafts."""
+    found = Told()
+    for text in (scrapes.after, scrapes.target, scrapes.draft):
+        found.add(text)
+    return found
+
+
+def problems_of(query: str, told: Told) -> list[str]:
+    """What a query asks for that nobody tells."""
+    found: list[str] = []
+    names: set[str] = set()
+
+    def visit(expression: promql.Expr) -> None:
+        if isinstance(expression, promql.MatrixSelector):
+            expression = expression.vector_selector
+        if isinstance(expression, promql.VectorSelector):
+            names.add(str(expression.name))
+            found.extend(_selector_problems(expression, told))
+        if isinstance(expression, promql.AggregateExpr) and expression.modifier is not None:
+            labels = set.union(SCRAPED_LABELS, *(told.get(name, {}) for name in _names_in(expression)))
+            found.extend(f"by ({label}): no such label" for label in expression.modifier.labels if label not in labels)
+
+    promql.walk(promql.parse(query), pre_visit=visit)
+    return found if names else [*found, "it asks for nothing"]
+
+
+def _names_in(expression: promql.Expr) -> set[str]:
+    names: set[str] = set()
+
+    def visit(part: promql.Expr) -> None:
+        if isinstance(part, promql.MatrixSelector):
+            part = part.vector_selector
+        if isinstance(part, promql.VectorSelector):
+            names.add(str(part.name))
+
+    promql.walk(expression, pre_visit=visit)
+    return names
+
+
+def _selector_problems(selector: promql.VectorSelector, told: Told) -> list[str]:
+    if selector.name not in told:
+        return [f"no metric {selector.name}"]
+    labels = told[selector.name]
+    found = []
+    for matcher in selector.matchers.matchers:
+        if matcher.name in SCRAPED_LABELS:
+            continue
+        # An expression of ours is a list of alternatives, each of which must exist.
+        wanted = matcher.value.split("|")
+        assert all(re.fullmatch(r"\w+", value) for value in wanted)
+        missing = [value for value in wanted if value not in labels.get(matcher.name, ())]
+        found.extend(f"{selector.name}: {matcher.name} is never {value}" for value in missing)
+    return found
+
+
+WRONG_QUERIES = (
+    "pilotfish_no_such_metric",
+    'pilotfish_replica_connected{pool="targets"}',
+    'pilotfish_replica_circuit{state=~"open|ajar"} == 1',
+    "sum by (colour) (rate(pilotfish_generation_tokens_total[5m]))",
+    "histogram_quantile(0.5, sum by (le) (rate(pilotfish_time_to_first_token_seconds[5m])))",
+    "1 + 1",
+)
+
+
+def test_every_query_asks_for_what_is_told(told) -> None:
+    problems = {query: found for query in QUERIES if (found := problems_of(query, told))}
+    assert not problems
+    assert len(QUERIES) > 50
+    assert all(problems_of(query, told) for query in WRONG_QUERIES), "the check finds nothing"
+
+
+def test_alerts_say_how_bad_it_is_and_what_it_is() -> None:
+    rules = alert_rules()
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in {"critical", "warning", "info"}
+        assert rule["annotations"]["summary"]
+
+
+def test_panels_have_places_of_their_own() -> None:
+    dashboard = json.loads((FOLDER / "grafana" / "pilotfish.json").read_text(encoding="utf-8"))
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])

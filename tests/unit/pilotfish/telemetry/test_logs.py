@@ -1,0 +1,91 @@
+import asyncio
+import contextvars
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from pilotfish.telemetry.logs import configure_logging, set_trace_id
+
+TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """As it was, when a test is over."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def in_trace(*messages: str) -> None:
+    """Log in a task of its own that has a trace."""
+
+    def run() -> None:
+        set_trace_id(TRACE_ID)
+        for message in messages:
+            logging.getLogger("pilotfish.some").warning(message)
+
+    contextvars.copy_context().run(run)
+
+
+def test_json_lines_carry_the_trace_of_their_request_only() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "json", "orchestrator", stream)
+    in_trace('a "quoted"\nmessage')
+    logging.getLogger("pilotfish.other").info("no request")
+    logging.getLogger("pilotfish.other").debug("too quiet")
+    first, second = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert first["message"] == 'a "quoted"\nmessage'
+    assert (first["severity"], first["logger"], first["service"]) == ("WARNING", "pilotfish.some", "orchestrator")
+    assert first["trace_id"] == TRACE_ID
+    assert "trace_id" not in second
+    assert first["timestamp"].endswith("Z")
+
+
+def test_an_exception_is_part_of_its_json_line() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "json", "x", stream)
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("pilotfish").exception("failed")
+    (line,) = stream.getvalue().splitlines()
+    assert "RuntimeError: broken" in json.loads(line)["exception"]
+
+
+def test_lines_for_people_end_with_the_trace() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "human", "x", stream)
+    in_trace("lost a replica")
+    logging.getLogger("pilotfish").info("ready")
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith(f"WARNING pilotfish.some: lost a replica [trace {TRACE_ID}]")
+    assert second.endswith("INFO pilotfish: ready")
+
+
+def test_a_second_setup_replaces_the_first() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "json", "x", stream)
+    configure_logging("INFO", "human", "x", stream)
+    logging.getLogger("pilotfish").info("once")
+    assert stream.getvalue().count("once") == 1
+
+
+async def test_a_trace_is_its_tasks_own() -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "json", "x", stream)
+
+    async def request(trace_id: str) -> None:
+        set_trace_id(trace_id)
+        await asyncio.sleep(0)
+        logging.getLogger("pilotfish").info("from %s", trace_id)
+
+    await asyncio.gather(*(asyncio.create_task(request(f"{number:032x}")) for number in range(3)))
+    for line in stream.getvalue().splitlines():
+        fields = json.loads(line)
+        assert fields["message"] == f"from {fields['trace_id']}"

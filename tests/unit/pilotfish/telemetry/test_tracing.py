@@ -1,0 +1,83 @@
+import asyncio
+import socket
+
+import pytest
+
+from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext, Tracing, trace_id_of, traceparent_of
+from pilotfish.testing.otlp_collector import OtlpCollector
+
+CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_spans_reach_the_collector_with_their_times_and_parents() -> None:
+    async with OtlpCollector() as collector:
+        tracing = Tracing(TelemetryConfig(otlp_endpoint=collector.endpoint), "pilotfish-test")
+        root = tracing.begin("request", 1_000)
+        tracing.add(root, "queue", 1_000, 1_500, {"pilotfish.round": 3})
+        tracing.add(root, "backwards", 1_500, 1_400)
+        root.end(2_000)
+        await tracing.close()
+        await tracing.close()
+        (request,), (queue,), (backwards,) = map(collector.named, ("request", "queue", "backwards"))
+    assert (request.start_ns, request.end_ns, request.parent_id) == (1_000, 2_000, "")
+    assert (queue.start_ns, queue.end_ns, queue.parent_id) == (1_000, 1_500, request.span_id)
+    assert queue.attributes == {"pilotfish.round": 3}
+    assert backwards.duration_ns == 0
+    assert request.service == "pilotfish-test"
+    assert request.trace_id == trace_id_of(root)
+
+
+async def test_a_span_goes_on_with_its_callers_trace_and_tells_others_how_to() -> None:
+    async with OtlpCollector() as collector:
+        tracing = Tracing(TelemetryConfig(otlp_endpoint=collector.endpoint), "x")
+        span = tracing.begin("request", 1, RemoteContext(CALLER))
+        assert trace_id_of(span) == CALLER.split("-")[1]
+        version, trace_id, span_id, flags = traceparent_of(span).split("-")
+        assert (version, trace_id, flags) == ("00", trace_id_of(span), "01")
+        assert span_id == f"{span.get_span_context().span_id:016x}"
+        await tracing.close()
+
+
+@pytest.mark.parametrize("header", ["nonsense", "00-zz-b7ad6b7169203331-01", "00-" + "0" * 32 + "-b7ad6b7169203331-01"])
+async def test_a_caller_that_talks_nonsense_begins_a_trace(header) -> None:
+    tracing = Tracing(TelemetryConfig(), "x")
+    span = tracing.begin("request", 1, RemoteContext(header))
+    assert int(trace_id_of(span), 16) > 0
+    await tracing.close()
+
+
+async def test_without_an_endpoint_there_are_ids_for_logs_and_nothing_else() -> None:
+    tracing = Tracing(TelemetryConfig(), "x")
+    first, second = tracing.begin("request", 1, NO_CONTEXT), tracing.begin("request", 1, NO_CONTEXT)
+    assert trace_id_of(first) != trace_id_of(second)
+    assert not first.is_recording()
+    assert traceparent_of(first) == ""
+    await tracing.close()
+
+
+async def test_sampling_decides_for_whole_traces() -> None:
+    async with OtlpCollector() as collector:
+        tracing = Tracing(TelemetryConfig(otlp_endpoint=collector.endpoint, trace_sampling=0.5), "x")
+        for _ in range(200):
+            span = tracing.begin("request", 1)
+            tracing.add(span, "queue", 1, 2)
+            span.end(3)
+        await tracing.close()
+        roots, parts = collector.named("request"), collector.named("queue")
+    assert 50 < len(roots) < 150
+    assert {part.parent_id for part in parts} == {root.span_id for root in roots}
+
+
+async def test_a_collector_that_is_not_there_does_not_hold_up_the_end(unused_port) -> None:
+    tracing = Tracing(TelemetryConfig(otlp_endpoint=f"http://127.0.0.1:{unused_port}"), "x")
+    tracing.begin("request", 1).end(2)
+    async with asyncio.timeout(20):  # the exporter alone would try for longer than any service has to stop
+        await tracing.close()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
