@@ -1,8 +1,8 @@
 """Is every answer to a random JSON schema valid, is it the same with and without speculation, and what do masks cost?
 
-Each schema is asked for in a chat, greedily and with coupled sampling under a seed, with speculation off, as
-chains and as trees. Answers that max_tokens cut off are counted apart: they are no fault of the grammar's.
-The cost is the time per step that masks add to plain decoding, in the engine's own process.
+Each schema is asked for in a chat, greedily and with coupled sampling under a seed, plainly and with the drafts of
+each proposer. Answers that max_tokens cut off are counted apart: they are no fault of the grammar's.
+The cost is the time per token that masks add to plain decoding of one sequence.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from asking import Answer, ask_all, chat_request
 from jsonschema import Draft202012Validator
 from report import Report, parser
 
+from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.config import Config, load_config
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.models.pull import pull_model
@@ -36,11 +37,13 @@ SAMPLINGS: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},
     "coupled, temperature 0.8": {"temperature": 0.8, "seed": 20261},
 }
-SHAPES: dict[str, tuple[str, ...]] = {"chain": (), "tree": ("orchestrator.speculation.tree_nodes=8",)}
+PROPOSERS = ("ngram-remote", "eagle3-suffix-tree=models/smollm2-135m-instruct-eagle3")
+"""One that knows nothing of grammars and drafts chains; one beside the target, which masks its own trees."""
 
 
-def requests_of(schemas: Sequence[dict[str, Any]], mode: int, sampling: dict[str, float]) -> list[pb.GenerateRequest]:
-    options = pb.SpeculationOptions(mode=mode, num_speculative_tokens=K)
+def requests_of(
+    schemas: Sequence[dict[str, Any]], options: pb.SpeculationOptions, sampling: dict[str, float]
+) -> list[pb.GenerateRequest]:
     return [
         chat_request(
             f"Answer with a JSON document that follows this schema: {json.dumps(schema)}",
@@ -70,17 +73,20 @@ class Comparison:
         self._tokenizer = tokenizer
         self._plain: dict[str, list[Answer]] = {}
 
-    def run(self, shape: str, address: str, runner: asyncio.Runner) -> None:
-        """Both modes of every sampling."""
+    def run(self, proposer: Proposer, address: str, runner: asyncio.Runner) -> None:
+        """Plain answers with the first proposer's stack, then those with drafts."""
+        plain = pb.SpeculationOptions(mode=pb.SPECULATION_MODE_OFF)
+        drafted = pb.SpeculationOptions(
+            mode=pb.SPECULATION_MODE_ON, num_speculative_tokens=K, proposer=proposer.request_name
+        )
         for name, sampling in SAMPLINGS.items():
-            for mode, value in (("off", pb.SPECULATION_MODE_OFF), ("on", pb.SPECULATION_MODE_ON)):
-                if mode == "off" and name in self._plain:
-                    continue
+            arms = {} if name in self._plain else {"off": plain}
+            for arm, options in {**arms, proposer.name: drafted}.items():
                 start = time.perf_counter()
-                answers = runner.run(ask_all(address, requests_of(self._schemas, value, sampling), IN_FLIGHT))
-                self._add(name, mode, shape if mode == "on" else "", answers, time.perf_counter() - start)
+                answers = runner.run(ask_all(address, requests_of(self._schemas, options, sampling), IN_FLIGHT))
+                self._add(name, arm, answers, time.perf_counter() - start)
 
-    def _add(self, name: str, mode: str, shape: str, answers: list[Answer], wall_s: float) -> None:
+    def _add(self, name: str, arm: str, answers: list[Answer], wall_s: float) -> None:
         plain = self._plain.setdefault(name, answers)
         texts = [self._tokenizer.decode(answer.token_ids) for answer in answers]
         num_valid = sum(is_valid(text, schema) for text, schema in zip(texts, self._schemas, strict=True))
@@ -90,7 +96,7 @@ class Comparison:
         accepted = sum(answer.summary.speculation.num_accepted_tokens for answer in answers)
         self._report.row(
             sampling=name,
-            speculation=f"{mode} {shape}".strip(),
+            drafts=arm,
             schemas=len(answers),
             valid=num_valid,
             cut_off=num_cut,
@@ -98,10 +104,10 @@ class Comparison:
             tokens_per_s=sum(len(answer.token_ids) for answer in answers) / wall_s,
             accepted_of_drafted=f"{accepted}/{drafted}",
         )
-        label = f"{name}; speculation {mode} {shape}".strip()
+        label = f"{name}; drafts {arm}"
         print(f"{label}: {num_valid} of {len(answers)} valid, {num_different} differ, {wall_s:.0f} s", file=sys.stderr)
         self._report.check(f"{label}: valid", num_valid, len(answers), "answers", "equal to")
-        if mode == "on":
+        if arm != "off":
             self._report.check(f"{label}: differ from plain", num_different, 0, "answers", "equal to")
             self._report.check(f"{label}: accepted drafts", accepted, 1, "drafts", "at least")
 
@@ -120,12 +126,14 @@ def measure_masks(report: Report, address: str, runner: asyncio.Runner, samples:
             decode_ns = summary.timings.total_time_ns - summary.timings.time_to_first_token_ns
             times[arm].append(decode_ns / 1e6 / max(1, len(answer.token_ids) - 1))
     free, masked = (statistics.median(times[arm]) for arm in ("free", "masked"))
-    report.row(sampling="greedy", speculation="off, one sequence", ms_per_token_free=free, ms_per_token_masked=masked)
+    report.row(sampling="greedy", drafts="off, one in flight", ms_per_token_free=free, ms_per_token_masked=masked)
     report.check("a mask's cost per step", masked - free, 1.0, "ms")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__).parse_args(arguments)
+    arguments_parser = parser(__doc__)
+    arguments_parser.add_argument("--proposers", nargs="+", default=PROPOSERS, metavar="NAME[=FOLDER]")
+    options = arguments_parser.parse_args(arguments)
     schemas = [random_object_schema(seed) for seed in range(QUICK_SCHEMAS if options.quick else NUM_SCHEMAS)]
     config: Config = load_config()
     tokenizer = Tokenizer.load(pull_model(config.target.model, config.cache_dir))
@@ -135,10 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     comparison = Comparison(report, schemas, tokenizer)
     with asyncio.Runner() as runner:
-        for shape, overrides in SHAPES.items():
-            with LocalStack(load_config(overrides=overrides)) as stack:
-                comparison.run(shape, stack.address, runner)
-                if shape == "chain":
+        for index, proposer in enumerate(parse_proposers(options.proposers)):
+            with LocalStack(load_config(overrides=proposer.overrides)) as stack:
+                comparison.run(proposer, stack.address, runner)
+                if index == 0:
                     measure_masks(report, stack.address, runner, samples=2 if options.quick else 5)
             if options.json:
                 report.write(options.json)
