@@ -51,8 +51,8 @@ class OtlpCollector:
         self._server = grpc.aio.server()
 
     async def __aenter__(self) -> Self:
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Traces(self), self._server)
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), self._server)
+        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Traces(self), self._server)  # type: ignore[no-untyped-call]
+        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), self._server)  # type: ignore[no-untyped-call]
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self.endpoint = f"http://127.0.0.1:{port}"
