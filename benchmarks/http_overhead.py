@@ -1,9 +1,9 @@
 """What do HTTP and gRPC streaming cost over the engine, and do 1,000 streams at once come through?
 
 An emulated engine takes the time of other hardware. Streams of one token a step are taken from it directly, over gRPC
-and over server-sent events, in turn. Gaps between tokens are compared with 8 streams at once; the time to the first token
-with one at a time, because among several who comes a moment later waits for a whole step, however he comes. Then 1,000
-clients stream at once, three times over, from an engine that answers at once.
+and over server-sent events, in turn. Gaps between tokens are compared with 8 streams at once; the time to the first
+token with one at a time, because among several who comes a moment later waits for a whole step, however he comes. Then
+1,000 clients stream at once, three times over, from an engine that answers at once.
 """
 
 from __future__ import annotations

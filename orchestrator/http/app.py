@@ -22,6 +22,7 @@ from orchestrator.http.fleet import FleetApi
 from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
 from orchestrator.http.information import InformationApi
 from orchestrator.http.metrics import MetricsApi
+from orchestrator.http.openapi import OpenApi
 from orchestrator.http.pages import playground_routes
 from orchestrator.http.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
@@ -53,6 +54,7 @@ def build_app(
         route("GET", "/health", information.health),
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
+        route("GET", "/openapi.json", OpenApi().document),
         route("GET", "/metrics", MetricsApi(registry).metrics),
         route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
         *playground_routes(),

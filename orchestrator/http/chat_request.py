@@ -8,10 +8,11 @@ import msgspec
 
 from orchestrator.http.sampling import GenerationFields
 from orchestrator.prompt import ChatPrompt
+from orchestrator.tools import NO_TOOLS, ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import MAX_LOGPROBS, ChatMessage
+from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
-Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
 class ContentPart(msgspec.Struct, kw_only=True):
@@ -21,11 +22,31 @@ class ContentPart(msgspec.Struct, kw_only=True):
     text: str | None = None
 
 
+class CalledFunction(msgspec.Struct, kw_only=True):
+    """Which function, and with what."""
+
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
+class MessageToolCall(msgspec.Struct, kw_only=True):
+    """A call that the assistant made."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
 class Message(msgspec.Struct, kw_only=True):
     """A turn. Unknown fields are passed over: clients send back what they were given."""
 
     role: Role
     content: str | list[ContentPart] | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    """Of the assistant."""
+    tool_call_id: str | None = None
+    """Of a tool: which call this is the result of."""
 
 
 class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
@@ -36,7 +57,6 @@ class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_field
     """The newer name of max_tokens."""
     logprobs: bool | None = False
     top_logprobs: int | None = None
-    response_format: dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -64,38 +84,36 @@ class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_field
                 return value
         return default
 
-    def prompt(self) -> ChatPrompt:
+    def tool_use(self) -> ToolUse:
+        """What it says about tools. Raises InvalidRequestError."""
+        return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+
+    def prompt(self, tools: ToolUse) -> ChatPrompt:
         """The conversation. Raises InvalidRequestError for what is not text."""
-        return chat_prompt(self.messages)
-
-    def check_supported(self) -> None:
-        """Raises InvalidRequestError for what cannot be served yet."""
-        if self.response_format is not None and self.response_format.get("type") != "text":
-            raise InvalidRequestError("only response_format text is served", param="response_format")
-        if self.tools and self.tool_choice != "none":
-            raise InvalidRequestError("tools are not served; leave them out", param="tools")
+        return chat_prompt(self.messages, tools)
 
 
-def chat_prompt(messages: list[Message]) -> ChatPrompt:
+def chat_prompt(messages: list[Message], tools: ToolUse = NO_TOOLS) -> ChatPrompt:
     """Raises InvalidRequestError for what is not text."""
     if not messages:
         raise InvalidRequestError("messages is empty; it must have at least one message", param="messages")
-    return ChatPrompt(tuple(_chat_message(index, message) for index, message in enumerate(messages)))
+    return ChatPrompt(tuple(_chat_message(index, message) for index, message in enumerate(messages)), tools.offered)
 
 
 def _chat_message(index: int, message: Message) -> ChatMessage:
     param = f"messages[{index}]"
-    if message.role in ("tool", "function"):
-        raise InvalidRequestError(f"{param}: messages of role {message.role} are not served", param=f"{param}.role")
     # Models know the newer name by the older one.
     role = "system" if message.role == "developer" else message.role
-    if message.content is None:
+    calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+    if message.content is None and not calls:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
-    if isinstance(message.content, str):
-        return ChatMessage(role, message.content)
-    for part in message.content:
+    return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "")
+
+
+def _text(content: str | list[ContentPart] | None, param: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
         if part.type != "text" or part.text is None:
-            raise InvalidRequestError(
-                f"{param}.content: only parts of type text are served, not {part.type!r}", param=f"{param}.content"
-            )
-    return ChatMessage(role, "".join(part.text or "" for part in message.content))
+            raise InvalidRequestError(f"{param}: only parts of type text are served, not {part.type!r}", param=param)
+    return "".join(part.text or "" for part in content)

@@ -53,10 +53,10 @@ class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=Tr
 
 def prompts_of(prompt: RawPrompt) -> list[Prompt]:
     """Raises InvalidRequestError for an empty list, and for one of several kinds."""
-    if isinstance(prompt, str):
-        return [TextPrompt(prompt)]
     if not prompt:
         raise InvalidRequestError("prompt is empty; it must have at least one token", param="prompt")
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt)]
     texts = [item for item in prompt if isinstance(item, str)]
     if len(texts) == len(prompt):
         return [TextPrompt(text) for text in texts]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -65,14 +67,21 @@ def error_body(status: int, message: str, *, param: str | None = None, code: str
     return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))
 
 
-def describe_error(error: Exception) -> tuple[int, ErrorBody, dict[str, str]]:
-    """(status, body, headers) of an error. One of no known kind tells nothing of itself."""
+def describe_error(
+    error: Exception, param_names: Mapping[str, str] = MappingProxyType({})
+) -> tuple[int, ErrorBody, dict[str, str]]:
+    """(status, body, headers) of an error. One of no known kind tells nothing of itself.
+
+    param_names: how this API calls parameters that other APIs call otherwise.
+    """
     if not isinstance(error, PilotfishError):
         return 500, error_body(500, INTERNAL_MESSAGE, code="internal_error"), {}
     _, status = status_of(error)
     param = error.param if isinstance(error, InvalidRequestError) else None
     if isinstance(error, ModelNotFoundError):
         param = "model"
+    if param is not None:
+        param = param_names.get(param, param)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
     headers = {}
     if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:

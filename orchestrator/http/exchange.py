@@ -34,6 +34,8 @@ class Exchange:
         self.body = b""
         self.extra_headers: dict[str, str] = {}
         """Of the answer; set them before it begins."""
+        self.param_names: Mapping[str, str] = {}
+        """See `describe_error`."""
         self._send = send
         self._is_started = False
 
@@ -59,7 +61,7 @@ class Exchange:
 
     async def fail(self, error: Exception) -> None:
         """Tell the client, with a status if the answer has not begun, else within the stream."""
-        status, body, headers = describe_error(error)
+        status, body, headers = describe_error(error, self.param_names)
         if self._is_started:
             await self.write_event(event_of(body))
             await self.end_events()

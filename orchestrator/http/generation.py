@@ -13,24 +13,34 @@ from orchestrator.gatekeeper import client_id_of
 from orchestrator.http.admittance import allowance_of
 from orchestrator.http.answers import AnswerServer, ChoiceEvents, Finished, Sample
 from orchestrator.http.body import decode_body
+from orchestrator.http.chat_format import ChatFormat
 from orchestrator.http.chat_request import ChatCompletionRequest
-from orchestrator.http.chat_response import ChatFormat
 from orchestrator.http.completion_request import CompletionRequest
 from orchestrator.http.completion_response import CompletionFormat
 from orchestrator.http.envelope import new_envelope
 from orchestrator.http.exchange import Exchange
+from orchestrator.http.response_format import grammar_field, wanted_grammar
 from orchestrator.http.sampling import GenerationFields, check_num_choices, generation_options, sample_options
 from orchestrator.http.served_model import served_model
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.inference import InferenceService
 from orchestrator.prompt import Prompt, TokenPrompt, token_ids_of
 from orchestrator.request import GenerationOptions
+from orchestrator.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
+from pilotfish.errors import InvalidRequestError
 from pilotfish.telemetry.tracing import RemoteContext
+from pilotfish.types import Grammar
 
 CLIENT_ID_HEADER = "x-client-id"
 """Whose request it is, for the fair queue; else the host that the call comes from."""
 IGNORED_HEADER = "x-pilotfish-ignored"
+_COMPLETION_NAMES = {
+    "proposer": "speculation.proposer",
+    "num_speculative_tokens": "speculation.num_speculative_tokens",
+}
+_CHAT_NAMES = {**_COMPLETION_NAMES, "prompt": "messages"}
+"""Of parameters that the service calls otherwise."""
 
 
 class AnswerFormat(Protocol):
@@ -55,20 +65,25 @@ class GenerationApi:
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
+        exchange.param_names = _CHAT_NAMES
         caller = caller_of(exchange)
         fields = decode_body(self._chat_decoder, exchange.body)
         model = await served_model(self._service, fields.model)
-        fields.check_supported()
+        tools = fields.tool_use()
         options = generation_options(
             fields,
             max_tokens=fields.max_output_tokens(model.max_context_tokens),
             num_logprobs=fields.num_logprobs,
+            grammar=_chat_grammar(fields, tools),
             defaults=self._config.speculation,
         )
-        samples = await self._samples(fields, [fields.prompt()], options)
+        grammar_name = "tools" if tools.grammar is not None else grammar_field(fields.structured_outputs)
+        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_name}
+        samples = await self._samples(fields, [fields.prompt(tools)], options)
         answer_format = ChatFormat(
             new_envelope("chatcmpl", model),
             self._service.tokenizer,
+            tools=tools,
             returns_tokens=fields.returns_tokens,
             includes_usage=fields.includes_usage,
         )
@@ -78,12 +93,14 @@ class GenerationApi:
         """POST /v1/completions."""
         caller = caller_of(exchange)
         fields = decode_body(self._completion_decoder, exchange.body)
+        exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.structured_outputs)}
         model = await served_model(self._service, fields.model)
         fields.check_supported()
         options = generation_options(
             fields,
             max_tokens=fields.max_output_tokens(),
             num_logprobs=fields.num_logprobs,
+            grammar=wanted_grammar(fields.response_format, fields.structured_outputs),
             defaults=self._config.speculation,
         )
         samples = await self._samples(fields, fields.prompts(), options)
@@ -130,6 +147,20 @@ class GenerationApi:
             prompt_indexes = (sample.prompt_index for sample in samples)
             await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))
         await exchange.end_events()
+
+
+def _chat_grammar(fields: ChatCompletionRequest, tools: ToolUse) -> Grammar | None:
+    """What the answer must be. Raises InvalidRequestError."""
+    grammar = wanted_grammar(fields.response_format, fields.structured_outputs)
+    if grammar is None or tools.choice == "none":
+        return grammar or tools.grammar
+    if tools.choice == "auto":
+        raise InvalidRequestError(
+            "response_format and tools that may or may not be called are not served together: set tool_choice to "
+            "required or none",
+            param="tool_choice",
+        )
+    return tools.grammar
 
 
 def caller_of(exchange: Exchange) -> Caller:

@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from orchestrator.http.response_format import StructuredOutputs
 from orchestrator.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import MAX_SEED, AcceptanceMode, SamplingParams
+from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, SamplingParams
 
 MAX_LOGIT_BIAS = 100.0
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
@@ -63,6 +64,8 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = False
+    response_format: dict[str, Any] | None = None
+    structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationFields | None = None
     user: str | None = None
     metadata: dict[str, Any] | None = None
@@ -89,7 +92,12 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
 
 def generation_options(
-    fields: GenerationFields, *, max_tokens: int, num_logprobs: int | None, defaults: SpeculationConfig
+    fields: GenerationFields,
+    *,
+    max_tokens: int,
+    num_logprobs: int | None,
+    grammar: Grammar | None,
+    defaults: SpeculationConfig,
 ) -> GenerationOptions:
     """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
     if fields.stream_options is not None and not fields.stream:
@@ -110,6 +118,7 @@ def generation_options(
             acceptance=_ACCEPTANCE[fields.speculation.acceptance if fields.speculation else "coupled"],
             stop_token_ids=_stop_token_ids(fields.stop_token_ids),
             num_logprobs=num_logprobs,
+            grammar=grammar,
         ),
         speculation=_speculation(fields.speculation, defaults),
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),

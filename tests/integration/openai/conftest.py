@@ -30,8 +30,10 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['
 class ServerThread:
     """`with ServerThread(config, make_engine) as server`: it answers on server.url."""
 
-    def __init__(self, config: Config, make_engine: Callable[[], EngineClient]) -> None:
+    def __init__(self, config: Config, make_engine: Callable[[], EngineClient], **orchestrator: Any) -> None:
+        """orchestrator: keys of its section."""
         self._config = config
+        self._section = orchestrator
         self._make_engine = make_engine
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator")
@@ -71,7 +73,7 @@ class ServerThread:
     async def _start(self) -> None:
         self.engine = self._make_engine()
         self._target = await TargetServer.start(self._config, engine=self.engine)
-        section = {"port": 0, "target_addresses": [self._target.address]}
+        section = {"port": 0, "target_addresses": [self._target.address], **self._section}
         config = config_from_dict(
             {
                 "target": {"model": self._config.target.model},
@@ -83,9 +85,12 @@ class ServerThread:
         self.orchestrator = await OrchestratorServer.start(config)
         await self.orchestrator.wait_ready(60)
 
+    async def stop_target(self) -> None:
+        await self._target.drain_and_stop(0)
+
     async def _stop(self) -> None:
         await self.orchestrator.drain_and_stop(0)
-        await self._target.drain_and_stop(0)
+        await self.stop_target()
 
 
 @pytest.fixture(scope="session")
@@ -95,17 +100,26 @@ def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("http") / "tiny"
     shutil.copytree(target_folder, folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    # Room for tools, which take a token for each character; and grammars need an end.
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    # Calls have line ends, which the vocabulary has no token for: take that of a character that nobody needs.
+    tokenizer = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(tokenizer.replace('"~"', '"\u010a"'))
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"max_position_embeddings": 2048, "eos_token_id": 0}
+    (folder / "config.json").write_text(json.dumps(config))
     engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
     service = {"model": str(folder), "port": 0, "engine": engine}
-    config = config_from_dict({"target": service, "cache_dir": str(tmp_path_factory.mktemp("cache"))})
-    with ServerThread(config, lambda: ThreadedEngine(build_engine(config, "target"))) as server:
+    settings = config_from_dict({"target": service, "cache_dir": str(tmp_path_factory.mktemp("cache"))})
+    with ServerThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
     torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")
-def emulated_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
-    """An emulated engine: as fast as wished, and it counts what it holds."""
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ServerThread]:
+    """Starts one with an emulated engine: as fast as wished, and it counts what it holds. Takes keys of the
+    orchestrator's section."""
     config = config_from_dict(
         {
             "target": {"port": 0},
@@ -113,7 +127,12 @@ def emulated_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
             "cache_dir": str(tmp_path_factory.mktemp("emulated-cache")),
         }
     )
-    with ServerThread(config, lambda: start_emulated_engine(config, "target")) as server:
+    return lambda **orchestrator: ServerThread(config, lambda: start_emulated_engine(config, "target"), **orchestrator)
+
+
+@pytest.fixture(scope="session")
+def emulated_server(start_server: Callable[..., ServerThread]) -> Iterator[ServerThread]:
+    with start_server() as server:
         yield server
 
 

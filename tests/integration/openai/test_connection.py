@@ -1,0 +1,173 @@
+"""Clients that leave, servers that end, many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import threading
+
+import openai
+import pytest
+
+LONG = {"max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
+MESSAGES = [{"role": "user", "content": "sea"}]
+
+
+def until_idle(server) -> None:
+    service = server.orchestrator.service
+    server.wait_until(lambda: service.num_active_requests == 0 and server.engine.num_sequences == 0)
+
+
+def test_leaving_a_stream_frees_the_sequence(emulated_server, emulated_client: openai.OpenAI) -> None:
+    with emulated_client.chat.completions.create(model="", messages=MESSAGES, stream=True, n=2, **LONG) as stream:
+        for _ in range(5):
+            next(stream)
+        assert emulated_server.orchestrator.service.num_active_requests == 2
+    until_idle(emulated_server)
+
+
+def test_leaving_before_the_answer_frees_the_sequence(emulated_server, emulated_client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        emulated_client.with_options(timeout=0.2).completions.create(model="", prompt="sea", **LONG)
+    until_idle(emulated_server)
+
+
+def test_many_streams_at_once(emulated_server) -> None:
+    async def answer(client: openai.AsyncOpenAI, number: int) -> str:
+        stream = await client.completions.create(model="", prompt=f"sea {number}", max_tokens=8, seed=3, stream=True)
+        return "".join([event.choices[0].text async for event in stream])
+
+    async def both() -> tuple[list[str], list[str]]:
+        async with openai.AsyncOpenAI(base_url=f"{emulated_server.url}/v1", api_key="none", max_retries=0) as client:
+            together = await asyncio.gather(*(answer(client, number) for number in range(50)))
+            alone = [await answer(client, number) for number in range(3)]
+            return together, alone
+
+    together, alone = asyncio.run(both())
+    assert together[:3] == alone
+    assert len(set(together)) > 40
+    until_idle(emulated_server)
+
+
+def test_models(emulated_client: openai.OpenAI) -> None:
+    (model,) = emulated_client.models.list().data
+    assert emulated_client.models.retrieve(model.id) == model
+    completion = emulated_client.chat.completions.create(model=model.id, messages=MESSAGES, max_tokens=2)
+    assert completion.model == model.id
+    assert completion.system_fingerprint.startswith("fp_")
+
+
+def test_content_in_parts_is_the_same_prompt(real_client: openai.OpenAI) -> None:
+    def answer(content) -> str:
+        messages = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": content}]
+        completion = real_client.chat.completions.create(
+            model="", messages=messages, max_tokens=8, seed=4, extra_body={"top_k": -1}
+        )
+        return completion.choices[0].message.content
+
+    assert answer([{"type": "text", "text": "a "}, {"type": "text", "text": "fish"}]) == answer("a fish")
+
+
+def test_prompts_of_every_kind(real_client: openai.OpenAI) -> None:
+    def texts(prompt, **options) -> list[str]:
+        completion = real_client.completions.create(model="", prompt=prompt, max_tokens=6, temperature=0, **options)
+        assert [choice.index for choice in completion.choices] == list(range(len(completion.choices)))
+        return [choice.text for choice in completion.choices]
+
+    token_ids = real_client.post(at_root(real_client, "tokenize"), body={"prompt": "ab"}, cast_to=object)["tokens"]
+    (text,) = texts("ab")
+    assert texts(token_ids) == [text]
+    assert texts([token_ids, token_ids]) == texts(["ab", "ab"]) == [text, text]
+    assert texts(["ab", "cd"], n=2, echo=True)[::2] == [f"ab{text}", f"cd{texts('cd')[0]}"]
+
+
+def test_tokenize_and_back(real_client: openai.OpenAI) -> None:
+    tokenized = real_client.post(
+        at_root(real_client, "tokenize"), body={"prompt": "a b", "return_token_strs": True}, cast_to=object
+    )
+    assert (tokenized["count"], tokenized["token_strs"]) == (3, ["a", " ", "b"])
+    body = {"tokens": tokenized["tokens"]}
+    assert real_client.post(at_root(real_client, "detokenize"), body=body, cast_to=object) == {"prompt": "a b"}
+    chat = real_client.post(
+        at_root(real_client, "tokenize"), body={"messages": [{"role": "user", "content": "x"}]}, cast_to=object
+    )
+    back = real_client.post(at_root(real_client, "detokenize"), body={"tokens": chat["tokens"]}, cast_to=object)
+    assert back == {"prompt": "user:x|assistant:"}
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl(emulated_server) -> None:
+    def curl(*arguments: str) -> str:
+        command = ["curl", "--silent", "--show-error", "--max-time", "30", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    body = '{"messages": [{"role": "user", "content": "sea"}], "max_tokens": 3, "stream": true}'
+    events = curl("--no-buffer", f"{emulated_server.url}/v1/chat/completions", "--data", body)
+    assert events.startswith('data: {"id":"chatcmpl-')
+    assert events.endswith("data: [DONE]\n\n")
+    assert curl(f"{emulated_server.url}/health") == '{"status":"ok"}'
+    assert curl(f"{emulated_server.url}/ready") == '{"status":"ready"}'
+    assert "version" in curl(f"{emulated_server.url}/version")
+
+
+def test_a_server_that_ends_lets_answers_end(start_server) -> None:
+    with start_server() as server, client_to(server) as client:
+        stream = client.completions.create(
+            model="", prompt="sea", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
+        )
+        next(stream)
+        end = threading.Thread(target=server.call, args=(server.orchestrator.drain_and_stop(30),))
+        end.start()
+        events = list(stream)
+        end.join()
+        assert events[-1].choices[0].finish_reason == "length"
+        with pytest.raises(openai.APIConnectionError):
+            client.models.list()
+
+
+def test_a_server_that_must_end_cuts_answers_off(start_server) -> None:
+    with start_server() as server, client_to(server) as client:
+        stream = client.completions.create(model="", prompt="sea", stream=True, **LONG)
+        next(stream)
+        server.call(server.orchestrator.drain_and_stop(0))
+        with pytest.raises(Exception, match=r"peer closed|[Cc]onnection|incomplete|ReadError|reset"):
+            list(stream)
+        assert server.orchestrator.service.num_active_requests == 0
+
+
+def test_a_full_server_says_when_to_come_back(start_server) -> None:
+    limits = {"max_concurrent_requests": 1, "max_queued_requests": 0}
+    with start_server(**limits) as server, client_to(server) as client:
+        with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
+            next(stream)
+            with pytest.raises(openai.RateLimitError) as failure:
+                client.completions.create(model="", prompt="sky")
+            assert float(failure.value.response.headers["retry-after-ms"]) > 0
+            assert int(failure.value.response.headers["retry-after"]) >= 1
+        # One that tries again comes through.
+        assert client.with_options(max_retries=5).completions.create(model="", prompt="sky").choices
+
+
+def test_without_a_replica_nothing_is_ready(start_server) -> None:
+    with start_server(connect_timeout_s=0.2) as server, client_to(server) as client:
+        server.call(server.stop_target())
+        server.wait_until(lambda: server.orchestrator.service.targets.num_connected == 0)
+        assert client.models.list().data == []
+        with pytest.raises(openai.InternalServerError) as failure:
+            client.completions.create(model="", prompt="sea")
+        assert (failure.value.status_code, failure.value.code) == (503, "service_unavailable")
+        with pytest.raises(openai.InternalServerError) as failure:
+            client.get(at_root(client, "ready"), cast_to=object)
+        assert failure.value.status_code == 503
+        assert client.get(at_root(client, "health"), cast_to=object) == {"status": "ok"}
+
+
+def client_to(server):
+    return contextlib.closing(openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60))
+
+
+def at_root(client, path: str) -> str:
+    """Of an endpoint that is not OpenAI's."""
+    return str(client.base_url.join(f"/{path}"))

@@ -1,0 +1,138 @@
+"""Every failure in OpenAI's shape, with the parameter's name; OpenAI's own client raises its own kinds."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import openai
+import pytest
+
+CHAT = {"messages": [{"role": "user", "content": "sea"}], "max_tokens": 4}
+COMPLETION = {"prompt": "sea", "max_tokens": 4}
+
+
+def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}{path}", data, {"content-type": "application/json", **headers})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/v1/chat/completions", {"temperature": -1}, "temperature"),
+        ("/v1/chat/completions", {"temperature": "hot"}, "temperature"),
+        ("/v1/chat/completions", {"top_p": 0}, "top_p"),
+        ("/v1/chat/completions", {"min_p": 2}, "min_p"),
+        ("/v1/chat/completions", {"top_k": -2}, "top_k"),
+        ("/v1/chat/completions", {"repetition_penalty": 0}, "repetition_penalty"),
+        ("/v1/chat/completions", {"presence_penalty": 3}, "presence_penalty"),
+        ("/v1/chat/completions", {"frequency_penalty": -3}, "frequency_penalty"),
+        ("/v1/chat/completions", {"max_tokens": 0}, "max_tokens"),
+        ("/v1/chat/completions", {"max_completion_tokens": -1}, "max_completion_tokens"),
+        ("/v1/chat/completions", {"n": 0}, "n"),
+        ("/v1/chat/completions", {"n": 1000}, "n"),
+        ("/v1/chat/completions", {"seed": 2**70}, "seed"),
+        ("/v1/chat/completions", {"seed": 2**64}, "seed"),
+        ("/v1/chat/completions", {"logit_bias": {"5": 101}}, "logit_bias"),
+        ("/v1/chat/completions", {"logit_bias": {"999999999": 1}}, "logit_bias"),
+        ("/v1/chat/completions", {"logit_bias": {"word": 1}}, "logit_bias"),
+        ("/v1/chat/completions", {"stop": ["a"] * 17}, "stop"),
+        ("/v1/chat/completions", {"stop": [""]}, "stop"),
+        ("/v1/chat/completions", {"stop_token_ids": [-1]}, "stop_token_ids"),
+        ("/v1/chat/completions", {"stop_token_ids": [10**9]}, "stop_token_ids"),
+        ("/v1/chat/completions", {"top_logprobs": 2}, "top_logprobs"),
+        ("/v1/chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ("/v1/chat/completions", {"stream_options": {"include_usage": True}}, "stream_options"),
+        ("/v1/chat/completions", {"messages": []}, "messages"),
+        ("/v1/chat/completions", {"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
+        ("/v1/chat/completions", {"messages": [{"role": "user"}]}, "messages[0].content"),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
+            "messages[0].content",
+        ),
+        ("/v1/chat/completions", {"temprature": 1}, "temprature"),
+        ("/v1/chat/completions", {"speculation": {"mode": "maybe"}}, "speculation.mode"),
+        ("/v1/chat/completions", {"speculation": {"proposer": "oracle"}}, "speculation.proposer"),
+        ("/v1/chat/completions", {"speculation": {"k": 3}}, "speculation.k"),
+        (
+            "/v1/chat/completions",
+            {"speculation": {"num_speculative_tokens": 1000}},
+            "speculation.num_speculative_tokens",
+        ),
+        ("/v1/completions", {"prompt": []}, "prompt"),
+        ("/v1/completions", {"prompt": ""}, "prompt"),
+        ("/v1/completions", {"prompt": ["a", 1]}, "prompt"),
+        ("/v1/completions", {"prompt": [-1]}, "prompt"),
+        ("/v1/completions", {"prompt": [10**9]}, "prompt"),
+        ("/v1/completions", {"logprobs": 21}, "logprobs"),
+        ("/v1/completions", {"best_of": 2}, "best_of"),
+        ("/v1/completions", {"suffix": "x"}, "suffix"),
+        ("/v1/completions", {"echo": True, "logprobs": 1}, "echo"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "prompt"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+    ],
+)
+def test_a_wrong_parameter_is_named(emulated_server, path: str, fields: dict[str, Any], param: str) -> None:
+    base = {"/v1/chat/completions": CHAT, "/tokenize": {"prompt": "sea"}, "/detokenize": {}}.get(path, COMPLETION)
+    status, body = post(emulated_server.url, path, {**base, **fields})
+    assert (status, body["error"]["type"], body["error"]["param"]) == (400, "invalid_request_error", param)
+    assert body["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'"x"', b"null", b'{"messages": "x"}', b"{}"])
+def test_a_body_that_is_no_request_is_refused(emulated_server, body: bytes) -> None:
+    status, answer = post(emulated_server.url, "/v1/chat/completions", body)
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_the_missing_parameter_is_named(emulated_server) -> None:
+    _, answer = post(emulated_server.url, "/v1/chat/completions", {})
+    assert answer["error"]["param"] == "messages"
+
+
+def test_a_body_beyond_the_limit_is_refused(emulated_server) -> None:
+    status, answer = post(emulated_server.url, "/v1/completions", b'{"prompt": "' + b"x" * 4_000_000 + b'"}')
+    assert (status, answer["error"]["code"]) == (413, "request_too_large")
+
+
+def test_a_prompt_beyond_the_context_is_a_request_error(real_client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as failure:
+        real_client.completions.create(model="", prompt="x" * 3000)
+    assert (failure.value.code, failure.value.param) == ("context_length_exceeded", "prompt")
+
+
+def test_another_model_is_not_found(emulated_client: openai.OpenAI) -> None:
+    for call in (emulated_client.chat.completions.create, emulated_client.completions.create):
+        prompt = {"messages": CHAT["messages"]} if call == emulated_client.chat.completions.create else {"prompt": "x"}
+        with pytest.raises(openai.NotFoundError) as failure:
+            call(model="gpt-oracle", **prompt)
+        assert (failure.value.code, failure.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.NotFoundError):
+        emulated_client.models.retrieve("gpt-oracle")
+
+
+@pytest.mark.parametrize(("path", "method", "status"), [("/v1/nothing", "GET", 404), ("/v1/completions", "GET", 405)])
+def test_no_such_place(emulated_server, path: str, method: str, status: int) -> None:
+    with pytest.raises(urllib.error.HTTPError) as failure:
+        urllib.request.urlopen(f"{emulated_server.url}{path}", timeout=30)
+    with failure.value as error:
+        assert error.code == status
+        assert json.load(error)["error"]["type"] == "invalid_request_error"
+
+
+def test_fields_without_effect_are_named_in_a_header(emulated_client: openai.OpenAI) -> None:
+    response = emulated_client.chat.completions.with_raw_response.create(
+        model="", messages=CHAT["messages"], max_tokens=2, user="me", metadata={"a": "b"}
+    )
+    assert response.headers["x-pilotfish-ignored"] == "user, metadata"
+    assert response.parse().choices[0].message.content

@@ -1,0 +1,24 @@
+"""LangChain's ChatOpenAI works unchanged."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of theirs, while they are imported
+    langchain_openai = pytest.importorskip("langchain_openai", reason="pip install langchain-openai to run this")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def test_invoke_and_stream(emulated_server) -> None:
+    model = emulated_server.orchestrator.service.targets.links[0].model.model_id
+    chat = langchain_openai.ChatOpenAI(
+        model=model, base_url=f"{emulated_server.url}/v1", api_key="none", max_tokens=8, seed=3, temperature=0.5
+    )
+    answer = chat.invoke("sea")
+    assert answer.content
+    assert answer.usage_metadata["output_tokens"] <= 8
+    assert "".join(piece.content for piece in chat.stream("sea")) == answer.content

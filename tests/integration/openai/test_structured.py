@@ -1,0 +1,87 @@
+"""Structured output and tools through OpenAI's own client, with speculation on and off."""
+
+from __future__ import annotations
+
+import json
+
+import openai
+import pytest
+
+MESSAGES = [{"role": "user", "content": "which fish?"}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}, "ok": {"type": "boolean"}},
+    "required": ["n", "ok"],
+    "additionalProperties": False,
+}
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": SCHEMA}}]
+FORMATS = {
+    "json_schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
+    "regex": {"extra_body": {"structured_outputs": {"regex": "(ab|cd){3}"}}},
+    "choice": {"extra_body": {"structured_outputs": {"choice": ["shark", "gull"]}}},
+}
+VALID = {
+    "json_schema": lambda text: set(json.loads(text)) == {"n", "ok"},
+    "regex": lambda text: len(text) == 6 and set(text) <= set("abcd"),
+    "choice": lambda text: text in ("shark", "gull"),
+}
+
+
+def ask(client: openai.OpenAI, mode: str, **options):
+    body = {**options.pop("extra_body", {}), "speculation": {"mode": mode, "proposer": "ngram"}}
+    return client.chat.completions.create(
+        model="", messages=MESSAGES, seed=3, max_tokens=120, extra_body=body, **options
+    )
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_answer_is_what_it_must_be(real_client: openai.OpenAI, name: str) -> None:
+    choice = ask(real_client, "off", **FORMATS[name]).choices[0]
+    assert choice.finish_reason == "stop"
+    assert VALID[name](choice.message.content)
+    assert ask(real_client, "on", **FORMATS[name]).choices[0].message.content == choice.message.content
+    streamed = ask(real_client, "on", stream=True, **FORMATS[name])
+    assert "".join(event.choices[0].delta.content or "" for event in streamed) == choice.message.content
+
+
+def test_a_demanded_call(real_client: openai.OpenAI) -> None:
+    options = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
+    choice = ask(real_client, "off", **options).choices[0]
+    assert choice.finish_reason == "tool_calls"
+    (call,) = choice.message.tool_calls
+    assert call.function.name == "find"
+    assert set(json.loads(call.function.arguments)) == {"n", "ok"}
+    pieces = [
+        item
+        for event in ask(real_client, "on", stream=True, **options)
+        for item in event.choices[0].delta.tool_calls or ()
+    ]
+    assert [(item.index, item.function.arguments) for item in pieces] == [(0, call.function.arguments)]
+    back = [
+        *MESSAGES,
+        choice.message.model_dump(),
+        {"role": "tool", "tool_call_id": call.id, "content": "a shark"},
+    ]
+    answer = real_client.chat.completions.create(model="", messages=back, tools=TOOLS, max_tokens=3, tool_choice="none")
+    assert answer.choices[0].message.content
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "fish"}}}},
+            "response_format",
+        ),
+        ({"extra_body": {"structured_outputs": {"regex": "("}}}, "structured_outputs"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "tool_choice"),
+    ],
+)
+def test_what_is_wrong_is_named(real_client: openai.OpenAI, options, param: str) -> None:
+    with pytest.raises(openai.BadRequestError) as failure:
+        ask(real_client, "off", **options)
+    assert failure.value.param == param

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from starlette.requests import Request
+
+from orchestrator.http.body import MAX_DISCARDED_BYTES, decode_body, read_body
+from orchestrator.http.chat_request import ChatCompletionRequest
+from pilotfish.errors import InvalidRequestError, RequestTooLargeError
+
+DECODER = msgspec.json.Decoder(ChatCompletionRequest)
+
+
+def request(*pieces: bytes, **headers: str) -> Request:
+    messages = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    messages.append({"type": "http.request", "body": b"", "more_body": False})
+    scope = {"type": "http", "method": "POST", "headers": [(k.encode(), v.encode()) for k, v in headers.items()]}
+
+    async def receive():
+        return messages.pop(0)
+
+    return Request(scope, receive)
+
+
+async def test_a_body_in_pieces_is_read_up_to_the_limit() -> None:
+    assert await read_body(request(b"ab", b"cd"), 4) == b"abcd"
+    with pytest.raises(RequestTooLargeError):
+        await read_body(request(b"ab", b"cd", b"e"), 4)
+
+
+async def test_of_a_body_far_too_long_nothing_is_read() -> None:
+    async def receive():
+        pytest.fail("nothing is to be read")
+
+    declared = str(4 + MAX_DISCARDED_BYTES + 1).encode()
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-length", declared)]}
+    with pytest.raises(RequestTooLargeError):
+        await read_body(Request(scope, receive), 4)
+
+
+async def test_of_a_body_somewhat_too_long_the_rest_is_taken_off_the_line() -> None:
+    asked = request(b"ab", b"cd", b"ef", **{"content-length": "6"})
+    with pytest.raises(RequestTooLargeError):
+        await read_body(asked, 4)
+    with pytest.raises(IndexError):
+        await asked.receive()  # nothing is left
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        (b"{}", "messages", "you must provide the parameter messages"),
+        (b'{"messages": [], "temprature": 1}', "temprature", "unrecognized request argument: temprature"),
+        (b'{"messages": [], "speculation": {"k": 1}}', "speculation.k", "unrecognized request argument: speculation.k"),
+        (b'{"messages": [], "temperature": "1"}', "temperature", "temperature: expected `float | null`, got `str`"),
+        (b'{"messages": [{"content": "x"}]}', "messages[0].role", "you must provide the parameter messages[0].role"),
+        (b'{"messages": [{"role": "user", "content": 1}]}', "messages[0].content", "expected `str | array | null`"),
+        (b'{"messages": [], "logit_bias": {"x": 1}}', "logit_bias", "logit_bias: expected `int`, got `str`"),
+        (b"[]", None, "got `array`"),
+        (b"{", None, "the body is not JSON"),
+        (b"", None, "the body is not JSON"),
+    ],
+)
+def test_what_is_wrong_is_named(body: bytes, param: str | None, message: str) -> None:
+    with pytest.raises(InvalidRequestError) as failure:
+        decode_body(DECODER, body)
+    assert failure.value.param == param
+    assert message in str(failure.value)

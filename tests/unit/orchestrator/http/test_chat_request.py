@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.http.chat_request import ChatCompletionRequest, ContentPart, Message
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import ChatMessage
+
+MESSAGES = [Message(role="user", content="sea")]
+
+
+def test_the_conversation() -> None:
+    parts = [ContentPart(type="text", text="a "), ContentPart(type="text", text="fish")]
+    request = ChatCompletionRequest(
+        messages=[Message(role="developer", content="be brief"), Message(role="user", content=parts)]
+    )
+    assert request.prompt(request.tool_use()).messages == (
+        ChatMessage("system", "be brief"),
+        ChatMessage("user", "a fish"),
+    )
+
+
+def test_the_newer_limit_goes_first_and_the_default_last() -> None:
+    assert ChatCompletionRequest(messages=MESSAGES).max_output_tokens(100) == 100
+    assert ChatCompletionRequest(messages=MESSAGES, max_tokens=5).max_output_tokens(100) == 5
+    request = ChatCompletionRequest(messages=MESSAGES, max_tokens=5, max_completion_tokens=7)
+    assert request.max_output_tokens(100) == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
+)
+def test_logprobs(fields, expected) -> None:
+    assert ChatCompletionRequest(messages=MESSAGES, **fields).num_logprobs == expected
+
+
+def test_likeliest_tokens_need_logprobs() -> None:
+    with pytest.raises(InvalidRequestError):
+        _ = ChatCompletionRequest(messages=MESSAGES, top_logprobs=4).num_logprobs
