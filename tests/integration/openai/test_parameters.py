@@ -26,7 +26,7 @@ COMMON: dict[str, dict[str, Any]] = {
     "frequency_penalty": {"frequency_penalty": 1.5},
     "logit_bias": {"logit_bias": {"40": 8.0, "41": -100}},
     "stop": {"stop": ["0L", "a", "e", "o", "x"]},
-    "stop_token_ids": {"extra_body": {"stop_token_ids": [40, 41, 42, 43]}},
+    "stop_token_ids": {"extra_body": {"stop_token_ids": [*range(15, 50)]}},
     "ignore_eos": {"extra_body": {"ignore_eos": True}},
     "n": {"n": 3},
     "rejection": {"temperature": 0, "extra_body": {"speculation": {"acceptance": "rejection"}}},
@@ -51,7 +51,7 @@ class Outcome:
 
 
 def merged(options: dict[str, Any], speculation: dict[str, Any]) -> dict[str, Any]:
-    options = {"seed": 11, "max_tokens": 16, **options}
+    options = {"seed": 11, "max_tokens": 10, **options}
     body = options.pop("extra_body", {})
     body = {**body, "speculation": {**body.get("speculation", {}), **speculation["speculation"]}}
     return {**options, "extra_body": body}
@@ -197,7 +197,7 @@ def test_answers_of_one_request_take_the_seeds_that_follow(real_client: openai.O
 
 
 def test_speculation_is_reported(real_client: openai.OpenAI) -> None:
-    options = merged({"temperature": 0, "extra_body": {"speculation": {"return_tokens": True}}}, ON)
+    options = merged({"temperature": 0, "max_tokens": 40, "extra_body": {"speculation": {"return_tokens": True}}}, ON)
     completion = real_client.chat.completions.create(model=MODEL, messages=MESSAGES, **options)
     speculation = completion.choices[0].speculation
     assert speculation["report"]["num_rounds"] > 0
