@@ -227,3 +227,16 @@ async def test_trees_and_plain_rounds_wish_for_nothing(memory_pool, link, policy
     assert link.commands[-1].ahead is None
     await RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0).propose(sequence, K)
     assert link.commands[-1].ahead is None
+
+
+@pytest.mark.parametrize(("mode", "num_compared"), [("auto", 3), ("on", 0)])
+async def test_only_rounds_that_could_have_gone_either_way_are_compared(
+    memory_pool, link, sequence, toy_continuation, mode, num_compared
+) -> None:
+    policy, compared = AheadPolicy(mode, 12), []
+    policy.add_round = lambda elapsed_s, *, is_ahead: compared.append(is_ahead)
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
+    for _ in range(4):
+        await drafter.propose(sequence, K)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    assert len(compared) == num_compared
