@@ -16,9 +16,7 @@ from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.engine.warm_up import warm_up
 from pilotfish.engine.wire import Role
 from pilotfish.models.factory import DecoderOptions, build_decoder
-from pilotfish.models.folder import read_metadata
 from pilotfish.models.loading import load_model
-from pilotfish.structured.compiler import GrammarCompiler, load_vocabulary
 from pilotfish.types import ModelInfo
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -67,15 +65,10 @@ def build_engine(config: Config, role: Role) -> EngineCore:
         top_m=config.draft.top_m,
         self_drafter=self_drafter,
         features=features,
-        grammars=_grammars(loaded.folder, built.decoder.vocab_size),
+        grammars=Grammars.of_model(loaded.folder, built.decoder.vocab_size),
     )
     warm_up(core)
     return core
-
-
-def _grammars(folder: Path, vocab_size: int) -> Grammars:
-    eos_token_ids = read_metadata(folder).eos_token_ids
-    return Grammars(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids)))
 
 
 def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 
 from llguidance import LLMatcher
 
 from pilotfish.engine.sequence import EngineSequence
 from pilotfish.errors import PilotfishError
-from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.models.folder import read_metadata
+from pilotfish.structured.compiler import GrammarCompiler, load_vocabulary
 from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import Grammar
 
@@ -19,6 +21,12 @@ class Grammars:
     def __init__(self, compiler: GrammarCompiler) -> None:
         self._compiler = compiler
         self._waiting: list[tuple[EngineSequence, Future[LLMatcher]]] = []
+
+    @classmethod
+    def of_model(cls, folder: Path, vocab_size: int) -> Grammars:
+        """Over the tokens of the model in a folder, whose logits are vocab_size wide."""
+        eos_token_ids = read_metadata(folder).eos_token_ids
+        return cls(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids)))
 
     @property
     def is_waiting(self) -> bool:

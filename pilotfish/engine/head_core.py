@@ -20,6 +20,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.core import MAX_FAILED_STEPS
 from pilotfish.engine.draft_growth import DraftWish, num_tree_places
+from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.head_growth import HeadGrowth
 from pilotfish.engine.head_sequence import (
     add_features,
@@ -62,12 +63,14 @@ class HeadCore:
         model: ModelInfo,
         *,
         top_m: int = 32,
+        grammars: Grammars | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """model: says which layers' features the head takes."""
         self.model = model
         self.limits = Limits(max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences)
         self._clock_ns = clock_ns
+        self._grammars = grammars
         self._max_rows = config.max_batch_tokens
         self._head = head
         num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
@@ -121,7 +124,7 @@ class HeadCore:
         answer: Event | None
         match command:
             case OpenSequence():
-                answer = self._intake.open(command) or Opened(command.sequence_id, 0)
+                answer = self._open(command)
             case Propose():
                 answer = self._propose(command)
             case CloseSequence():
@@ -136,11 +139,21 @@ class HeadCore:
         if answer is not None:
             self._pending_events.append(answer)
 
+    def _open(self, command: OpenSequence) -> Event:
+        error = self._intake.open(command)
+        grammar = command.sampling.grammar
+        if error is None and grammar is not None and self._grammars is not None:
+            self._grammars.begin(self._sequences[command.sequence_id], grammar)
+        return error or Opened(command.sequence_id, 0)
+
     def step(self) -> list[Event]:
         """Draft for as many sequences as fit. Returns the events of this step and of commands since the last."""
         events, self._pending_events = self._pending_events, []
         start_ns = self._clock_ns()
         self._step += 1
+        if self._grammars is not None and self._grammars.is_waiting:
+            # Until its grammar is there, or if it fails, a sequence is drafted for as if it had none.
+            self._grammars.take_ready()
         batch = self._next_batch(events)
         if not batch:
             return events

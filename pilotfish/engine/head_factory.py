@@ -8,6 +8,7 @@ import torch
 
 from pilotfish.config import Config
 from pilotfish.engine.factory import DTYPES, num_threads
+from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.head_core import HeadCore
 from pilotfish.engine.head_warm_up import warm_up_head
 from pilotfish.errors import ConfigError
@@ -56,6 +57,7 @@ def build_head_engine(config: Config) -> HeadCore:
         cache_dir=Path(config.cache_dir),
         deterministic=engine.deterministic,
     )
-    core = HeadCore(runtime, engine, model, top_m=draft.top_m)
+    grammars = Grammars.of_model(target_folder, model.vocab_size)
+    core = HeadCore(runtime, engine, model, top_m=draft.top_m, grammars=grammars)
     warm_up_head(core)
     return core

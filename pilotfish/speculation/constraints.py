@@ -24,18 +24,17 @@ class TokenConstraint(Protocol):
         ...
 
 
-def forbid_(logits: Tensor, masks: Sequence[bytes | None]) -> None:
-    """Set what masks (one per row) do not allow to -inf in logits [R, V]."""
+def without_forbidden(logits: Tensor, masks: Sequence[bytes | None]) -> Tensor:
+    """Logits [R, V] where what masks (one per row) do not allow is -inf; a copy, unless no row has a mask."""
     row_ids = [row for row, mask in enumerate(masks) if mask is not None]
     if not row_ids:
-        return
+        return logits
     packed = np.frombuffer(b"".join(mask for mask in masks if mask is not None), dtype=np.uint8)
     forbidden = _unpack_forbidden(packed.reshape(len(row_ids), -1), logits.shape[1], logits.device)
     if len(row_ids) == logits.shape[0]:
-        logits.masked_fill_(forbidden, -torch.inf)
-    else:
-        index = torch.tensor(row_ids, device=logits.device)
-        logits[index] = logits[index].masked_fill_(forbidden, -torch.inf)
+        return logits.masked_fill(forbidden, -torch.inf)
+    index = torch.tensor(row_ids, device=logits.device)
+    return logits.index_copy(0, index, logits[index].masked_fill_(forbidden, -torch.inf))
 
 
 def _unpack_forbidden(

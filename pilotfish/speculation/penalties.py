@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.blocks import BlockedLogits
-from pilotfish.speculation.constraints import TokenConstraint, forbid_
+from pilotfish.speculation.constraints import TokenConstraint, without_forbidden
 from pilotfish.speculation.history import CountTable, TokenHistory
 from pilotfish.types import SamplingParams
 
@@ -58,8 +58,7 @@ def _constrain(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
     masks = [None if row.constraint is None else row.constraint.allowed(row.draft_token_ids) for row in rows]
     if all(mask is None for mask in masks):
         return blocks
-    logits = blocks.logits.clone()
-    forbid_(logits, masks)
+    logits = without_forbidden(blocks.logits, masks)
     constrained = BlockedLogits.of(logits)
     is_empty = constrained.max() == -torch.inf  # [R, 1]
     if not is_empty.any():

@@ -16,6 +16,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.feature_store import FeatureStore
+from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.head_core import HeadCore
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import Drafts
@@ -37,11 +38,15 @@ from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
+from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.testing.small_vocabulary import SmallVocabulary
 from pilotfish.types import (
     AcceptanceMode,
     FeatureFormat,
     FeatureRequest,
     Features,
+    Grammar,
+    GrammarKind,
     ModelInfo,
     SamplingParams,
     SequenceErrorCode,
@@ -105,11 +110,11 @@ def target(target_model: LlamaForCausalLM) -> EngineCore:
 
 @pytest.fixture
 def make_head_core(target_model: LlamaForCausalLM, module: Eagle3Head) -> Callable[..., HeadCore]:
-    def make(**changes: int) -> HeadCore:
+    def make(grammars: Grammars | None = None, **changes: int) -> HeadCore:
         embeddings = nn.Embedding.from_pretrained(target_model.get_input_embeddings().weight.clone())
         head = TorchEagle3Head(copy.deepcopy(module), embeddings, SdpaBackend(deterministic=True))
         model = info(proposer="eagle3", feature_layers=LAYERS, feature_format=FeatureFormat.BF16)
-        return HeadCore(head, engine_config(**changes), model, top_m=8)
+        return HeadCore(head, engine_config(**changes), model, top_m=8, grammars=grammars)
 
     return make
 
@@ -412,3 +417,25 @@ def test_it_verifies_nothing(make_head_core: Callable[..., HeadCore]) -> None:
     (error,) = ask(make_head_core(), Verify(1, 3, (4,)))
     assert isinstance(error, SequenceError)
     assert error.code is SequenceErrorCode.INVALID
+
+
+@pytest.mark.parametrize("tree", [None, TreeRequest(8, 2)])
+def test_a_head_keeps_to_the_grammar(
+    target_model: LlamaForCausalLM, make_head_core: Callable[..., HeadCore], tree: TreeRequest | None
+) -> None:
+    vocabulary = SmallVocabulary()
+    compiler = GrammarCompiler(vocabulary.tokenizer)
+    letters = Grammar(GrammarKind.REGEX, "[a-z]{60}")
+    compiler.compile(letters).result(timeout=30)
+    decoder = TransformersDecoder(copy.deepcopy(target_model), deterministic=True, max_context_tokens=CONTEXT)
+    features = FeatureStore(decoder, LAYERS)
+    target = EngineCore(decoder, engine_config(), info(), features=features, grammars=Grammars(compiler))
+    sampling = SamplingParams(temperature=0, max_tokens=40, grammar=letters)
+    rounds = Rounds(target, make_head_core(grammars=Grammars(compiler)), sampling, tree)
+    rounds.start(PROMPTS)
+    while rounds.running:
+        rounds.play()
+    drafted = [token_id for proposal in rounds.proposals.values() for token_id in proposal.draft_token_ids]
+    assert len(drafted) > 20
+    assert all(vocabulary.texts[token_id].isalpha() for token_id in drafted)
+    compiler.close()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pilotfish.speculation.blocks import BlockedLogits
-from pilotfish.speculation.constraints import _unpack_forbidden, forbid_
+from pilotfish.speculation.constraints import _unpack_forbidden, without_forbidden
 from pilotfish.speculation.drafting import DraftRow, draft
 from pilotfish.speculation.penalties import Row, adjust
 from pilotfish.speculation.rounds import Round, verify
@@ -40,10 +40,13 @@ def logits(num_rows: int, seed: int = 0) -> torch.Tensor:
 def test_forbidden_tokens_become_impossible_in_their_rows_only() -> None:
     values = logits(3)
     before = values.clone()
-    forbid_(values, [mask([3, 299]), None, mask([0])])
-    assert values[1].equal(before[1])
-    assert (values[0] > -torch.inf).nonzero().flatten().tolist() == [3, 299]
-    assert (values[2] > -torch.inf).nonzero().flatten().tolist() == [0]
+    for masks in ([mask([3, 299]), None, mask([0])], [mask([3, 299]), mask(range(VOCAB)), mask([0])]):
+        constrained = without_forbidden(values, masks)
+        assert constrained[1].equal(before[1])
+        assert (constrained[0] > -torch.inf).nonzero().flatten().tolist() == [3, 299]
+        assert (constrained[2] > -torch.inf).nonzero().flatten().tolist() == [0]
+    assert values.equal(before)
+    assert without_forbidden(values, [None] * 3) is values
 
 
 def test_both_ways_of_unpacking_agree() -> None:
