@@ -27,8 +27,11 @@ export class Plot {
     const base = height - BOTTOM;
     const x = (seconds) => LEFT + ((width - LEFT) * seconds) / endS;
     const y = (tokens) => base - ((base - TOP) * tokens) / most;
-    const bar = (round, tokens) =>
-      tokens ? `M${x(round.startS).toFixed(1)} ${base}V${y(tokens).toFixed(1)}H${x(round.endS).toFixed(1)}V${base}Z` : "";
+    const bar = (round, tokens) => {
+      const [left, right] = [x(round.startS), x(round.endS)];
+      const gap = Math.min(1, (right - left) / 5);
+      return tokens ? `M${left.toFixed(1)} ${base}V${y(tokens).toFixed(1)}H${(right - gap).toFixed(1)}V${base}Z` : "";
+    };
     this._svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
     this._shapes.drafted.setAttribute("d", rounds.map((round) => bar(round, round.drafted)).join(""));
     this._shapes.taken.setAttribute("d", rounds.map((round) => bar(round, round.accepted)).join(""));
