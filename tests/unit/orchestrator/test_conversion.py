@@ -9,7 +9,15 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
-from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams, TokenLogprobs, TokenOrigin
+from pilotfish.types import (
+    AcceptanceMode,
+    ChatMessage,
+    Grammar,
+    GrammarKind,
+    SamplingParams,
+    TokenLogprobs,
+    TokenOrigin,
+)
 
 DEFAULTS = SpeculationConfig()
 
@@ -61,6 +69,15 @@ def test_what_is_given_is_taken_zeros_included() -> None:
     )
     assert options.speculation == SpeculationOptions(mode="off", num_speculative_tokens=0, proposer="ngram")
     assert (options.stop, options.ignore_eos) == (("a", "b"), True)
+
+
+def test_a_grammar_is_taken_and_its_kind_must_be_known() -> None:
+    request = pb.GenerateRequest(grammar=types_pb2.Grammar(kind=types_pb2.GRAMMAR_KIND_REGEX, text="a+"))
+    assert options_from_proto(request, DEFAULTS).sampling.grammar == Grammar(GrammarKind.REGEX, "a+")
+    assert options_from_proto(pb.GenerateRequest(), DEFAULTS).sampling.grammar is None
+    for kind in (0, 99):
+        with pytest.raises(InvalidRequestError, match=f"GrammarKind {kind} is unknown"):
+            options_from_proto(pb.GenerateRequest(grammar=types_pb2.Grammar(kind=kind)), DEFAULTS)
 
 
 def test_the_servers_defaults_hold_where_the_request_is_silent() -> None:

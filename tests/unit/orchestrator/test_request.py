@@ -9,7 +9,7 @@ from orchestrator.request import (
     draw_seed,
 )
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
-from pilotfish.types import SamplingParams
+from pilotfish.types import Grammar, GrammarKind, SamplingParams
 
 MODEL = ServedModel(
     vocab_size=100, max_context_tokens=16, max_draft_tokens=8, default_draft_tokens=5, eos_token_ids=frozenset({2, 0})
@@ -92,6 +92,13 @@ def test_too_many_or_empty_stop_strings_are_refused() -> None:
         options(stop=("x",) * 17)
     with pytest.raises(InvalidRequestError, match="stop string is empty"):
         options(stop=("x", ""))
+
+
+def test_a_grammar_and_ignore_eos_do_not_go_together() -> None:
+    grammar = Grammar(GrammarKind.JSON_OBJECT)
+    assert options(sampling=SamplingParams(grammar=grammar)).sampling.grammar == grammar
+    with pytest.raises(InvalidRequestError, match="leave out ignore_eos"):
+        options(sampling=SamplingParams(grammar=grammar), ignore_eos=True)
 
 
 def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:

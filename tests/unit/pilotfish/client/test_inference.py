@@ -9,8 +9,9 @@ import pytest
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, TokenPrompt
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import UnavailableError
+from pilotfish.rpc.conversion import grammar_from_proto
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-from pilotfish.types import ChatMessage, TokenLogprobs
+from pilotfish.types import ChatMessage, Grammar, GrammarKind, TokenLogprobs
 
 CHAT: Prompt = (ChatMessage("user", "abcabcabc"),)
 
@@ -50,11 +51,13 @@ def test_log_probabilities_come_when_asked_for() -> None:
     inference_pb2_grpc.add_InferenceServicer_to_server(canned, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    (chunk,) = chunks(f"127.0.0.1:{port}", "x", GenerateOptions(logprobs=1, ignore_eos=True))
+    grammar = Grammar(GrammarKind.REGEX, "y+")
+    (chunk,) = chunks(f"127.0.0.1:{port}", "x", GenerateOptions(logprobs=1, ignore_eos=True, grammar=grammar))
     server.stop(0).wait()
     assert chunk.logprobs == (TokenLogprobs(-0.5, (7, 8), (-0.5, -1.0)),)
     assert canned.requests[0].logprobs == 1
     assert canned.requests[0].ignore_eos
+    assert grammar_from_proto(canned.requests[0].grammar) == grammar
 
 
 def test_what_serves_is_told(address: str) -> None:

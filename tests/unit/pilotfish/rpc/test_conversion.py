@@ -33,6 +33,8 @@ from pilotfish.types import (
     FeatureRequest,
     Features,
     FinishReason,
+    Grammar,
+    GrammarKind,
     Limits,
     LoadReport,
     ModelInfo,
@@ -71,6 +73,7 @@ sampling = st.builds(
     max_tokens=st.integers(1, 2**32 - 1),
     stop_token_ids=tuples(uint32),
     num_logprobs=st.none() | st.integers(0, 20),
+    grammar=st.none() | st.builds(Grammar, st.sampled_from(GrammarKind), st.text(max_size=20)),
 )
 distributions = tuples(
     st.lists(st.tuples(uint32, floats(0, 1)), max_size=4).map(
