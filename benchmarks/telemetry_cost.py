@@ -12,6 +12,7 @@ import contextlib
 import statistics
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import psutil
 import uvloop
@@ -29,49 +30,46 @@ ANSWER_TOKENS = 256
 ASKED_LOSS = 0.02
 
 
-def arms(endpoint: str) -> dict[str, TelemetryConfig]:
-    """What is compared; the first is what all others are held against."""
-    return {
-        "no traces": TelemetryConfig(),
-        "rounds off": TelemetryConfig(otlp_endpoint=endpoint, round_spans="off"),
-        "rounds sampled": TelemetryConfig(otlp_endpoint=endpoint, round_spans="sampled"),
-        "rounds all": TelemetryConfig(otlp_endpoint=endpoint, round_spans="all"),
-    }
+ROUND_SPANS: dict[str, Literal["off", "sampled", "all"]] = {
+    "rounds off": "off",
+    "rounds sampled": "sampled",
+    "rounds all": "all",
+}
+NO_TRACES = "no traces"
+"""The arm that all others are held against."""
 
 
 async def run(report: Report, num_turns: int) -> None:
     """All rows of the report."""
     tokenizer = str(emulated_tokenizer_folder(Config()))
     async with contextlib.AsyncExitStack() as stack:
-        collector = await stack.enter_async_context(OtlpCollector())
         target = await stack.enter_async_context(replica("target", tokenizer=tokenizer))
         draft = await stack.enter_async_context(replica("draft", tokenizer=tokenizer))
         started: dict[str, tuple[str, psutil.Process]] = {}
-        for name, config in arms(collector.endpoint).items():
+        started[NO_TRACES] = await stack.enter_async_context(orchestrator(target, draft))
+        for name, round_spans in ROUND_SPANS.items():
+            collector = await stack.enter_async_context(OtlpCollector())
+            config = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans=round_spans)
             started[name] = await stack.enter_async_context(orchestrator(target, draft, config))
         is_alone = isolate(*(process for _, process in started.values()))
         report.conditions["orchestrators"] = "on a core of their own" if is_alone else "share their core"
         for speculation in ("off", "on"):
-            await _compare(report, started, collector, speculation, num_turns)
+            await _compare(report, started, speculation, num_turns)
 
 
 async def _compare(
     report: Report,
     started: dict[str, tuple[str, psutil.Process]],
-    collector: OtlpCollector,
     speculation: str,
     num_turns: int,
 ) -> None:
     costs: dict[str, list[float]] = {name: [] for name in started}
-    num_spans: dict[str, int] = dict.fromkeys(started, 0)
     for turn in range(num_turns + 1):
         for name, (address, process) in started.items():
-            collector.spans.clear()
             cost = await measure(address, process, NUM_STREAMS, ANSWER_TOKENS, speculation)
             if turn:  # the first warms up
                 costs[name].append(cost.cpu_us_per_token)
-                num_spans[name] += len(collector.spans)
-    base = next(iter(costs.values()))
+    base = costs[NO_TRACES]
     for name, values in costs.items():
         # Turn by turn: slow spells of the machine hit neighbours alike.
         ratios = [with_traces / without for with_traces, without in zip(values, base, strict=True)]
@@ -80,7 +78,6 @@ async def _compare(
             speculation=speculation,
             traces=name,
             cpu_us_per_token=statistics.median(values),
-            spans_per_request=num_spans[name] / (num_turns * NUM_STREAMS),
             lost_percent=100 * loss,
         )
         if name == "rounds off":

@@ -7,15 +7,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from opentelemetry.trace import Status, StatusCode
-
 from orchestrator.report import Report
 from orchestrator.request import GenerationRequest
 from orchestrator.round_log import RoundRecord
-from pilotfish.telemetry.tracing import Span, Tracing
+from pilotfish.telemetry.tracing import AttributeValue, Span, Tracing
 
 PROVIDER_NAME = "pilotfish"
-_RECORDS_PER_TURN = 4
+_RECORDS_PER_TURN = 16
 """Rounds whose spans are made in one turn of the event loop: some 0.3 ms."""
 
 
@@ -31,7 +29,7 @@ class RequestTimes:
     """From arrival to the first step of a target."""
 
 
-def request_attributes(request: GenerationRequest, model_id: str, operation: str) -> dict[str, str | int | float]:
+def request_attributes(request: GenerationRequest, model_id: str, operation: str) -> dict[str, AttributeValue]:
     """What was asked for: gen_ai.request.* and how to speculate."""
     sampling = request.sampling
     return {
@@ -49,7 +47,7 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
     }
 
 
-def report_attributes(report: Report) -> dict[str, str | int | float | bool | list[str]]:
+def report_attributes(report: Report) -> dict[str, AttributeValue]:
     """What came of it: gen_ai.response.*, gen_ai.usage.* and how speculation went."""
     statistics = report.statistics
     return {
@@ -70,21 +68,13 @@ def report_attributes(report: Report) -> dict[str, str | int | float | bool | li
     }
 
 
-def end_span(span: Span, end_ns: int, error: str, message: str) -> None:
-    """End it; error: empty if all went well, else a stable name for `error.type`."""
-    if error:
-        span.set_attribute("error.type", error)
-        span.set_status(Status(StatusCode.ERROR, message))
-    span.end(end_ns)
-
-
 async def add_spans(
     tracing: Tracing, root: Span, times: RequestTimes, records: tuple[RoundRecord, ...], epoch_ns: int
 ) -> None:
     """The spans inside a request's own, when it is over. epoch_ns: what its times are to be increased by."""
 
-    def add(parent: Span, name: str, start_ns: int, end_ns: int, **attributes: str | int | float) -> Span:
-        named = {f"pilotfish.{key}": value for key, value in attributes.items()}
+    def add(parent: Span, name: str, start_ns: int, end_ns: int, **attributes: AttributeValue) -> Span:
+        named: dict[str, AttributeValue] = {f"pilotfish.{key}": value for key, value in attributes.items()}
         return tracing.add(parent, name, start_ns + epoch_ns, end_ns + epoch_ns, named)
 
     has_answered = times.first_token_ns > times.arrival_ns

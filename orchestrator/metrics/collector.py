@@ -13,7 +13,7 @@ from orchestrator.metrics.fleet import fleet_families
 from orchestrator.metrics.queue import queue_families
 from orchestrator.metrics.requests import request_families
 from orchestrator.metrics.speculation import speculation_families
-from pilotfish.telemetry.families import info
+from pilotfish.telemetry.families import counter, info
 
 
 class OrchestratorCollector(Collector):
@@ -29,6 +29,8 @@ class OrchestratorCollector(Collector):
         yield from queue_families(service.admission)
         yield from speculation_families(service.statistics.totals, service.measurements.counts, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
+        num_dropped = service.observer.tracing.num_dropped_spans
+        yield counter("trace_spans_dropped", "Spans that the collector never got.", num_dropped)
 
     def _build(self) -> Metric:
         link = next((link for link in self._service.targets.links if link.is_connected), None)

@@ -80,7 +80,7 @@ class ReplicaObserver:
         if self._tracing is None or not command.traceparent:
             return
         span = self._tracing.begin(f"{self._service} sequence", time.time_ns(), RemoteContext(command.traceparent))
-        if span.is_recording():
+        if span.is_recording:
             self._traces[command.sequence_id] = SequenceTrace(span, num_tokens)
 
     def add(self, events: Iterable[Event]) -> None:
@@ -103,20 +103,18 @@ class ReplicaObserver:
         trace = self._traces.pop(sequence_id, None)
         if trace is None:
             return
-        trace.span.set_attributes(
-            {
-                "pilotfish.replica": self._replica_id,
-                "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
-                "pilotfish.num_cached_tokens": trace.num_cached_tokens,
-                "pilotfish.num_results": trace.num_results,
-                "pilotfish.num_tokens": trace.num_tokens,
-                "pilotfish.num_draft_tokens": trace.num_draft_tokens,
-                "pilotfish.num_accepted_tokens": trace.num_accepted_tokens,
-                "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
-                "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
-            }
-        )
-        trace.span.end()
+        trace.span.attributes = {
+            "pilotfish.replica": self._replica_id,
+            "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
+            "pilotfish.num_cached_tokens": trace.num_cached_tokens,
+            "pilotfish.num_results": trace.num_results,
+            "pilotfish.num_tokens": trace.num_tokens,
+            "pilotfish.num_draft_tokens": trace.num_draft_tokens,
+            "pilotfish.num_accepted_tokens": trace.num_accepted_tokens,
+            "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
+            "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
+        }
+        trace.span.end(time.time_ns())
 
     def _add_other(self, event: Event) -> None:
         counters = self.counters
