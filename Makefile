@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # the next run install again, touching one does not.
 STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup check format lint types imports unit test model demo fmt stubs clean
+.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,17 @@ fmt: $(STAMP) ## Format, and mend what lint can mend
 
 stubs: $(STAMP) ## Generate the gRPC stubs from protos/
 	$(BIN)/python scripts/generate_stubs.py
+
+# uv resolves like pip and writes every file's hash without downloading any. Torch's is that of the registry's build.
+lock: $(STAMP) ## Write requirements.lock: what a deployment needs, with hashes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
+	$(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --generate-hashes --python-version 3.11 \
+	  --python-platform x86_64-manylinux_2_28 --no-config --no-annotate --custom-compile-command 'make lock' \
+	  --quiet --output-file requirements.lock
+
+audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit==2.10.1
+	$(BIN)/python scripts/audit.py
 
 clean: ## Remove the environment and every build product (keeps downloaded models)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache ./*.egg-info
