@@ -114,6 +114,7 @@ class RemoteDrafter:
         except PilotfishError as error:
             self._give_up(error)
             return None
+        remote.link.report_success()
         return _block(draft, sequence)
 
     async def _asked(self, sequence: Sequence, num_tokens: int) -> DraftBlock:

@@ -17,12 +17,13 @@ class FrameQueue(Generic[FrameT]):
     """
 
     def __init__(self, new_frame: Callable[[], FrameT], *, max_items_per_frame: int, max_items: int) -> None:
+        """max_items_per_frame: of ordinary size; a frame ends sooner with bigger ones."""
         self._new_frame = new_frame
         self._max_items_per_frame = max_items_per_frame
         self._max_items = max_items
         self._complete: deque[tuple[FrameT, int]] = deque()
         self._num_complete_items = 0
-        self._num_frame_items = 0
+        self._num_frame_items = self._frame_size = 0
         self._is_due = asyncio.Event()
         self.frame = new_frame()
         """The frame that takes the next item."""
@@ -35,10 +36,11 @@ class FrameQueue(Generic[FrameT]):
     def is_full(self) -> bool:
         return len(self) >= self._max_items
 
-    def count(self) -> None:
-        """An item was added to `frame`."""
+    def count(self, size: int = 1) -> None:
+        """An item was added to `frame`, as big as that many ordinary ones."""
         self._num_frame_items += 1
-        if self._num_frame_items == self._max_items_per_frame:
+        self._frame_size += size
+        if self._frame_size >= self._max_items_per_frame:
             self._complete.append((self.frame, self._num_frame_items))
             self._num_complete_items += self._num_frame_items
             self._start_frame()
@@ -70,4 +72,4 @@ class FrameQueue(Generic[FrameT]):
 
     def _start_frame(self) -> None:
         self.frame = self._new_frame()
-        self._num_frame_items = 0
+        self._num_frame_items = self._frame_size = 0

@@ -19,7 +19,7 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.messages import CloseSequence, Command, Event, OpenSequence
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frame_queue import FrameQueue
 from pilotfish.rpc.frames import EOF, FrameCodec, RequestFrame, ResponseFrame, Service
@@ -36,7 +36,9 @@ CONNECT_TIMEOUT_S = 5.0
 MAX_UNSENT_ITEMS = 8192
 """Items that wait for a replica that does not read."""
 MAX_ITEMS_PER_FRAME = 256
-"""Keeps a frame far below the message limit even when its items are prompts."""
+TOKENS_PER_ITEM = 256
+"""A prompt counts as an item for each so many tokens: a failover opens many long ones at once, and a frame has to
+stay far below the message limit."""
 
 CODECS: MappingProxyType[Service, FrameCodec] = MappingProxyType({"target": TargetFrames(), "draft": DraftFrames()})
 
@@ -135,7 +137,7 @@ class MuxStream:
             self._codec.add_request(self._unsent.frame, command)
         except ValueError as error:
             raise InvalidRequestError(f"a {type(command).__name__} cannot be sent: {error}") from None
-        self._unsent.count()
+        self._unsent.count(_size(command))
 
     async def close(self) -> None:
         """End the stream; the replica releases its sequences. Idempotent."""
@@ -193,6 +195,12 @@ class MuxStream:
             self._writer.cancel()
             self._call.cancel()
             self._on_lost(reason)
+
+
+def _size(command: Command) -> int:
+    if not isinstance(command, OpenSequence):
+        return 1
+    return 1 + (len(command.prompt_token_ids) + len(command.output_token_ids)) // TOKENS_PER_ITEM
 
 
 async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:

@@ -225,3 +225,15 @@ async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) ->
     await asyncio.gather(writing, return_exceptions=True)
     assert answer.is_closed
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_drafted_end_that_waits_for_its_turn_is_written(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    answer.put("a")
+    await settle()
+    while turns.take_free():
+        pass
+    answer.put("b", finish=FinishReason.LENGTH)
+    await writing
+    assert client.messages == ["a", "b"]

@@ -66,3 +66,13 @@ async def test_clear_drops_what_waits(queue: FrameQueue[list[int]]) -> None:
     assert len(queue) == 0
     put(queue, 6)
     assert await queue.next() == [6]
+
+
+async def test_big_items_fill_a_frame_sooner() -> None:
+    queue = FrameQueue[list[int]](list, max_items_per_frame=4, max_items=100)
+    for item, size in ((1, 3), (2, 3), (3, 1)):
+        queue.frame.append(item)
+        queue.count(size)
+    assert await queue.next() == [1, 2]
+    assert await queue.next() == [3]
+    assert len(queue) == 0
