@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from pilotfish.rpc.channel import CHANNEL_OPTIONS
+from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
@@ -28,7 +28,7 @@ class Answer:
 async def ask_all(address: str, requests: Sequence[pb.GenerateRequest], concurrency: int) -> list[Answer]:
     """Run the requests, at most concurrency at a time; answers in the requests' order."""
     gate = asyncio.Semaphore(concurrency)
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    async with grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) as channel:
         stub = pb_grpc.InferenceStub(channel)
 
         async def ask(request: pb.GenerateRequest) -> Answer:

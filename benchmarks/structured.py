@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from asking import Answer, ask_all, chat_request
@@ -67,10 +67,17 @@ def is_valid(text: str, schema: dict[str, Any]) -> bool:
 class Comparison:
     """The answers of all arms, held against the plain ones."""
 
-    def __init__(self, report: Report, schemas: Sequence[dict[str, Any]], tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        report: Report,
+        schemas: Sequence[dict[str, Any]],
+        tokenizer: Tokenizer,
+        samplings: Mapping[str, dict[str, float]],
+    ) -> None:
         self._report = report
         self._schemas = schemas
         self._tokenizer = tokenizer
+        self._samplings = samplings
         self._plain: dict[str, list[Answer]] = {}
 
     def run(self, proposer: Proposer, address: str, runner: asyncio.Runner) -> None:
@@ -79,7 +86,7 @@ class Comparison:
         drafted = pb.SpeculationOptions(
             mode=pb.SPECULATION_MODE_ON, num_speculative_tokens=K, proposer=proposer.request_name
         )
-        for name, sampling in SAMPLINGS.items():
+        for name, sampling in self._samplings.items():
             arms = {} if name in self._plain else {"off": plain}
             for arm, options in {**arms, proposer.name: drafted}.items():
                 start = time.perf_counter()
@@ -133,6 +140,7 @@ def measure_masks(report: Report, address: str, runner: asyncio.Runner, samples:
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments_parser = parser(__doc__)
     arguments_parser.add_argument("--proposers", nargs="+", default=PROPOSERS, metavar="NAME[=FOLDER]")
+    arguments_parser.add_argument("--sampling", help="only samplings named like this")
     options = arguments_parser.parse_args(arguments)
     schemas = [random_object_schema(seed) for seed in range(QUICK_SCHEMAS if options.quick else NUM_SCHEMAS)]
     config: Config = load_config()
@@ -141,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Are answers to JSON schemas valid, and the same with speculation?",
         {"schemas": len(schemas), "in flight": IN_FLIGHT, "K": K, "max_tokens": MAX_TOKENS},
     )
-    comparison = Comparison(report, schemas, tokenizer)
+    samplings = {name: values for name, values in SAMPLINGS.items() if (options.sampling or "") in name}
+    comparison = Comparison(report, schemas, tokenizer, samplings)
     with asyncio.Runner() as runner:
         for index, proposer in enumerate(parse_proposers(options.proposers)):
             with LocalStack(load_config(overrides=proposer.overrides)) as stack:

@@ -70,10 +70,8 @@ class GrammarMatcher:
         if num_common < len(taken):
             self._matcher.rollback(len(taken) - num_common)
             del self._consumed[self._num_certain + num_common :]
-        for token_id in wanted[num_common:]:
-            # A matcher that is asked for more once it has stopped fails for good, the end token included.
-            if self._matcher.is_stopped() or not self._matcher.try_consume_tokens([token_id]):
-                break
-            self._consumed.append(token_id)
+        if num_common < len(wanted):
+            rest = wanted[num_common:]
+            self._consumed.extend(rest[: self._matcher.try_consume_tokens(rest)])
         self._num_certain = min(len(self._consumed), len(self._output))
         return len(self._consumed) == len(self._output) + len(path)

@@ -28,8 +28,10 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.trees import tree_of_paths
+from pilotfish.speculation.trees import DraftTree, tree_of_paths
 from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.grammar import engine_grammar
+from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.testing.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 from pilotfish.types import (
@@ -47,6 +49,7 @@ PROMPT = (1, 5, 9, 2, 33, 7)
 CONTEXT = 512
 MakeCore = Callable[..., EngineCore]
 VOCABULARY = SmallVocabulary()
+TOKENS = VOCABULARY.tokenizer()
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -60,7 +63,7 @@ SCHEMA = {
 
 @pytest.fixture(scope="module")
 def compiler() -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(VOCABULARY.tokenizer)
+    compiler = GrammarCompiler(lambda: TOKENS)
     yield compiler
     compiler.close()
 
@@ -180,12 +183,22 @@ def test_a_drafter_keeps_to_the_grammar(
         length = len(PROMPT) + len(output)
         drafter.submit(Propose(1, length, tuple(new), 4, tree=tree))
         (proposal,) = (event for event in run(drafter) if isinstance(event, Proposal))
+        _check_paths(params, output, proposal)
         target.submit(Verify(1, length, proposal.draft_token_ids, proposal.draft_probs, proposal.parents))
         verdict = verdict_of(run(target))
         new = verdict.token_ids
         if tree is None and params.acceptance is AcceptanceMode.COUPLED and new[-1] != EOS_TOKEN_ID:
             assert verdict.num_accepted_tokens == len(proposal.draft_token_ids)
     assert is_valid(output, SCHEMA)
+
+
+def _check_paths(params: SamplingParams, output: Sequence[int], proposal: Proposal) -> None:
+    """No draft before the end token breaks the grammar, on any path."""
+    assert params.grammar is not None
+    matcher = GrammarMatcher(LLMatcher(TOKENS, engine_grammar(params.grammar)), 0, output)
+    for nodes in DraftTree.of_message(proposal.parents, len(proposal.draft_token_ids)).paths:
+        path = [proposal.draft_token_ids[node] for node in nodes]
+        assert EOS_TOKEN_ID in path or matcher.allowed(path) is not None
 
 
 def test_a_grammar_that_is_being_compiled_holds_up_its_own_sequence_only(
