@@ -11,6 +11,7 @@ from pilotfish.cli.bench import bench
 from pilotfish.cli.bench_load import load
 from pilotfish.cli.chat import chat
 from pilotfish.cli.demo import demo
+from pilotfish.cli.doctor import doctor
 from pilotfish.cli.generate import generate
 from pilotfish.cli.keys import keys_app
 from pilotfish.cli.models import models_app
@@ -62,6 +63,7 @@ app.command()(train)
 app.command()(plan)
 app.command()(profile)
 app.command()(config)
+app.command()(doctor)
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.command(hidden=True)(demo)

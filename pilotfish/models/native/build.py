@@ -25,9 +25,14 @@ class NativeKernelsUnavailableError(Exception):
     """No compiler, or it failed; the caller falls back to torch and says why."""
 
 
+def find_compiler() -> str | None:
+    """Path of the system's C++ compiler; None: there is none."""
+    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
+
+
 def build_kernels(cache_dir: Path) -> Path:
     """Path of the shared library, compiled if need be. Raises NativeKernelsUnavailableError."""
-    compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    compiler = find_compiler()
     if compiler is None:
         raise NativeKernelsUnavailableError(f"no C++ compiler found (tried {', '.join(COMPILERS)})")
     folder = cache_dir / "native"

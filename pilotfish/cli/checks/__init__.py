@@ -1,0 +1,1 @@
+"""What `pilotfish doctor` looks at: one module for each part of a machine that Pilotfish depends on."""

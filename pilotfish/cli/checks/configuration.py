@@ -1,0 +1,53 @@
+"""The configuration: whether it can be read, and whether the files that it names can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.config import Config, PublicSecurityConfig, load_config
+from pilotfish.errors import ConfigError
+from pilotfish.profiles import load_profile
+from pilotfish.rpc.link_security import LinkSecurity
+from pilotfish.security.certificates import CertificateFiles, CertificateSource
+from pilotfish.security.key_ring import KeyRing
+
+
+def check_configuration(file: Path | None, overrides: Sequence[str]) -> tuple[Config | None, Finding]:
+    """What the services would run with; None: they would not start."""
+    try:
+        config = load_config(file, overrides)
+    except ConfigError as error:
+        advice = "docs/configuration.md names every key; `pilotfish config` prints those in force"
+        return None, Finding("configuration", Verdict.PROBLEM, str(error), advice)
+    found = str(file) if file else "the defaults"
+    if overrides:
+        found += f" with {len(overrides)} --set"
+    return config, Finding("configuration", Verdict.OK, found)
+
+
+def check_named_files(config: Config) -> Iterator[Finding]:
+    """Certificates, tokens, keys and hardware profiles, where the configuration names any."""
+    internal, public = config.security.internal, config.security.public
+    if internal.is_authenticated:
+        yield _usable("link security", "certificates and token can be used", lambda: LinkSecurity(internal))
+    if public.uses_tls:
+        yield _usable("public certificate", public.certificate, lambda: CertificateSource(_files(public)))
+    if public.api_keys_file:
+        yield _usable("api keys", public.api_keys_file, lambda: KeyRing(public.api_keys_file))
+    for profile in sorted({config.emulation.profile, config.orchestrator.speculation.cost_profile} - {""}):
+        yield _usable("hardware profile", profile, partial(load_profile, profile))
+
+
+def _files(public: PublicSecurityConfig) -> CertificateFiles:
+    return CertificateFiles(public.certificate, public.private_key, public.client_ca)
+
+
+def _usable(check: str, found: str, use: Callable[[], object]) -> Finding:
+    try:
+        use()
+    except ConfigError as error:
+        return Finding(check, Verdict.PROBLEM, str(error), "mend the file, or name another in the configuration")
+    return Finding(check, Verdict.OK, found)

@@ -1,0 +1,80 @@
+"""The model cache: whether it can be written, has room, and holds the configured models."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.config import Config
+from pilotfish.errors import ModelError
+from pilotfish.models.cache import ModelCache
+from pilotfish.models.catalogue import CatalogueModel, resolve
+from pilotfish.models.pull import cached_folder
+
+ELSEWHERE = "or set PILOTFISH_CACHE (cache_dir in the configuration) to another folder"
+LITTLE_SPACE_BYTES = 500_000_000
+"""Compiled kernels, logs and locks need a few; a model pull more."""
+
+
+def check_model_cache(config: Config) -> Iterator[Finding]:
+    """The folder, then each model that the configuration names. Emulated engines load none."""
+    root = Path(config.cache_dir).expanduser()
+    models = sorted({config.target.model} | ({config.draft.model} if config.draft.num_replicas else set()))
+    if config.emulation.is_on:
+        models = []
+    failure = _why_not_writable(root)
+    if failure:
+        yield Finding("model cache", Verdict.PROBLEM, f"{root} is not writable: {failure}", f"make it so, {ELSEWHERE}")
+    else:
+        yield _space(root, sum(_pull_bytes(name, root) for name in models))
+    for name in models:
+        yield _model(name, ModelCache(root))
+
+
+def _space(root: Path, needed_bytes: int) -> Finding:
+    free = shutil.disk_usage(_existing(root)).free
+    found = f"{root}, {free / 1e9:.1f} GB free"
+    if free < needed_bytes:
+        found += f", but the models still to be pulled need {needed_bytes / 1e9:.1f} GB"
+        return Finding("model cache", Verdict.PROBLEM, found, f"free some, {ELSEWHERE}")
+    if free < LITTLE_SPACE_BYTES:
+        return Finding("model cache", Verdict.WARNING, found, f"free some, {ELSEWHERE}")
+    return Finding("model cache", Verdict.OK, found)
+
+
+def _model(name: str, cache: ModelCache) -> Finding:
+    try:
+        folder = cached_folder(resolve(name), cache)
+    except (ModelError, OSError) as error:
+        return Finding("model", Verdict.PROBLEM, str(error), "`pilotfish models list` names those that there are")
+    if folder is None:
+        advice = f"`pilotfish up` pulls it, or now: pilotfish models pull {name}"
+        return Finding("model", Verdict.WARNING, f"{name} is not in the cache yet", advice)
+    return Finding("model", Verdict.OK, f"{name} in {folder}")
+
+
+def _pull_bytes(name: str, root: Path) -> int:
+    """What a pull would need at its widest moment; 0 where nothing is to be pulled or nobody knows."""
+    try:
+        source = resolve(name)
+    except ModelError:
+        return 0
+    wanted = isinstance(source, CatalogueModel) and not ModelCache(root).is_complete(name)
+    return source.peak_bytes if wanted and isinstance(source, CatalogueModel) else 0
+
+
+def _why_not_writable(root: Path) -> str:
+    """Tries it, where the folder is or would be made: permissions alone do not tell of a read-only file system."""
+    try:
+        with tempfile.TemporaryFile(dir=_existing(root)):
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def _existing(path: Path) -> Path:
+    """The path itself, or the first of its parents that is there."""
+    return next((folder for folder in (path, *path.absolute().parents) if folder.exists()), path)

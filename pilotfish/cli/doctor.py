@@ -1,0 +1,81 @@
+"""`pilotfish doctor`: what of this machine and its configuration would keep Pilotfish from working."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from pilotfish.cli.checks.configuration import check_configuration, check_named_files
+from pilotfish.cli.checks.finding import Finding, Verdict, worst
+from pilotfish.cli.checks.hardware import check_hardware
+from pilotfish.cli.checks.installation import check_installation
+from pilotfish.cli.checks.model_cache import check_model_cache
+from pilotfish.cli.checks.network import check_network
+from pilotfish.cli.checks.replicas import check_replicas
+from pilotfish.cli.console import output_console
+from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
+from pilotfish.cli.options import ConfigFile, NoColor, Overrides
+from pilotfish.config import load_config
+
+MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.PROBLEM: ("✗", "red")}
+SUMMARIES = {
+    Verdict.OK: "Everything is well.",
+    Verdict.WARNING: "Pilotfish will work; see the warnings.",
+    Verdict.PROBLEM: "Something will not work; see the problems.",
+}
+
+
+@fail_on_error()
+def doctor(
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    no_color: NoColor = False,
+) -> None:
+    """Check the installation, the hardware, the model cache, the configuration, ports, proxies and replicas.
+
+    Says of each whether it is well, and what to do where it is not. Exit code 1: there is a problem;
+    warnings alone are 0.
+    """
+    console = output_console(no_color=no_color)
+    findings = []
+    for finding in examine(config_file, overrides or ()):
+        findings.append(finding)
+        if not as_json:
+            _print(finding, console)
+    verdict = worst(findings)
+    if as_json:
+        report = {"verdict": verdict, "findings": [dataclasses.asdict(finding) for finding in findings]}
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        console.print(SUMMARIES[verdict])
+    if verdict is Verdict.PROBLEM:
+        raise typer.Exit(EXIT_FAILURE)
+
+
+def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Finding]:
+    """Every check, as it is done. With a configuration that cannot be read the rest is checked with the defaults."""
+    yield from check_installation()
+    config, finding = check_configuration(config_file, overrides)
+    yield finding
+    if config is None:
+        config = load_config()
+    yield from check_named_files(config)
+    yield from check_hardware(config)
+    yield from check_model_cache(config)
+    yield from check_network(config)
+    yield from check_replicas(config)
+
+
+def _print(finding: Finding, console: Console) -> None:
+    mark, style = MARKS[finding.verdict]
+    console.print(Text.assemble((f"{mark} ", style), (finding.check, "bold"), f": {finding.found}"), soft_wrap=True)
+    if finding.advice:
+        console.print(Text(f"    → {finding.advice}", "" if finding.verdict is Verdict.OK else style), soft_wrap=True)

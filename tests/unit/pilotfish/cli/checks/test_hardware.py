@@ -1,0 +1,70 @@
+"""What the engines compute with. Torch is asked by the end-to-end test of the command; here a stand-in answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.cli.checks.hardware import check_compiler, check_hardware
+from pilotfish.config import load_config
+
+GPU = {"name": "H100", "memory_bytes": 80 * 2**30}
+ON_GPU = ["target.engine.device=cuda", "target.engine.compile=false"]
+
+
+def findings(gpus: list[dict[str, Any]], failures: dict[str, str], *overrides: str) -> dict[str, Finding]:
+    def probe(devices: Sequence[str]) -> dict[str, Any]:
+        return {"version": "2", "gpus": gpus, "failures": {device: failures.get(device, "") for device in devices}}
+
+    return {finding.check: finding for finding in check_hardware(load_config(overrides=overrides), probe)}
+
+
+def test_a_gpu_that_is_used_is_well() -> None:
+    found = findings([GPU], {}, *ON_GPU)
+    assert (found["gpu"].verdict, found["gpu"].found) == (Verdict.OK, "H100 (80 GiB)")
+    assert "device" not in found
+
+
+def test_a_gpu_that_nothing_uses_is_pointed_out() -> None:
+    gpu = findings([GPU], {})["gpu"]
+    assert gpu.verdict is Verdict.WARNING
+    assert "--set target.engine.device=cuda" in gpu.advice
+
+
+def test_a_configured_device_that_fails_is_a_problem() -> None:
+    device = findings([], {"cuda": "no driver"}, *ON_GPU)["device"]
+    assert device.verdict is Verdict.PROBLEM
+    assert device.found == "target.engine.device=cuda: no driver"
+
+
+def test_a_torch_that_does_not_start_is_a_problem_and_the_rest_goes_on() -> None:
+    def probe(_: Sequence[str]) -> dict[str, Any]:
+        raise OSError("Illegal instruction")
+
+    found = {finding.check: finding for finding in check_hardware(load_config(), probe)}
+    assert found["torch"].verdict is Verdict.PROBLEM
+    assert "Illegal instruction" in found["torch"].found
+    assert "compiler" in found
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"), [("exit 0", ""), ("echo 'thread: No such file' >&2; exit 1", "cannot compile: thread")]
+)
+def test_the_compiler_is_tried(script: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    finding = check_compiler(needed=True)
+    assert finding.verdict is (Verdict.WARNING if expected else Verdict.OK)
+    assert expected in finding.found
+
+
+def test_no_compiler_is_a_warning_only_where_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert check_compiler(needed=True).verdict is Verdict.WARNING
+    assert check_compiler(needed=False).verdict is Verdict.OK

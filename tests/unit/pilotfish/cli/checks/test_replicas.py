@@ -1,0 +1,64 @@
+"""Each configured replica is asked who it is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+from pilotfish.cli.checks.finding import Verdict
+from pilotfish.cli.checks.replicas import check_replicas
+from pilotfish.config import load_config
+from pilotfish.testing.emulated_engine import EmulatedEngine
+from pilotfish.testing.language_model import HashLanguageModel
+from target_service.server import TargetServer
+
+
+def engine(fingerprint: str) -> EmulatedEngine:
+    model = HashLanguageModel(vocab_size=32, first_token_id=2)
+    return EmulatedEngine("target", language_model=model, max_context_tokens=64, tokenizer_fingerprint=fingerprint)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str, Verdict, str]]:
+    """Of targets with these fingerprints, and of absent replicas of these pools."""
+    servers = [
+        await TargetServer.start(load_config(overrides=["target.port=0"]), engine=engine(of)) for of in fingerprints
+    ]
+    try:
+        addresses = {"target": [server.address for server in servers], "draft": []}
+        for pool in absent:
+            addresses[pool].append(f"127.0.0.1:{free_port()}")
+        overrides = [f"orchestrator.{pool}_addresses={named}" for pool, named in addresses.items()]
+        findings = await asyncio.to_thread(check_replicas, load_config(overrides=overrides))
+    finally:
+        for server in servers:
+            await server.drain_and_stop(0)
+    return [(finding.check, finding.verdict, finding.found) for finding in findings]
+
+
+async def test_a_replica_that_answers_is_well_and_absent_ones_are_told() -> None:
+    target, lost, draft = await verdicts(["a" * 64], ["target", "draft"])
+    assert target[1] is Verdict.OK
+    assert "serves" in target[2]
+    assert lost[:2] == ("target replica", Verdict.PROBLEM)
+    assert draft[:2] == ("draft replica", Verdict.WARNING)
+
+
+async def test_targets_with_unlike_tokenizers_are_a_problem() -> None:
+    assert [verdict for _, verdict, _ in await verdicts(["a" * 64, "b" * 64], [])] == [Verdict.PROBLEM] * 2
+
+
+def test_a_token_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    overrides = ["orchestrator.target_addresses=['127.0.0.1:1']", f"security.internal.token_file={tmp_path / 'gone'}"]
+    (finding,) = check_replicas(load_config(overrides=overrides))
+    assert finding.verdict is Verdict.PROBLEM
+    assert "gone" in finding.found
+
+
+def test_replicas_that_are_found_at_start_are_not_asked() -> None:
+    assert check_replicas(load_config()) == []
