@@ -28,7 +28,7 @@ class TelemetryConfig:
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
     """Spans of the rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds of a
     request, spread evenly over it; a long answer has thousands."""
-    max_round_spans: int = 32
+    max_round_spans: int = 16
     """Of a request, where round_spans is `sampled`."""
     metrics_export_interval_s: float = 0.0
     """The metrics go to otlp_endpoint, too, this often; 0: they do not. OpenTelemetry's own default is 60."""
