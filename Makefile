@@ -15,10 +15,10 @@ PYTEST_ARGS ?=
 # the next run install again, touching one does not.
 STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit clean
+.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit docs-config clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create the environment (once; later runs reuse it)
 
@@ -75,6 +75,9 @@ lock: $(STAMP) ## Write requirements.lock: what a deployment needs, with hashes
 audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit==2.10.1
 	$(BIN)/python scripts/audit.py
+
+docs-config: $(STAMP) ## Generate docs/configuration.md from pilotfish/config
+	$(BIN)/python scripts/configuration_reference.py
 
 clean: ## Remove the environment and every build product (keeps downloaded models)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache ./*.egg-info

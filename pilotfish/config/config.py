@@ -29,8 +29,11 @@ class Config:
     __pydantic_config__ = STRICT
 
     target: TargetConfig = field(default_factory=TargetConfig)
+    """The target service."""
     draft: DraftConfig = field(default_factory=DraftConfig)
+    """The draft service."""
     orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
+    """The orchestrator."""
     emulation: EmulationConfig = field(default_factory=EmulationConfig)
     """Of both engines."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -40,6 +43,7 @@ class Config:
     cache_dir: str = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What is less than this is not logged."""
 
 
 _ADAPTER = TypeAdapter(Config)

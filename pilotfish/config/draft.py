@@ -26,7 +26,9 @@ class DraftConfig:
     feature_format: Literal["bf16", "fp8"] = "bf16"
     """How the target's features travel to proposer `eagle3`. fp8 halves the bytes and costs some acceptance."""
     host: str = "127.0.0.1"
+    """Address to listen on. Beyond the loopback interface it needs `security.internal`."""
     port: int = 50062
+    """0 takes a free port (under Ray it always does)."""
     metrics_port: int = -1
     """/metrics for Prometheus, on telemetry.metrics_host: 0 takes a free port (under Ray any other number does so,
     too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""

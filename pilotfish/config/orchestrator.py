@@ -17,7 +17,9 @@ class OrchestratorConfig:
     __pydantic_config__ = STRICT
 
     host: str = "127.0.0.1"
+    """Address to listen on, for gRPC and for HTTP."""
     port: int = 50051
+    """Of the gRPC API; 0 takes a free port."""
     target_addresses: tuple[str, ...] = ()
     """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()

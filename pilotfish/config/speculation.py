@@ -17,6 +17,7 @@ class SpeculationConfig:
     __pydantic_config__ = STRICT
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
+    """`auto`: drafts where they make the answer sooner, as measured. `on`: always. `off`: never."""
     num_speculative_tokens: int = 5
     """Draft tokens a round (vLLM's name)."""
     proposer: str = "draft"
