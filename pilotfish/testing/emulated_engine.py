@@ -129,9 +129,9 @@ class EmulatedEngine:
                 await self._has_arrived.wait()
                 end_ns = 0
             now_ns = time.monotonic_ns()
-            commands, self._arrived = self._arrived, []
-            for command in commands:
-                self.core.submit(command)
+            self._take(is_seen=end_ns == 0)
+            if await self._gather():
+                now_ns, end_ns = time.monotonic_ns(), 0
             events = self.core.step()
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)

@@ -1,15 +1,18 @@
 """The emulated engine keeps the promises of the real one."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotfish.engine.gathering import StepGathering
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
+    Command,
     Decode,
     Opened,
     OpenSequence,
@@ -366,6 +369,32 @@ async def test_what_comes_during_a_step_waits_for_the_next() -> None:
         (Verdict, 2),
     ]
     assert waited == [0.003, 0.002]
+    await engine.close()
+
+
+class GatheringOf(StepGathering):
+    """Waits until so many drafts are here, whatever is usual."""
+
+    def __init__(self, num_drafts: int) -> None:
+        super().__init__()
+        self.num_missing = num_drafts
+
+    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+        self.num_missing -= sum(isinstance(command, Verify) for command in commands)
+
+    def wait_ns(self, now_ns: int) -> int:
+        return 10**10 if self.num_missing > 0 else 0
+
+
+async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EmulatedEngine("target")
+    monkeypatch.setattr(engine, "_gathering", GatheringOf(2))
+    engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, (7, 8), GREEDY), Verify(1, 3, (1,))])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    engine.send([Verify(2, 2, (1,))])
+    events = await engine.receive()
+    assert [event.sequence_id for event in events if isinstance(event, Verdict)] == [1, 2], "in one step"
     await engine.close()
 
 
