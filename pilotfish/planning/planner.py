@@ -26,6 +26,8 @@ _REQUESTS_PER_CONCURRENT = 20
 _WARM_UP_SHARE = 0.1
 TARGETS_PER_DRAFTER = (1, 2, 4, 8, 16)
 """Tried when a fleet is sized."""
+MAX_TARGETS = 20_000
+"""More are not simulated: a mistyped rate would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ class Planner:
     def simulate(self, fleet: Fleet) -> Outcome:
         """The workload on the fleet; simulated once. Equal requests for every fleet."""
         if fleet not in self._outcomes:
+            _require_size(fleet.num_targets, self.workload.rate)
             num_requests = self.num_requests or self._enough_requests()
             simulation = FleetSimulation(
                 self.rates_of(fleet),
@@ -162,6 +165,7 @@ class Planner:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if is_enough(middle) else (middle, high)
+        _require_size(high, self.workload.rate)
         return high
 
     def _require_reachable(self, placement: Placement, goals: Goals) -> None:
@@ -197,3 +201,12 @@ class Planner:
 def _fleet(placement: Placement, num_targets: int, ratio: int) -> Fleet:
     num_drafters = math.ceil(num_targets / ratio) if placement is Placement.SEPARATE else 0
     return Fleet(placement, num_targets, num_drafters)
+
+
+def _require_size(num_targets: int, rate: float) -> None:
+    """Raises ConfigError for a fleet beyond MAX_TARGETS."""
+    if num_targets > MAX_TARGETS:
+        raise ConfigError(
+            f"{rate:g} requests a second take {num_targets:,} target replicas; {MAX_TARGETS:,} are the most that is "
+            "planned: check --rate, or plan a part of the load"
+        )

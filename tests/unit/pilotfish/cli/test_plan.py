@@ -72,6 +72,7 @@ def test_a_trace(tmp_path: Path) -> None:
         (["--ttft-ms", "2"], "reading the prompt alone takes"),
         (["--per-batch-size", "[[1,2]]"], "must look like [[1,16,5],[17,64,2]]"),
         (["--prompt-tokens", "2000000"], "never fits"),
+        (["--rate", "1e9"], "20,000 are the most that is planned"),
         (["--html", "/nowhere/plan.html"], "there is no folder"),
     ],
 )
