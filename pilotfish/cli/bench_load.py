@@ -24,12 +24,13 @@ from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import DEFAULT_TIMEOUT_S
-from pilotfish.cli.options import ConfigFile, NoColor, Overrides, Timeout
+from pilotfish.cli.options import ConfigFile, NoColor, Overrides, Timeout, check_address
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.up import pull_models
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import load_config
 from pilotfish.errors import ConfigError
+from pilotfish.profiles import load_profile
 
 DEFAULT_CONCURRENCY = "1,4,16"
 
@@ -93,7 +94,13 @@ def load(
     connections: Annotated[int, typer.Option("--connections", help="TCP connections of the client.", min=1)] = 4,
     address: Annotated[
         str | None,
-        typer.Option("--address", "-a", metavar="HOST:PORT", help="A running orchestrator; else one is started."),
+        typer.Option(
+            "--address",
+            "-a",
+            metavar="HOST:PORT",
+            callback=check_address,
+            help="A running orchestrator; else one is started.",
+        ),
     ] = None,
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services over emulated hardware.")
@@ -169,5 +176,7 @@ def _station(address: str | None, config_file: Path | None, overrides: Sequence[
         return Station(proposers=(), address=address)
     emulation = (f"emulation.profile={emulate}",) if emulate else ()
     config = load_config(config_file, [*STACK_DEFAULTS, *emulation, *overrides])
+    if config.emulation.is_on:
+        load_profile(config.emulation.profile)  # an unknown one is told before anything starts
     pull_models(config)
     return Station(proposers=(), config=config)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from rich.console import Console
 from rich.text import Text
 
-from pilotfish.cli.console import output_console
+from pilotfish.cli.console import output_console, shows_colours
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import (
     DEFAULT_TIMEOUT_S,
@@ -22,7 +24,7 @@ from pilotfish.cli.rendering import legend, render, statistics_table
 from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
-from pilotfish.errors import PilotfishError
+from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.types import ChatMessage
 
 HELP = "/stats how the last answer came about · /reset a new conversation · /quit"
@@ -51,10 +53,12 @@ def chat(
         num_speculative_tokens=num_speculative_tokens,
         proposer=proposer,
     )
+    if sys.stdin is None:  # closed by the caller
+        raise InvalidRequestError("a chat reads standard input, which is closed; `pilotfish generate` takes one prompt")
     console = output_console(no_color=no_color)
     with InferenceClient(address, access=Access.from_environment()) as client:
         console.print(f"[bold]{client.info().model_id}[/] · {HELP}", soft_wrap=True)
-        if console.is_terminal and not no_color:
+        if shows_colours(console):
             console.print(legend())
         Conversation(client, console, options, system=system, timeout_s=timeout).run()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,19 +18,43 @@ EXIT_FAILURE = 1
 EXIT_INTERRUPTED = 130
 """128 + SIGINT, what shells report for a program that Ctrl-C ended."""
 
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
 
 @contextmanager
 def fail_on_error() -> Iterator[None]:
-    """Turn a PilotfishError into one red line and exit code 1, Ctrl-C into exit code 130.
+    """Turn a PilotfishError and a full disk into one red line and exit code 1, Ctrl-C into exit code 130.
 
     Works as a context manager and as a decorator. Any other exception is a fault of ours and keeps
     its traceback.
     """
     try:
         yield
+        if sys.stdout is not None:  # None: closed by the caller
+            sys.stdout.flush()  # here, where a full disk can still be told
     except PilotfishError as error:
-        message = " ".join(str(error).split()) or type(error).__name__
-        error_console().print(f"[bold red]error:[/] {escape(message)}", style="red", soft_wrap=True, highlight=False)
+        _tell(str(error) or type(error).__name__)
+        raise typer.Exit(EXIT_FAILURE) from None
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        _discard_output()
+        _tell(f"cannot write {error.filename or 'the output'}: {error.strerror}")
         raise typer.Exit(EXIT_FAILURE) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
+
+
+def _tell(message: str) -> None:
+    line = f"[bold red]error:[/] {escape(' '.join(message.split()))}"
+    error_console().print(line, style="red", soft_wrap=True, highlight=False)
+
+
+def _discard_output() -> None:
+    """Where what is buffered cannot be written: without this Python would try again at its end, and say so."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

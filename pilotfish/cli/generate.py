@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.console import error_console, output_console, shows_colours
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
@@ -87,21 +87,36 @@ def generate(
         proposer=proposer,
         acceptance=AcceptanceMode[acceptance.name],
     )
-    request = to_prompt(sys.stdin.read() if prompt == "-" else prompt, system=system, raw=raw)
+    request = to_prompt(read_standard_input() if prompt == "-" else prompt, system=system, raw=raw)
     with InferenceClient(address, access=Access.from_environment()) as client:
         answer = client.generate(request, options, timeout_s=timeout)
         if as_json:
             print(answer_json(list(answer)))
             return
-        notes = error_console()
-        if notes.is_terminal and not no_color:
+        notes = error_console(no_color=no_color)
+        if shows_colours(notes):
             notes.print(legend())
         _, summary = render(answer, output_console(no_color=no_color), client.detokenize)
         notes.print(statistics_table(summary))
 
 
+def read_standard_input() -> str:
+    """All of it. Raises InvalidRequestError if it is closed or no text."""
+    if sys.stdin is None:  # closed by the caller
+        raise InvalidRequestError("the prompt - reads standard input, which is closed")
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise InvalidRequestError(f"standard input is not text: {error.reason}") from None
+
+
 def to_prompt(text: str, *, system: str | None, raw: bool) -> Prompt:
-    """The request's prompt. Raises InvalidRequestError for a system message without a template."""
+    """The request's prompt. Raises InvalidRequestError for no text, or a system message without a template."""
+    try:
+        (text + (system or "")).encode()
+    except UnicodeEncodeError:
+        # Bytes of arguments and of standard input that are no text come as surrogates.
+        raise InvalidRequestError("the prompt is not text: it has bytes that the terminal's encoding lacks") from None
     if raw:
         if system is not None:
             raise InvalidRequestError("--system needs the chat template, which --raw leaves out")

@@ -28,7 +28,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Start with [bold]pilotfish up[/] in one terminal and [bold]pilotfish generate 'Why is the sky blue?'[/] "
-    "in another.",
+    "in another. Something does not work? [bold]pilotfish doctor[/] says what.\n\n"
+    "Exit codes: 0 done, 1 failed (standard error says why), 2 wrong usage, 130 Ctrl-C.",
 )
 
 

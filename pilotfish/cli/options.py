@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,27 @@ import typer
 
 from pilotfish.config import OrchestratorConfig
 
+_HOST_AND_PORT = re.compile(r".+:(?P<port>\d{1,5})")
+
+
+def check_address(address: str | None) -> str | None:
+    """The address, if it names a host and a port. Raises typer.BadParameter, before anything is dialled in vain."""
+    if address is None:
+        return None
+    match = _HOST_AND_PORT.fullmatch(address)
+    if match is None or not 1 <= int(match["port"]) <= 65535:
+        raise typer.BadParameter(f"{address!r} is not HOST:PORT, such as {DEFAULT_ADDRESS}")
+    return address
+
+
 DEFAULT_ADDRESS = f"{OrchestratorConfig.host}:{OrchestratorConfig.port}"
 
-Address = Annotated[str, typer.Option("--address", "-a", metavar="HOST:PORT", help="Where the orchestrator listens.")]
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address", "-a", metavar="HOST:PORT", callback=check_address, help="Where the orchestrator listens."
+    ),
+]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; without it, the defaults.")
 ]

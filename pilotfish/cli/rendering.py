@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pilotfish.cli.console import shows_colours
 from pilotfish.client.answer import Chunk, Summary
 from pilotfish.errors import InternalError
 from pilotfish.types import TokenOrigin
@@ -63,7 +64,7 @@ def segments(chunk: Chunk, detokenize: Detokenize) -> Iterator[tuple[str, TokenO
 def render(answer: Iterable[Chunk | Summary], console: Console, detokenize: Detokenize) -> tuple[str, Summary]:
     """Print an answer as it streams; returns its text and summary."""
     parts: list[str] = []
-    coloured = console.is_terminal and not console.no_color
+    coloured = shows_colours(console)
     for message in answer:
         if isinstance(message, Summary):
             console.print()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -54,10 +55,27 @@ def config_from_dict(values: dict[str, Any], source: str = "the configuration") 
     try:
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(part) for part in item['loc']) or '(top level)'}: {item['msg']}" for item in error.errors()
-        ]
+        lines = [_explain([str(part) for part in item["loc"]], item["type"], item["msg"]) for item in error.errors()]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
+
+
+def _explain(path: list[str], kind: str, message: str) -> str:
+    """What is wrong with the value at `path`; of an unknown key also what may have been meant."""
+    key = ".".join(path) or "(top level)"
+    if kind == "dataclass_type":
+        return f"{key} is a section: give values to its keys ({key}.KEY)"
+    if kind != "unexpected_keyword_argument":
+        return f"{key}: {message}"
+    similar = difflib.get_close_matches(path[-1], _keys_of(path[:-1]), n=1)
+    return f"{key}: there is no such key" + (f"; did you mean {similar[0]}?" if similar else "")
+
+
+def _keys_of(path: list[str]) -> list[str]:
+    """The keys of a section."""
+    section: Any = Config
+    for name in path:
+        section = get_type_hints(section)[name]
+    return [field.name for field in dataclasses.fields(section)]
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
@@ -82,7 +100,10 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
             node = node.setdefault(section, {})
             if not isinstance(node, dict):
                 raise ConfigError(f"override {override!r}: {section} is not a section")
-        node[last] = yaml.safe_load(text)
+        try:
+            node[last] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ConfigError(f"override {override!r}: {text!r} is not a YAML value; quote it: {key}='...'") from None
     return config_from_dict(values, source=str(path) if path is not None else "the configuration")
 
 

@@ -7,13 +7,21 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pilotfish.errors import ConfigError
+
 
 def default_cache_dir() -> str:
-    """$PILOTFISH_CACHE, else the XDG cache folder."""
+    """$PILOTFISH_CACHE, else the XDG cache folder.
+
+    Raises ConfigError for a user without a home (a container's numeric user).
+    """
     root = os.environ.get("PILOTFISH_CACHE")
     if root:
         return root
-    return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotfish")
+    try:
+        return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotfish")
+    except RuntimeError:
+        raise ConfigError("this user has no home folder for the model cache: set PILOTFISH_CACHE to a folder") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def explain_storage_errors(root: Path, needed_bytes: int = 0) -> Iterator[None]:
         elif error.errno in _NOT_WRITABLE:
             message = f"the model cache {root} is not writable ({error.strerror}): make it so, {elsewhere}"
         else:
-            message = f"the model cache {root} cannot be used: {error}"
+            message = f"the model cache {root} cannot be used ({error}): make it a folder, {elsewhere}"
         raise ModelError(message) from error
 
 

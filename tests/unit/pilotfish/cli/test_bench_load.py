@@ -101,6 +101,7 @@ def test_without_a_load_a_few_concurrencies_are_swept(address: str) -> None:
         (("--html", "/no/such/folder/x.html"), "there is no folder /no/such/folder"),
         (("--details", "/no/such/folder/x"), "there is no folder /no/such/folder"),
         (("--address", "127.0.0.1:1", "--emulate", "a100-70b"), "--address names one that runs"),
+        (("--emulate", "a1000"), "no profile 'a1000'"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:

@@ -1,5 +1,12 @@
 """How commands fail: exit codes and messages, never tracebacks."""
 
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
 import pytest
 import typer
 
@@ -43,3 +50,46 @@ def test_ctrl_c_is_exit_code_130_without_a_word(capsys: pytest.CaptureFixture[st
 def test_a_fault_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         command(ZeroDivisionError())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+@pytest.mark.parametrize("arguments", [["config"], ["models", "list"]])
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = run(arguments, stdout=full)
+    assert (result.returncode, result.stderr) == (1, "error: cannot write the output: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", [["config"], ["models", "list"], ["--help"]])
+def test_a_reader_that_has_gone_is_no_reason_for_words(arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = run(arguments, stdout=writer)
+    finally:
+        os.close(writer)
+    assert result.returncode == 1
+    assert result.stderr == ""
+
+
+def test_closed_standard_streams_are_survived() -> None:
+    code = "import os, sys; os.close(0); os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", code, sys.executable, "-m", "pilotfish.cli"]
+    listed = subprocess.run([*command, "models", "list"], capture_output=True, text=True, timeout=60, check=False)
+    assert (listed.returncode, listed.stderr) == (0, "")
+    for arguments in (["generate", "-"], ["chat"]):
+        result = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 1
+        assert result.stderr.startswith("error: ")
+        assert "standard input, which is closed" in result.stderr
+
+
+def test_another_error_of_the_system_keeps_its_traceback() -> None:
+    with pytest.raises(PermissionError):
+        command(PermissionError(errno.EACCES, "no"))
+
+
+def run(arguments: list[str], stdout: int | IO[str]) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own: its standard output is the file."""
+    command = [sys.executable, "-m", "pilotfish.cli", *arguments]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60, check=False)

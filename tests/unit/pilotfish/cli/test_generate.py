@@ -6,7 +6,9 @@ import socket
 import pytest
 from typer.testing import CliRunner
 
+from pilotfish.cli.generate import to_prompt
 from pilotfish.cli.main import app
+from pilotfish.errors import InvalidRequestError
 
 runner = CliRunner()
 
@@ -109,3 +111,8 @@ def test_a_deadline_is_an_error_not_a_hang(address: str) -> None:
     result = generate(address, "a fish", "--timeout", "0.001")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
+
+
+def test_a_prompt_that_is_no_text_is_refused_before_anything_is_dialled() -> None:
+    with pytest.raises(InvalidRequestError, match="not text"):
+        to_prompt("caf\udce9", system=None, raw=True)

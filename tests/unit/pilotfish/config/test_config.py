@@ -96,3 +96,19 @@ def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
     assert config_from_yaml(config_to_yaml(config)).orchestrator.speculation.draft_ahead == "off"
     with pytest.raises(ConfigError, match="draft_ahead_tokens must be between 0"):
         load_config(None, ["orchestrator.speculation.draft_ahead_tokens=257"])
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("target.prot=1", r"target\.prot: there is no such key; did you mean port\?"),
+        ("tagret.port=1", r"tagret: there is no such key; did you mean target\?"),
+        ("target.self_drafter.modle=x", r"did you mean model\?"),
+        ("target.zzz=1", r"target\.zzz: there is no such key$"),
+        ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),
+        ("target.port=[", r"'\[' is not a YAML value"),
+    ],
+)
+def test_a_wrong_guess_is_told_what_would_be_right(override: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        load_config(None, [override])

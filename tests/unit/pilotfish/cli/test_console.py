@@ -1,0 +1,41 @@
+"""Colours are for terminals that have them and for people who want them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pilotfish.cli.console import error_console, output_console, shows_colours
+
+
+def on_terminal(**options: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def test_a_terminal_has_colours_a_pipe_has_none() -> None:
+    assert shows_colours(on_terminal())
+    assert not shows_colours(Console(file=io.StringIO()))
+
+
+def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not shows_colours(on_terminal(no_color=True))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_colours(on_terminal())
+
+
+def test_the_option_turns_them_off_on_both() -> None:
+    assert output_console(no_color=True).no_color
+    assert error_console(no_color=True).no_color
+
+
+def test_a_dumb_terminal_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert not shows_colours(on_terminal())
