@@ -14,8 +14,8 @@ from pilotfish.config.fields import STRICT, require, yaml_word
 class TelemetryConfig:
     """What the services tell about themselves. Metrics for Prometheus cost nothing until they are read.
 
-    OpenTelemetry's own environment variables (OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE,
-    OTEL_RESOURCE_ATTRIBUTES, ...) hold as well, for what is not named here.
+    OpenTelemetry's environment variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and
+    OTEL_RESOURCE_ATTRIBUTES hold as well.
     """
 
     __pydantic_config__ = STRICT
