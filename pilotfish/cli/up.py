@@ -19,7 +19,7 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, require_free_http, reserved
-from pilotfish.config import Config, OrchestratorConfig, load_config, replace
+from pilotfish.config import Config, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
 from pilotfish.profiles import load_profile, profile_names
@@ -58,7 +58,7 @@ def up(
         require_free(config.orchestrator.host, config.orchestrator.port)
         if config.orchestrator.http_port > 0:
             require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
-        printer = Printer(output_console(), http_url(config.orchestrator))
+        printer = Printer(output_console(), http_url(config))
         if config.emulation.is_on:
             printer.notice(describe_emulation(load_profile(config.emulation.profile)))
         pull_models(config)
@@ -98,9 +98,11 @@ class Printer:
         self._console.file.flush()
 
 
-def http_url(config: OrchestratorConfig) -> str:
+def http_url(config: Config) -> str:
     """Where the HTTP API will be; empty if that is known only once it listens, or if it is off."""
-    return f"http://{config.http_host}:{config.http_port}" if config.http_port > 0 else ""
+    scheme = "https" if config.security.public.uses_tls else "http"
+    host, port = config.orchestrator.http_host, config.orchestrator.http_port
+    return f"{scheme}://{host}:{port}" if port > 0 else ""
 
 
 def pull_models(config: Config) -> None:

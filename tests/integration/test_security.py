@@ -136,11 +136,17 @@ async def test_a_keys_limits_hold_over_both_protocols(start: Start, tmp_path: Pa
 
 
 async def test_tokens_of_prompt_and_answer_count(start: Start, tmp_path: Path) -> None:
-    public = keys(tmp_path / "keys", "ann", tokens_per_min=5)
-    async with start({"public": public}) as server:
-        assert await ask(server, Access(api_key="pf-ann")) == 4
-        with pytest.raises(ResourceExhaustedError, match="5 tokens a minute"):
-            await ask(server, Access(api_key="pf-ann"))
+    path, access = tmp_path / "keys", Access(api_key="pf-ann")
+    async with start({"public": keys(path, "ann")}) as server:
+        async with AsyncInferenceClient(server.address, access=access) as client:
+            summary = await client.follow("Hello there", OPTIONS, timeout_s=20, on_tokens=lambda _: None)
+        # Enough for the prompt, and for half of the answer.
+        limit = summary.num_prompt_tokens + 2
+        assert summary.num_prompt_tokens > 3
+        keys(path, "ann", tokens_per_min=limit)
+        assert await ask(server, access, "Hello there") == 4
+        with pytest.raises(ResourceExhaustedError, match=f"{limit} tokens a minute"):
+            await ask(server, access, "Hello there")
 
 
 async def test_internal_links_with_a_token_and_a_stranger_between(start: Start, tmp_path: Path) -> None:

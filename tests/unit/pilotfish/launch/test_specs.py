@@ -3,7 +3,16 @@
 from pathlib import Path
 
 from pilotfish.config import Config, load_config
-from pilotfish.launch.specs import free_ports, ray_environment, ray_specs, standalone_specs, with_local_addresses
+from pilotfish.launch.specs import (
+    free_ports,
+    ray_environment,
+    ray_specs,
+    standalone_specs,
+    with_absolute_paths,
+    with_link_token,
+    with_local_addresses,
+)
+from pilotfish.security.link_token import LinkToken
 
 FOLDER = Path("/tmp/x")
 NO_DRAFT = load_config(overrides=["draft.num_replicas=0"])
@@ -43,3 +52,22 @@ def test_each_ray_has_a_token_of_its_own() -> None:
     assert first["RAY_AUTH_MODE"] == "token"
     assert len(first["RAY_AUTH_TOKEN"]) == 64
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
+
+
+def test_the_links_get_a_token_unless_they_are_secured_otherwise(tmp_path: Path) -> None:
+    token_file = with_link_token(Config(), tmp_path).security.internal.token_file
+    assert LinkToken(token_file).shown
+    for override in (f"token_file={token_file}", "allow_unauthenticated=true"):
+        config = load_config(overrides=[f"security.internal.{override}"])
+        assert with_link_token(config, tmp_path / "unused") == config
+
+
+def test_files_are_found_from_any_folder() -> None:
+    given = {"public": ("certificate", "private_key", "client_ca", "api_keys_file")}
+    given["internal"] = ("certificate", "private_key", "ca", "token_file")
+    overrides = [f"security.{section}.{name}=a/{name}" for section, names in given.items() for name in names]
+    security = with_absolute_paths(load_config(overrides=overrides)).security
+    for section, names in given.items():
+        for name in names:
+            assert getattr(getattr(security, section), name) == str(Path.cwd() / "a" / name)
+    assert with_absolute_paths(Config()) == Config()
