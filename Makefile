@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@rm -f $(VENV)/.setup-*
 	@touch $@
 
-check: format lint types imports unit ## Formatting, lint, types, import rules, unit tests
+check: format lint types imports ## Formatting, lint, types, import rules
 
 format: $(STAMP)
 	$(BIN)/ruff format --check --quiet
@@ -45,7 +45,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-unit: $(STAMP)
+unit: $(STAMP) ## Unit tests alone
 	$(BIN)/pytest tests/unit --quiet $(PYTEST_ARGS)
 
 model: $(STAMP)
