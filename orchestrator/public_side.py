@@ -26,8 +26,8 @@ class PublicSide:
             files = CertificateFiles(security.certificate, security.private_key, security.client_ca)
             self.certificates = CertificateSource(files)
         self.grpc_options = public_server_options(
-            # Twice: a prompt that is somewhat too long is told so in our words, not in gRPC's.
-            max_message_bytes=max(2 * config.orchestrator.max_prompt_bytes, _MIN_MESSAGE_BYTES),
+            # More than is taken: a prompt that is too long is told so in our words, not in gRPC's.
+            max_message_bytes=max(4 * config.orchestrator.max_prompt_bytes, _MIN_MESSAGE_BYTES),
             max_metadata_bytes=security.max_header_bytes,
         )
         self.http_limits = ConnectionLimits(

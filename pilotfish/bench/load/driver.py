@@ -119,7 +119,9 @@ class Driver:
 
     async def _follow(self, request: PlannedRequest, due_s: float) -> None:
         is_measured = request.index in self._measured
-        record = RequestRecord(request.index, is_measured, scheduled_s=due_s, sent_s=self._clock())
+        sent_s = self._clock()
+        # A timer may be early by a fraction of a millisecond.
+        record = RequestRecord(request.index, is_measured, scheduled_s=min(due_s, sent_s), sent_s=sent_s)
         self._window.records.append(record)
         self._num_open += is_measured
         if request.index + 1 == self._measured.stop:
