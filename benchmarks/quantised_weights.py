@@ -22,12 +22,12 @@ from torch import Tensor
 
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.config import Quantization, default_cache_dir
-from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
+from pilotfish.types import BLOCK_SIZE, ChatMessage
 
 QUANTIZATIONS: tuple[Quantization, ...] = ("lossless", "int8", "int4")
 ANSWER_TOKENS = 64

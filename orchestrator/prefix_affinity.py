@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-BLOCK_TOKENS = 16
-"""Tokens of a block, as in the engine's cache: a prefix is shared in whole blocks."""
+from pilotfish.types import BLOCK_SIZE
+
 _MAX_HASHED_BLOCKS = 2048
 """Of one sequence. Further tokens do not change the choice; hashing these takes about 0.4 ms."""
 
@@ -21,10 +21,10 @@ def hash_prefix(token_ids: Sequence[int]) -> PrefixHashes:
     """Chained hashes of the whole blocks of token_ids, as many as are looked at."""
     hashes: list[int] = []
     parent = 0
-    num_blocks = min(len(token_ids) // BLOCK_TOKENS, _MAX_HASHED_BLOCKS)
-    for start in range(0, num_blocks * BLOCK_TOKENS, BLOCK_TOKENS):
+    num_blocks = min(len(token_ids) // BLOCK_SIZE, _MAX_HASHED_BLOCKS)
+    for start in range(0, num_blocks * BLOCK_SIZE, BLOCK_SIZE):
         # Not the engine's cryptographic hash: a collision here sends a prompt to the wrong replica, no more.
-        parent = hash((parent, *token_ids[start : start + BLOCK_TOKENS]))
+        parent = hash((parent, *token_ids[start : start + BLOCK_SIZE]))
         hashes.append(parent)
     return tuple(hashes)
 

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from orchestrator.drafter import DraftBlock
 from orchestrator.feature_feed import FeatureFeed
-from orchestrator.prefix_affinity import BLOCK_TOKENS
 from orchestrator.remote_sequence import Link, RemoteSequence
 from orchestrator.round import RemoteRound
 from orchestrator.sequence import Sequence
@@ -22,7 +21,7 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
-from pilotfish.types import FeatureRequest, SequenceErrorCode, TreeRequest
+from pilotfish.types import BLOCK_SIZE, FeatureRequest, SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +218,7 @@ class RemoteTarget:
         now_s = time.monotonic()
         if self._refused_until_s is None:
             self._refused_until_s = now_s + self._acquire_timeout_s
-        capacity = link.load.num_kv_blocks_total * BLOCK_TOKENS
+        capacity = link.load.num_kv_blocks_total * BLOCK_SIZE
         is_too_late = now_s >= self._refused_until_s and not self.has_answered
         if (capacity and self._sequence.length >= capacity) or is_too_late:
             raise error

@@ -17,6 +17,10 @@ MAX_LOGPROBS = 20
 
 MAX_SEED = 2**64 - 1
 
+BLOCK_SIZE = 16
+"""Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
+bit-exact."""
+
 SELF_DRAFTERS = ("eagle3", "medusa", "early_exit")
 """Proposers that live beside the target, because they look at its hidden states."""
 

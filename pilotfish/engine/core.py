@@ -37,10 +37,9 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.rounds import Outcome, verify
-from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from pilotfish.engine.draft_growth import DraftWish
 from pilotfish.engine.head_growth import HeadGrowth, HeadRows
 from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
+from pilotfish.types import BLOCK_SIZE
 
 
 @dataclass(slots=True)

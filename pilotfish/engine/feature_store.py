@@ -18,13 +18,12 @@ from pilotfish.engine.kept_rows import kept_step_rows
 from pilotfish.engine.scheduler import ScheduledRows
 from pilotfish.engine.sequence import EngineSequence
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.rounds import Outcome
-from pilotfish.types import Features
+from pilotfish.types import BLOCK_SIZE, Features
 
 MAX_FEATURE_TOKENS = 1024
 """In one verdict, the newest ones: a frame stays small even for a wide target."""

@@ -45,10 +45,9 @@ from pilotfish.messages import (
     SequenceError,
     Verify,
 )
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.eagle3.runtime import FeatureHead
 from pilotfish.models.feature_codec import decode_features
-from pilotfish.types import Features, Limits, LoadReport, ModelInfo, SequenceErrorCode, Timings
+from pilotfish.types import BLOCK_SIZE, Features, Limits, LoadReport, ModelInfo, SequenceErrorCode, Timings
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from pilotfish.engine.kept_rows import kept_step_rows
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.scheduler import ScheduledRows
 from pilotfish.engine.sequence import DecodeTask, Drafts, EngineSequence
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.speculation.rounds import Outcome
+from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.trees import DraftTree
-
-BLOCK_SIZE = 16
-"""Tokens of a KV block. Key lengths in whole blocks are also what keeps SDPA bit-exact."""
+from pilotfish.types import BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from pilotfish.models.attention import BLOCK_SIZE, AttentionShape, SequenceSlice, slot_mapping
+from pilotfish.models.attention import AttentionShape, SequenceSlice, slot_mapping
 from pilotfish.models.attention_tiles import Tile, cut_into_tiles
+from pilotfish.types import BLOCK_SIZE
 
 MIN_TILE_ROWS = 4
 MAX_TILE_ROWS = 32

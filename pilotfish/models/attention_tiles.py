@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.attention import SequenceSlice
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import BLOCK_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models.attention import BLOCK_SIZE, AttentionBackend, AttentionBatch, AttentionShape
+from pilotfish.models.attention import AttentionBackend, AttentionBatch, AttentionShape
 from pilotfish.models.attention_sdpa import SdpaBackend
 from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput, bytes_per_block
 from pilotfish.models.packing import MIN_ROWS, pack_linears
+from pilotfish.types import BLOCK_SIZE
 
 ATTENTION_NAME = "pilotfish_paged"
 

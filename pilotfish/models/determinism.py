@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import BLOCK_SIZE
 
 _NUM_TOKENS = 48
 _CUTS: tuple[tuple[int, ...], ...] = ((1,) * 8 + (40,), (5, 8, 33, 2), (17, 31))

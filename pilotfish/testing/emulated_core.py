@@ -31,9 +31,8 @@ from pilotfish.profiles import RooflineCost, StepCost
 from pilotfish.testing.emulated_drafting import Acceptance, EmulatedDrafting
 from pilotfish.testing.emulated_verdict import emulated_verdict
 from pilotfish.testing.language_model import HashLanguageModel
-from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
-BLOCK_TOKENS = 16
 FREE = RooflineCost(weights_s=0.0, token_s=0.0)
 """Steps that take no time."""
 
@@ -68,8 +67,8 @@ class EmulatedCore:
         self._language_model = language_model
         self._step_cost = step_cost
         self._clock_ns = clock_ns
-        num_blocks = -(-kv_cache_tokens // BLOCK_TOKENS) + 1
-        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_TOKENS))
+        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE) + 1
+        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE))
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
         )

@@ -18,9 +18,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.models.attention import BLOCK_SIZE, SequenceSlice
+from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.training.conversations import Conversation
+from pilotfish.types import BLOCK_SIZE
 
 SHARD_TOKENS = 32768
 _STEP_ROWS = 512

@@ -15,12 +15,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.capture import check_exit, layers_to_capture
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import build_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
 from pilotfish.models.native.step import LogitsBuffer, StepRows
+from pilotfish.types import BLOCK_SIZE
 
 
 class NativePool:

@@ -12,14 +12,13 @@ import pytest
 
 from orchestrator.directory import ReplicaDirectory
 from orchestrator.pool import ReplicaPool
-from orchestrator.prefix_affinity import BLOCK_TOKENS
 from orchestrator.reference import ModelReference
 from orchestrator.remote_sequence import RemoteSequence
 from orchestrator.routing import PrefixAwareRouter
 from pilotfish.config import RoutingConfig
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Proposal
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo
 
 
 class MemoryStream:
@@ -481,12 +480,12 @@ async def test_sequences_go_where_their_prefix_was_computed_until_that_replica_i
     network.add("a:1")
     network.add("b:2")
     directory.set_replicas("target", {"a": "a:1", "b": "b:2"})
-    prompt = tuple(range(4 * BLOCK_TOKENS))
+    prompt = tuple(range(4 * BLOCK_SIZE))
     async with running(network, directory, router=PrefixAwareRouter(RoutingConfig())) as pool:
         await until(pool, lambda: pool.num_connected == 2)
         link = await pool.acquire(5, token_ids=prompt)
         sequences = [RemoteSequence(link, max_events=4) for _ in range(3)]
-        answered = (*prompt, *range(100, 100 + 4 * BLOCK_TOKENS))
+        answered = (*prompt, *range(100, 100 + 4 * BLOCK_SIZE))
         pool.remember(link, answered)
         assert await pool.acquire(5, token_ids=(*answered, 1, 2)) is link
         assert pool.router.counters.num_matched_blocks == 8

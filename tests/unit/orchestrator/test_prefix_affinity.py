@@ -1,23 +1,24 @@
-from orchestrator.prefix_affinity import BLOCK_TOKENS, PrefixAffinity, hash_prefix
+from orchestrator.prefix_affinity import PrefixAffinity, hash_prefix
+from pilotfish.types import BLOCK_SIZE
 
-TOKENS = tuple(range(10 * BLOCK_TOKENS))
+TOKENS = tuple(range(10 * BLOCK_SIZE))
 
 
 def test_equal_prefixes_have_equal_hashes_and_no_others() -> None:
     hashes = hash_prefix(TOKENS)
     assert len(set(hashes)) == 10
-    assert hash_prefix(TOKENS[: 3 * BLOCK_TOKENS + 5]) == hashes[:3]
+    assert hash_prefix(TOKENS[: 3 * BLOCK_SIZE + 5]) == hashes[:3]
     changed = hash_prefix((7, *TOKENS[1:]))
     assert not set(changed) & set(hashes)
     assert hash_prefix(list(TOKENS)) == hashes
-    assert hash_prefix(TOKENS[: BLOCK_TOKENS - 1]) == ()
+    assert hash_prefix(TOKENS[: BLOCK_SIZE - 1]) == ()
 
 
 def test_what_was_sent_is_found_as_far_as_it_agrees() -> None:
     affinity = PrefixAffinity()
-    affinity.record("a", hash_prefix(TOKENS[: 6 * BLOCK_TOKENS]), 100)
+    affinity.record("a", hash_prefix(TOKENS[: 6 * BLOCK_SIZE]), 100)
     assert affinity.num_matching("a", hash_prefix(TOKENS)) == 6
-    other = TOKENS[: 4 * BLOCK_TOKENS] + TOKENS[:BLOCK_TOKENS]
+    other = TOKENS[: 4 * BLOCK_SIZE] + TOKENS[:BLOCK_SIZE]
     assert affinity.num_matching("a", hash_prefix(other)) == 4
     assert affinity.num_matching("b", hash_prefix(TOKENS)) == 0
     assert affinity.num_matching("a", ()) == 0

@@ -6,12 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from orchestrator.prefix_affinity import BLOCK_TOKENS
 from orchestrator.routing import LeastLoadedRouter, PrefixAwareRouter, make_router
 from pilotfish.config import RoutingConfig
-from pilotfish.types import LoadReport
+from pilotfish.types import BLOCK_SIZE, LoadReport
 
-SYSTEM = tuple(range(8 * BLOCK_TOKENS))
+SYSTEM = tuple(range(8 * BLOCK_SIZE))
 
 
 @dataclass
@@ -65,7 +64,7 @@ def test_a_conversation_stays_where_its_beginning_is_cached(router) -> None:
     replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c")]
     first = send(router, replicas, SYSTEM)
     first.num_sequences = 3
-    answered = (*SYSTEM, *range(500, 500 + 4 * BLOCK_TOKENS))
+    answered = (*SYSTEM, *range(500, 500 + 4 * BLOCK_SIZE))
     router.record(first, router.prefix(answered), is_new=False)
     assert send(router, replicas, (*answered, 1, 2, 3)) is first
     assert router.counters.num_by_prefix == 1
@@ -77,14 +76,14 @@ def test_a_conversation_stays_where_its_beginning_is_cached(router) -> None:
 def test_the_longest_cached_prefix_wins_over_a_shorter_one_with_less_load(router) -> None:
     replicas = [FakeReplica("a", 4), FakeReplica("b", 1)]
     router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
-    router.record(replicas[1], router.prefix(SYSTEM[: 5 * BLOCK_TOKENS]), is_new=True)
+    router.record(replicas[1], router.prefix(SYSTEM[: 5 * BLOCK_SIZE]), is_new=True)
     assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "a"
 
 
 def test_a_short_overlap_is_not_worth_it(router) -> None:
     replicas = [FakeReplica("a", 2), FakeReplica("b", 1)]
     router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
-    long_prompt = (*SYSTEM, *range(1000, 1000 + 40 * BLOCK_TOKENS))
+    long_prompt = (*SYSTEM, *range(1000, 1000 + 40 * BLOCK_SIZE))
     assert router.choose(replicas, router.prefix(long_prompt)).replica_id == "b"
 
 
@@ -99,7 +98,7 @@ def test_a_replica_that_is_too_busy_is_not_preferred(router, num_there, num_else
 def test_a_replica_whose_memory_is_full_is_not_preferred(router) -> None:
     replicas = [FakeReplica("a", load=with_kv_usage(95)), FakeReplica("b", 5, load=with_kv_usage(40))]
     router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
-    router.record(replicas[1], router.prefix(SYSTEM[: 6 * BLOCK_TOKENS]), is_new=True)
+    router.record(replicas[1], router.prefix(SYSTEM[: 6 * BLOCK_SIZE]), is_new=True)
     assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "b"
 
 

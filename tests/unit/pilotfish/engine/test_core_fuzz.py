@@ -23,10 +23,9 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.models.attention import BLOCK_SIZE
 from pilotfish.models.decoder import StepInput
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.types import ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
+from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
 VOCAB = 8
 CONTEXT = 96
