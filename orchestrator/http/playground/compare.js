@@ -100,6 +100,7 @@ class Comparison {
 
   _end(isWhole, wasStopped) {
     this._setRunning(false);
+    for (const pane of Object.values(this._panes)) pane.allowRetry();
     const plain = this._panes.plain.answer;
     const speculative = this._panes.speculative.answer;
     if (speculative) {

@@ -84,11 +84,17 @@ export class Pane {
     this._spans[index]?.classList.add("differs");
   }
 
+  // Trying again has to wait until the other answer has ended too: see allowRetry.
   fail(problem) {
     this._answerBox.setAttribute("aria-busy", "false");
-    const retry = make("button", { type: "button", onclick: this._onRetry }, "Try again");
+    const retry = make("button", { type: "button", disabled: true, onclick: this._onRetry }, "Try again");
     this._problemBox.replaceChildren(make("strong", {}, `${problem.title}: `), problem.detail, retry);
     this._problemBox.hidden = false;
+  }
+
+  allowRetry() {
+    const retry = this._problemBox.querySelector("button");
+    if (retry) retry.disabled = false;
   }
 
   _number(name, value) {
