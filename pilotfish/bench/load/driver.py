@@ -114,14 +114,15 @@ class Driver:
                 due_s = start_s + request.arrival_s
                 # Also when late: a sender that never yields would measure nothing but itself.
                 await self._sleep(max(due_s - self._clock(), 0.0))
+                # A timer may end a fraction of a millisecond early; no request is sent before it is due.
+                while (early_s := due_s - self._clock()) > 0:
+                    await self._sleep(early_s)
                 group.create_task(self._follow(request, due_s))
         self._note_all_sent()
 
     async def _follow(self, request: PlannedRequest, due_s: float) -> None:
         is_measured = request.index in self._measured
-        sent_s = self._clock()
-        # A timer may be early by a fraction of a millisecond.
-        record = RequestRecord(request.index, is_measured, scheduled_s=min(due_s, sent_s), sent_s=sent_s)
+        record = RequestRecord(request.index, is_measured, scheduled_s=due_s, sent_s=self._clock())
         self._window.records.append(record)
         self._num_open += is_measured
         if request.index + 1 == self._measured.stop:
