@@ -22,51 +22,6 @@ _MIN_EXTENDED_TOKENS = 8
 """Of shorter runs too little would be left to send the extension in time."""
 
 
-class Round(Protocol):
-    """A verification or a decode run in progress: an iterator over its verdicts."""
-
-    elapsed_s: float
-    """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
-    failover makes it meaningless."""
-    last_arrival_s: float
-    """When the last verdict came, on the event loop's clock; 0 before any."""
-    token_s: float
-    """Of a run: time of a token after the first verdict, which may have waited for a step under way to end; 0 as
-    elapsed_s, and for a run of one verdict."""
-    num_decoded_tokens: int
-    """Tokens that came without a draft."""
-    base_length: int
-    """Committed tokens before it."""
-
-    def __aiter__(self) -> AsyncIterator[Verdict]: ...
-
-    @property
-    def num_coming_tokens(self) -> int:
-        """Tokens that it was asked for and that have not come."""
-
-    @property
-    def is_running_out(self) -> bool:
-        """Whether a long run nears its end, so that it is time to extend it."""
-
-    def extend(self, num_tokens: int) -> None:
-        """Decode num_tokens more in the same run, which then loses no step to a round trip.
-
-        What is measured and counted begins anew: the run so far is another one.
-        """
-
-    @property
-    def takes_drafts(self) -> bool:
-        """Whether this is a decode run that a draft may end now."""
-
-    def cut_in(self, draft: DraftBlock) -> None:
-        """End the run with the verification of `draft`, which stands on the tokens committed now.
-
-        The target goes on meanwhile. It skips the beginning of the draft that it has decoded itself; where the
-        two differ, or none is left, it drops the draft and the run goes on. A draft of less than two tokens
-        changes nothing.
-        """
-
-
 class RoundTarget(Protocol):
     """The part of a target that a round needs."""
 
@@ -87,7 +42,10 @@ class RoundTarget(Protocol):
 
 
 class RemoteRound:
-    """See Round. Asks again, elsewhere, when a replica fails under it."""
+    """A verification or a decode run in progress: an iterator over its verdicts.
+
+    Asks again, elsewhere, when a replica fails under it.
+    """
 
     def __init__(
         self,
@@ -107,10 +65,14 @@ class RemoteRound:
         within `tree`.
         """
         self.elapsed_s = 0.0
+        """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
+        failover makes it meaningless."""
         self.base_length = sequence.length
+        """Committed tokens before it."""
+        self.num_decoded_tokens = 0
+        """Tokens that came without a draft."""
         self._num_self_drafted = num_self_drafted
         self._tree = tree if num_self_drafted else None
-        self.num_decoded_tokens = 0
         self._target = target
         self._sequence = sequence
         self._draft = draft
@@ -137,6 +99,7 @@ class RemoteRound:
 
     @property
     def takes_drafts(self) -> bool:
+        """Whether this is a decode run that a draft may end now."""
         if self.is_over or self._remote is None or self._draft.token_ids:
             return False
         if self._cut_in is not None and self._cut_in.may_hold(self._sequence):
@@ -146,10 +109,13 @@ class RemoteRound:
 
     @property
     def last_arrival_s(self) -> float:
+        """When the last verdict came, on the event loop's clock; 0 before any."""
         return 0.0 if self._remote is None else self._remote.last_arrival_s
 
     @property
     def token_s(self) -> float:
+        """Of a run: time of a token after the first verdict, which may have waited for a step under way to end; 0 as
+        elapsed_s, and for a run of one verdict."""
         num_tokens = self._sequence.length - self._timed_from_length
         if self._timed_from_s is None or self._remote is None or not self.elapsed_s or num_tokens <= 0:
             return 0.0
@@ -157,10 +123,12 @@ class RemoteRound:
 
     @property
     def num_coming_tokens(self) -> int:
+        """Tokens that it was asked for and that have not come."""
         return max(0, self._goal_length - self._sequence.length)
 
     @property
     def is_running_out(self) -> bool:
+        """Whether a long run nears its end, so that it is time to extend it."""
         if self.is_over or self._draft.token_ids or self._remote is None:
             return False
         run_tokens = self._goal_length - self.base_length
@@ -169,6 +137,10 @@ class RemoteRound:
         return self._sequence.num_remaining_tokens > self.num_coming_tokens
 
     def extend(self, num_tokens: int) -> None:
+        """Decode num_tokens more in the same run, which then loses no step to a round trip.
+
+        What is measured and counted begins anew: the run so far is another one.
+        """
         assert self._remote is not None, "only a run that is running out can be extended"
         reached = self._goal_length
         # A client that reads slowly pauses its sequence: what is asked for waits for it in memory.
@@ -184,6 +156,12 @@ class RemoteRound:
             self._goal_length = reached
 
     def cut_in(self, draft: DraftBlock) -> None:
+        """End the run with the verification of `draft`, which stands on the tokens committed now.
+
+        The target goes on meanwhile. It skips the beginning of the draft that it has decoded itself; where the
+        two differ, or none is left, it drops the draft and the run goes on. A draft of less than two tokens
+        changes nothing.
+        """
         # The first token is being decoded already.
         if len(draft.token_ids) < 2 or not self.takes_drafts:
             return
