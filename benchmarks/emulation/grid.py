@@ -13,6 +13,7 @@ from report import Report
 
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.profiles import load_profile
+from pilotfish.speculation.cost import expected_tokens, speedup
 
 PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}
 """Articles' speed-ups of a 70B target on A100s by acceptance; they do not say at which K."""
@@ -68,12 +69,7 @@ def formula(rate: float, num_draft_tokens: int) -> float:
     """Speed-up over plain decoding (Leviathan et al. 2211.17192, theorem 3.8)."""
     profile = load_profile(PROFILE)
     cost = profile.draft.step_s(1, 1) / profile.target.step_s(1, 1)
-    return expected_tokens(rate, num_draft_tokens) / (num_draft_tokens * cost + 1)
-
-
-def expected_tokens(rate: float, num_draft_tokens: int) -> float:
-    """Of a round, the target's own included."""
-    return (1 - rate ** (num_draft_tokens + 1)) / (1 - rate)
+    return speedup(rate, num_draft_tokens, cost)
 
 
 def expected_noise(rate: float, num_draft_tokens: int) -> float:

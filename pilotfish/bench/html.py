@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -20,7 +21,9 @@ ACCEPTED_SERIES, WASTED_SERIES = 2, 5
 def to_html(result: Result, variants: Mapping[str, Variant]) -> str:
     """The whole page; variants: what each of our own arms is, by its name."""
     helpers = {"identical": identical, "all_categories": ALL}
-    return render_page("report.html.jinja", result=result, charts=_charts(result, variants), **helpers)
+    return render_page(
+        Path(__file__).with_name("report.html.jinja"), result=result, charts=_charts(result, variants), **helpers
+    )
 
 
 def _charts(result: Result, variants: Mapping[str, Variant]) -> list[tuple[str, str, Markup]]:

@@ -9,18 +9,16 @@ import jinja2
 
 from pilotfish.bench.tables import number
 
-_TEMPLATES = Path(__file__).parent
 
-
-def render_page(template: str, **values: Any) -> str:
-    """A template of this package that extends page.html.jinja, which needs `result` (date, machine, conditions) and
-    `charts` [(title, explanation, SVG)]; `number` is there too."""
+def render_page(template: Path, **values: Any) -> str:
+    """A template that extends page.html.jinja, which needs `result` (date, machine, conditions) and `charts`
+    [(title, explanation, SVG)]; `number` is there too."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        loader=jinja2.FileSystemLoader((template.parent, Path(__file__).parent)),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.globals["number"] = number
-    return environment.get_template(template).render(values)
+    return environment.get_template(template.name).render(values)

@@ -22,7 +22,7 @@ from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
-from pilotfish.cli.options import ConfigFile, NoColor, Overrides, Timeout, check_address
+from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.up import pull_models
 from pilotfish.client.access import Access
@@ -73,16 +73,7 @@ def bench(
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")
     ] = False,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address",
-            "-a",
-            metavar="HOST:PORT",
-            callback=check_address,
-            help="A running orchestrator; else one is started.",
-        ),
-    ] = None,
+    address: BenchAddress = None,
     against: Annotated[Peer | None, typer.Option("--against", help="Also run this one on the same prompts.")] = None,
     assistant_model: Annotated[
         Path | None, typer.Option("--assistant-model", metavar="FOLDER", help="For transformers' assisted generation.")

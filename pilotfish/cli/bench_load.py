@@ -24,7 +24,7 @@ from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import DEFAULT_TIMEOUT_S
-from pilotfish.cli.options import ConfigFile, NoColor, Overrides, Timeout, check_address
+from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.up import pull_models
 from pilotfish.client.answer import GenerateOptions
@@ -92,16 +92,7 @@ def load(
         bool, typer.Option("--ignore-eos/--no-ignore-eos", help="Go on after the end, so that lengths are as given.")
     ] = True,
     connections: Annotated[int, typer.Option("--connections", help="TCP connections of the client.", min=1)] = 4,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            "--address",
-            "-a",
-            metavar="HOST:PORT",
-            callback=check_address,
-            help="A running orchestrator; else one is started.",
-        ),
-    ] = None,
+    address: BenchAddress = None,
     emulate: Annotated[
         str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services over emulated hardware.")
     ] = None,

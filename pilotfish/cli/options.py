@@ -31,6 +31,16 @@ Address = Annotated[
         "--address", "-a", metavar="HOST:PORT", callback=check_address, help="Where the orchestrator listens."
     ),
 ]
+BenchAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        "-a",
+        metavar="HOST:PORT",
+        callback=check_address,
+        help="A running orchestrator; else one is started.",
+    ),
+]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; without it, the defaults.")
 ]

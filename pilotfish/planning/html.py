@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
-from pilotfish.bench import page
 from pilotfish.bench.charts import Bar, Line, bar_chart, line_chart
-from pilotfish.bench.tables import number
+from pilotfish.bench.page import render_page
 from pilotfish.planning.result import FleetRow, Plan
-
-_FOLDERS = (Path(__file__).parent, Path(page.__file__).parent)
 
 
 def to_html(plan: Plan) -> str:
     """The whole page."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_FOLDERS),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["number"] = number
-    return environment.get_template("plan.html.jinja").render(result=plan, charts=_charts(plan))
+    return render_page(Path(__file__).with_name("plan.html.jinja"), result=plan, charts=_charts(plan))
 
 
 def _charts(plan: Plan) -> list[tuple[str, str, Markup]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -23,7 +24,7 @@ def to_html(result: LoadResult) -> str:
     """The whole page."""
     kinds = list(dict.fromkeys(point.load_kind for point in result.points))
     return render_page(
-        "load/report.html.jinja",
+        Path(__file__).with_name("report.html.jinja"),
         result=result,
         charts=[chart for kind in kinds for chart in _charts(result, kind)],
         remarks=remarks(result),
