@@ -34,7 +34,7 @@ class _Habit:
     usual_ns: float | None = None
     """None: not known yet."""
     since_ns: int = 0
-    """When it was answered; 0: it is here."""
+    """When it was last answered."""
     is_late: bool = False
 
     def end_ns(self, usual_ns: float) -> float:
@@ -44,7 +44,7 @@ class _Habit:
     def note_return(self, now_ns: int, *, is_seen: bool) -> None:
         """is_seen: it came back just now; else at some time in the step before, which only says that it takes less."""
         away_ns = now_ns - self.since_ns
-        self.since_ns, self.is_late = 0, False
+        self.is_late = False
         if self.usual_ns is None:
             self.usual_ns = away_ns if is_seen else None
         elif is_seen:
@@ -59,7 +59,8 @@ class StepGathering:
     def __init__(self) -> None:
         self._habits: dict[int, _Habit] = {}
         """Of the sequences that have had a draft verified."""
-        self._away: set[int] = set()
+        self._away: dict[int, _Habit] = {}
+        """Of those that are away now."""
         self._drafting: dict[int, int] = {}
         """Rows of each sequence whose draft waits to be verified."""
         self._decoding: dict[int, int] = {}
@@ -104,7 +105,7 @@ class StepGathering:
         """
         awaited = [
             (habit, usual_ns)
-            for habit in (self._habits[sequence_id] for sequence_id in self._away)
+            for habit in self._away.values()
             if (usual_ns := self._usual_ns(habit)) < self._trend.fixed_ns
         ]
         if not awaited or not self._pays(len(awaited), max(usual_ns for _, usual_ns in awaited)):
@@ -120,8 +121,7 @@ class StepGathering:
 
     def _note_late(self, now_ns: int) -> None:
         """Who is late takes longer than was thought, or is held up this time."""
-        for sequence_id in self._away:
-            habit = self._habits[sequence_id]
+        for habit in self._away.values():
             usual_ns = self._usual_ns(habit)
             if not habit.is_late and now_ns >= habit.end_ns(usual_ns):
                 habit.is_late, habit.usual_ns = True, _PATIENCE * usual_ns
@@ -145,17 +145,16 @@ class StepGathering:
             self._decoding.pop(sequence_id, None)
             habit = self._habits.setdefault(sequence_id, _Habit())
             habit.since_ns = now_ns
-            self._away.add(sequence_id)
+            self._away[sequence_id] = habit
             self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)
         elif self._decoding.get(sequence_id, 0) <= verdict.base_length + len(verdict.token_ids):
             self._decoding.pop(sequence_id, None)
 
     def _return(self, sequence_id: int, now_ns: int, *, is_seen: bool) -> None:
-        if sequence_id in self._away:
-            self._away.discard(sequence_id)
-            self._habits[sequence_id].note_return(now_ns, is_seen=is_seen)
+        habit = self._away.pop(sequence_id, None)
+        if habit is not None:
+            habit.note_return(now_ns, is_seen=is_seen)
 
     def _forget(self, sequence_id: int) -> None:
-        self._away.discard(sequence_id)
-        for known in (self._habits, self._drafting, self._decoding):
+        for known in (self._habits, self._away, self._drafting, self._decoding):
             known.pop(sequence_id, None)
