@@ -92,6 +92,10 @@ async def turns() -> WriteTurns:
     return WriteTurns(writes_per_pass=1)
 
 
+def begin(answer: Answer, client: Client, turns: WriteTurns) -> asyncio.Task[None]:
+    return asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+
+
 async def settle() -> None:
     for _ in range(10):
         await asyncio.sleep(0)
@@ -99,7 +103,7 @@ async def settle() -> None:
 
 async def test_each_chunk_is_a_message_where_nobody_waits(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     for text in "abc":
         answer.put(text)
         await settle()
@@ -111,7 +115,7 @@ async def test_each_chunk_is_a_message_where_nobody_waits(turns: WriteTurns) -> 
 
 async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     client.reads.clear()
     answer.put("a")
     await settle()
@@ -124,7 +128,7 @@ async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: W
 
 async def test_what_comes_while_others_have_their_turns_is_one_message(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     others = [asyncio.create_task(turns.take()) for _ in range(5)]
@@ -144,7 +148,7 @@ async def test_what_comes_while_others_have_their_turns_is_one_message(turns: Wr
 async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
     others = [asyncio.create_task(turns.take()) for _ in range(50)]
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -156,7 +160,7 @@ async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
 
 async def test_cancelled_while_it_waits_for_a_turn_it_frees_the_answer(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     others = [asyncio.create_task(turns.take()) for _ in range(5)]
@@ -173,7 +177,7 @@ async def test_cancelled_while_it_waits_for_a_turn_it_frees_the_answer(turns: Wr
 async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
     client.reads.clear()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     assert client.messages == ["a"]
@@ -187,7 +191,7 @@ async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) ->
 async def test_a_client_that_does_not_read_holds_up_the_round_after_the_next(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
     client.reads.clear()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     answer.put("b", "c")
@@ -202,7 +206,7 @@ async def test_a_client_that_does_not_read_holds_up_the_round_after_the_next(tur
 async def test_a_round_that_fails_takes_nothing_from_what_was_there(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
     client.reads.clear()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     answer.failure = RuntimeError("lost")
@@ -218,7 +222,7 @@ async def test_a_round_that_fails_takes_nothing_from_what_was_there(turns: Write
 async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
     client.reads.clear()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     writing.cancel()
@@ -229,7 +233,7 @@ async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) ->
 
 async def test_a_drafted_end_that_waits_for_its_turn_is_written(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
-    writing = asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+    writing = begin(answer, client, turns)
     answer.put("a")
     await settle()
     while turns.take_free():
