@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from orchestrator.acceptance_belief import AcceptanceBelief
-from orchestrator.batch_rules import BatchRules
-from orchestrator.decision import Decision, Observation
-from orchestrator.measurements import Measurements
-from orchestrator.reasons import Reason
-from orchestrator.replica_record import ReplicaRecord
-from orchestrator.request import GenerationRequest
-from orchestrator.round_times import Prices
-from orchestrator.seat import Seat
-from orchestrator.standing import standing_reason
+from orchestrator.control.acceptance_belief import AcceptanceBelief
+from orchestrator.control.batch_rules import BatchRules
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_record import ReplicaRecord
+from orchestrator.control.round_times import Prices
+from orchestrator.control.seat import Seat
+from orchestrator.control.standing import standing_reason
+from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
 from pilotfish.speculation.cost import best_gain
 

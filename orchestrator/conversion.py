@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from orchestrator.output import OutputChunk
-from orchestrator.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from orchestrator.answers.output import OutputChunk
 from orchestrator.report import Report
-from orchestrator.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
+from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto

@@ -17,7 +17,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from orchestrator.directory import PoolName, ReplicaDirectory
+from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config
 from pilotfish.rpc.hosting import HostedService

@@ -5,28 +5,28 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
-from orchestrator.admission import Admission, Caller, actual_cost, estimated_cost
-from orchestrator.ahead_policy import AheadPolicy
-from orchestrator.beside_drafter import BesideDrafter
+from orchestrator.answers.output import OutputChunk, OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.measurements import Measurements
 from orchestrator.controller import Controller
-from orchestrator.drafter import Drafter
-from orchestrator.feature_feed import FeatureFeed
-from orchestrator.grammar_check import GrammarCheck
-from orchestrator.hybrid_drafter import HybridDrafter
-from orchestrator.link import ReplicaLink
-from orchestrator.lookup_drafter import LookupDrafter
-from orchestrator.measurements import Measurements
-from orchestrator.output import OutputChunk, OutputText
-from orchestrator.pool import ReplicaPool
-from orchestrator.prompt import ChatPrompt, Prompt, token_ids_of
-from orchestrator.remote_drafter import RemoteDrafter
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.beside_drafter import BesideDrafter
+from orchestrator.drafting.drafter import Drafter
+from orchestrator.drafting.feature_feed import FeatureFeed
+from orchestrator.drafting.hybrid_drafter import HybridDrafter
+from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.replicas.link import ReplicaLink
+from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.report import Report
-from orchestrator.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
 from orchestrator.request_observer import ObservedRequest, RequestObserver
 from orchestrator.request_statistics import RequestStatistics
+from orchestrator.requests.admission import Admission, Caller, actual_cost, estimated_cost
+from orchestrator.requests.grammar_check import GrammarCheck
+from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of
+from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
 from orchestrator.round_log import RoundLog
 from orchestrator.run_controller import RunController
-from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from orchestrator.report import Report
-from orchestrator.request import GenerationRequest
+from orchestrator.requests.request import GenerationRequest
 from orchestrator.round_log import RoundRecord
 from pilotfish.telemetry.tracing import AttributeValue, Span, Tracing
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from orchestrator.drafter import DraftBlock
-from orchestrator.remote_sequence import RemoteSequence
-from orchestrator.sequence import Sequence
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
 from pilotfish.types import FeatureRequest, TreeRequest

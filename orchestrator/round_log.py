@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from orchestrator.decision import Decision
-from orchestrator.drafter import DraftBlock
+from orchestrator.control.decision import Decision
+from orchestrator.drafting.drafter import DraftBlock
 from pilotfish.messages import Verdict
 
 

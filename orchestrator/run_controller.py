@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from orchestrator.batch_rules import BatchRules
+from orchestrator.control.batch_rules import BatchRules
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.control.reasons import Reason
+from orchestrator.control.seat import Seat
+from orchestrator.control.standing import standing_reason
+from orchestrator.control.window import MedianWindow
 from orchestrator.controller import MEASURING_TOKENS
-from orchestrator.decision import Decision, Observation
-from orchestrator.measurements import Measurements
-from orchestrator.reasons import Reason
-from orchestrator.request import GenerationRequest
-from orchestrator.seat import Seat
-from orchestrator.standing import standing_reason
-from orchestrator.window import MedianWindow
+from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
 
 _MARGIN = 0.03

@@ -7,17 +7,17 @@ import logging
 
 import grpc.aio
 
-from orchestrator.dialing import dialer, find_tokenizer
-from orchestrator.directory import ReplicaDirectory
 from orchestrator.http.app import build_app
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics import OrchestratorCollector
-from orchestrator.pool import ReplicaPool
 from orchestrator.public_side import PublicSide
-from orchestrator.reference import ModelReference
-from orchestrator.request import PROPOSERS
-from orchestrator.routing import make_router
+from orchestrator.replicas.dialing import dialer, find_tokenizer
+from orchestrator.replicas.directory import ReplicaDirectory
+from orchestrator.replicas.pool import ReplicaPool
+from orchestrator.replicas.reference import ModelReference
+from orchestrator.replicas.routing import make_router
+from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config, OrchestratorConfig
 from pilotfish.errors import ConfigError, UnavailableError

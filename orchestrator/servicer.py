@@ -9,14 +9,14 @@ from typing import Any
 import grpc.aio
 
 import pilotfish
-from orchestrator.admission import Caller
-from orchestrator.chunk_writer import write_chunks
+from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.gatekeeper import Gatekeeper, client_id_of
 from orchestrator.inference import InferenceService
-from orchestrator.prompt import token_ids_of
-from orchestrator.request import PROPOSERS, check_request_bytes
-from orchestrator.write_turns import WriteTurns
+from orchestrator.requests.admission import Caller
+from orchestrator.requests.prompt import token_ids_of
+from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.decision import Decision, Observation
 from orchestrator.controller import Controller
-from orchestrator.decision import Decision, Observation
-from orchestrator.drafter import DraftBlock, Drafter
-from orchestrator.output import OutputChunk
+from orchestrator.drafting.drafter import DraftBlock, Drafter
 from orchestrator.round import RemoteRound
 from orchestrator.round_log import RoundLog
 from orchestrator.run_controller import RunController
-from orchestrator.sequence import Sequence
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
 

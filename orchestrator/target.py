@@ -8,11 +8,11 @@ from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
-from orchestrator.drafter import DraftBlock
-from orchestrator.feature_feed import FeatureFeed
-from orchestrator.remote_sequence import Link, RemoteSequence
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.feature_feed import FeatureFeed
+from orchestrator.replicas.remote_sequence import Link, RemoteSequence
 from orchestrator.round import RemoteRound
-from orchestrator.sequence import Sequence
 from pilotfish.errors import (
     InternalError,
     InvalidRequestError,

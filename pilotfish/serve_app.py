@@ -27,7 +27,7 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatus, LoggingConfig
 
 from draft_service.deployment import draft_application
 from orchestrator.deployment import orchestrator_application, router_config
-from orchestrator.directory import PoolName
+from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict, load_config
 from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
 from target_service.deployment import target_application

@@ -8,16 +8,16 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from orchestrator.admission import Caller
-from orchestrator.chunk_buffer import ChunkBuffer
-from orchestrator.chunk_writer import write_chunks
+from orchestrator.answers.chunk_buffer import ChunkBuffer
+from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
-from orchestrator.output import OutputChunk
-from orchestrator.prompt import Prompt
 from orchestrator.report import Report
-from orchestrator.request import GenerationOptions
-from orchestrator.write_turns import WriteTurns
+from orchestrator.requests.admission import Caller
+from orchestrator.requests.prompt import Prompt
+from orchestrator.requests.request import GenerationOptions
 
 ResultT = TypeVar("ResultT")
 

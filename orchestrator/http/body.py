@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from starlette.requests import Request
 
-from orchestrator.request import check_request_bytes
+from orchestrator.requests.request import check_request_bytes
 from pilotfish.errors import InvalidRequestError
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>[^`]*)`")

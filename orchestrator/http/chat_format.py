@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from orchestrator.answers.output import OutputChunk
 from orchestrator.http.answers import Finished, Sample
 from orchestrator.http.chat_response import (
     AssistantMessage,
@@ -22,10 +23,9 @@ from orchestrator.http.exchange import event_of
 from orchestrator.http.logprobs import chat_logprobs
 from orchestrator.http.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.usage import Usage, usage_of
-from orchestrator.output import OutputChunk
 from orchestrator.report import Report
-from orchestrator.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
-from orchestrator.tools import NO_TOOLS, ToolUse
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
+from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.types import FinishReason, ToolCall
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import msgspec
 
 from orchestrator.http.sampling import GenerationFields
-from orchestrator.prompt import ChatPrompt
-from orchestrator.tools import NO_TOOLS, ToolUse, tool_use
+from orchestrator.requests.prompt import ChatPrompt
+from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 

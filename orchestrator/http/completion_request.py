@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.http.sampling import GenerationFields
-from orchestrator.prompt import Prompt, TextPrompt, TokenPrompt
+from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_LOGPROBS
 

@@ -7,15 +7,15 @@ from typing import Literal
 
 import msgspec
 
+from orchestrator.answers.output import OutputChunk
 from orchestrator.http.answers import Finished, Sample
 from orchestrator.http.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.exchange import event_of
 from orchestrator.http.logprobs import CompletionLogprobs, completion_logprobs
 from orchestrator.http.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.usage import Usage, usage_of
-from orchestrator.output import OutputChunk
-from orchestrator.prompt import TextPrompt, TokenPrompt
 from orchestrator.report import Report
+from orchestrator.requests.prompt import TextPrompt, TokenPrompt
 from pilotfish.models.tokenizer import Tokenizer
 
 

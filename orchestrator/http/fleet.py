@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pilotfish
+from orchestrator.control.measurements import Measurements
 from orchestrator.http.exchange import Exchange
 from orchestrator.http.fleet_report import (
     Caches,
@@ -20,9 +21,8 @@ from orchestrator.http.fleet_report import (
 )
 from orchestrator.http.served_model import connected_model
 from orchestrator.inference import InferenceService
-from orchestrator.link import ReplicaLink
-from orchestrator.measurements import Measurements
-from orchestrator.routing import kv_usage
+from orchestrator.replicas.link import ReplicaLink
+from orchestrator.replicas.routing import kv_usage
 from pilotfish.config import SpeculationConfig
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS

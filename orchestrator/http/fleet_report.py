@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from orchestrator.circuit import CircuitState
-from orchestrator.request import Mode
+from orchestrator.replicas.circuit import CircuitState
+from orchestrator.requests.request import Mode
 
 
 class ReplicaState(msgspec.Struct, kw_only=True):

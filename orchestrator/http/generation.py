@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from orchestrator.admission import Caller
 from orchestrator.gatekeeper import client_id_of
 from orchestrator.http.admittance import allowance_of
 from orchestrator.http.answers import AnswerServer, ChoiceEvents, Finished, Sample
@@ -24,9 +23,10 @@ from orchestrator.http.sampling import GenerationFields, check_num_choices, gene
 from orchestrator.http.served_model import served_model
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.inference import InferenceService
-from orchestrator.prompt import Prompt, TokenPrompt, token_ids_of
-from orchestrator.request import GenerationOptions
-from orchestrator.tools import ToolUse
+from orchestrator.requests.admission import Caller
+from orchestrator.requests.prompt import Prompt, TokenPrompt, token_ids_of
+from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.telemetry.tracing import RemoteContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orchestrator.output import OutputChunk
+from orchestrator.answers.output import OutputChunk
 from pilotfish.models.tokenizer import Tokenizer
 
 

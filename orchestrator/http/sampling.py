@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from orchestrator.http.response_format import StructuredOutputs
-from orchestrator.request import GenerationOptions, SpeculationOptions, draw_seed
+from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, SamplingParams

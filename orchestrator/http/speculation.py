@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from orchestrator.output import OutputChunk
+from orchestrator.answers.output import OutputChunk
 from orchestrator.report import Report
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.types import TokenOrigin

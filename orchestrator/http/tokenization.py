@@ -11,7 +11,7 @@ from orchestrator.http.chat_request import Message, chat_prompt
 from orchestrator.http.exchange import Exchange
 from orchestrator.http.served_model import served_model
 from orchestrator.inference import InferenceService
-from orchestrator.prompt import Prompt, TextPrompt, token_ids_of
+from orchestrator.requests.prompt import Prompt, TextPrompt, token_ids_of
 from pilotfish.errors import InvalidRequestError
 
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.circuit import CIRCUIT_STATES
-from orchestrator.link import ReplicaLink
-from orchestrator.pool import ReplicaPool
-from orchestrator.routing import kv_usage
+from orchestrator.replicas.circuit import CIRCUIT_STATES
+from orchestrator.replicas.link import ReplicaLink
+from orchestrator.replicas.pool import ReplicaPool
+from orchestrator.replicas.routing import kv_usage
 from pilotfish.telemetry.families import by_label, labelled_counter, labelled_gauge
 
 _LABELS = ("pool", "replica")

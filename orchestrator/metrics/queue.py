@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.admission import Admission
+from orchestrator.requests.admission import Admission
 from pilotfish.telemetry.families import by_label, counter, gauge, labelled_counter
 
 

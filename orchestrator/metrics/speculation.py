@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.measurements import ControlCounts
-from orchestrator.reasons import Reason
+from orchestrator.control.measurements import ControlCounts
+from orchestrator.control.reasons import Reason
+from orchestrator.drafting.speculation_cache import AheadCounters
 from orchestrator.request_statistics import RequestTotals
-from orchestrator.speculation_cache import AheadCounters
 from pilotfish.telemetry.families import by_label, counter, labelled_counter
 
 

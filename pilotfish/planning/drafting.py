@@ -76,9 +76,10 @@ class Drafting:
         return min(self.ahead_tokens, share) // num_draft_tokens
 
     def hit_rate(self, num_draft_tokens: int, num_outcomes: int) -> float:
-        """Share of rounds that end in one of the num_outcomes likeliest outcomes (orchestrator/speculation_cache.py).
+        """Share of rounds that end in one of the num_outcomes likeliest outcomes.
 
-        An outcome: how many drafts are accepted, and which of the drafter's next best tokens the target says then.
+        An outcome (orchestrator/drafting/speculation_cache.py): how many drafts are accepted, and which of the
+        drafter's next best tokens the target says then.
         """
         rates = self.rates(num_draft_tokens + 1)
         outcomes, reached = [], 1.0

@@ -18,7 +18,7 @@ import tokenizers
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tokenizers import decoders, models, pre_tokenizers
 
-from orchestrator.directory import ReplicaDirectory
+from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, TargetConfig
 from pilotfish.errors import ModelError, UnavailableError

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from orchestrator.directory import ReplicaDirectory
+from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from orchestrator.servicer import CLIENT_ID_KEY
 from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, TargetConfig

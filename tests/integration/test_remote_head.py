@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from draft_service.server import DraftServer
-from orchestrator.directory import ReplicaDirectory
+from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.factory import build_engine

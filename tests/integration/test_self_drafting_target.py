@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 import torch
 
-from orchestrator.directory import ReplicaDirectory
+from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
 from pilotfish.engine.factory import build_engine

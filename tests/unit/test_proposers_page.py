@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from draft_service.proposers import lookup, registry
 from draft_service.server import DraftServer
-from orchestrator.request import PROPOSERS
+from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import Config, DraftConfig
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.speculation.lookups import LOOKUPS, Lookup

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from draft_service.server import DraftServer
-from orchestrator.directory import ReplicaDirectory
+from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, SpeculationConfig
 from pilotfish.models.tokenizer import Tokenizer

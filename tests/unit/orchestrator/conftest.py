@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from orchestrator.remote_sequence import RemoteSequence
+from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import (
     CloseSequence,

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.control.reasons import Reason
 from orchestrator.controller import Controller
-from orchestrator.decision import Decision, Observation
-from orchestrator.measurements import Measurements
-from orchestrator.reasons import Reason
-from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 

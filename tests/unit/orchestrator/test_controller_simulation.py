@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.control.reasons import Reason
 from orchestrator.controller import Controller
-from orchestrator.decision import Decision, Observation
-from orchestrator.measurements import Measurements
-from orchestrator.reasons import Reason
-from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.profiles import HardwareProfile, load_profile
 from pilotfish.types import LoadReport, SamplingParams

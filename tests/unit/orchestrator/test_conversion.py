@@ -1,9 +1,9 @@
 import pytest
 
+from orchestrator.answers.output import OutputText
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto
-from orchestrator.output import OutputText
-from orchestrator.prompt import ChatPrompt, TextPrompt, TokenPrompt
-from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict

@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from orchestrator.decision import Decision
-from orchestrator.drafter import DraftBlock
-from orchestrator.reasons import Reason
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
+from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.round_log import RecordedRounds, RoundLog
 from pilotfish.messages import Verdict
 from pilotfish.types import Timings

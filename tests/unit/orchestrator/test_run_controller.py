@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.decision import Observation
-from orchestrator.measurements import Measurements
-from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.control.decision import Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.run_controller import RunController
 from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams

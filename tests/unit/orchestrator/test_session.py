@@ -7,17 +7,17 @@ import contextlib
 import msgspec
 import pytest
 
-from orchestrator.beside_drafter import BesideDrafter
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.measurements import Measurements
 from orchestrator.controller import Controller
-from orchestrator.drafter import DraftBlock
-from orchestrator.hybrid_drafter import HybridDrafter
-from orchestrator.lookup_drafter import LookupDrafter
-from orchestrator.measurements import Measurements
-from orchestrator.output import OutputText
-from orchestrator.remote_drafter import RemoteDrafter
-from orchestrator.request import GenerationRequest, SpeculationOptions
+from orchestrator.drafting.beside_drafter import BesideDrafter
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.hybrid_drafter import HybridDrafter
+from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.run_controller import RunController
-from orchestrator.sequence import Sequence
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig, SpeculationConfig

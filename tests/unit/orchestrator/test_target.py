@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
-from orchestrator.drafter import DraftBlock
-from orchestrator.output import OutputText
-from orchestrator.request import GenerationRequest, SpeculationOptions
-from orchestrator.sequence import Sequence
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.target import RemoteTarget
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict

@@ -62,7 +62,7 @@ async def start(config: Config, folder: Path) -> list[Any]:
     """The three servers; the orchestrator is last."""
     # Here, so that the tests of the library below need no service.
     from draft_service.server import DraftServer
-    from orchestrator.directory import ReplicaDirectory
+    from orchestrator.replicas.directory import ReplicaDirectory
     from orchestrator.server import OrchestratorServer
     from target_service.server import TargetServer
 

@@ -3,13 +3,13 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+from orchestrator.answers.output import OutputChunk
 from orchestrator.http.answers import Finished, Sample
 from orchestrator.http.chat_format import ChatFormat
 from orchestrator.http.envelope import Envelope
-from orchestrator.output import OutputChunk
-from orchestrator.prompt import ChatPrompt
-from orchestrator.request import GenerationOptions
-from orchestrator.tools import tool_use
+from orchestrator.requests.prompt import ChatPrompt
+from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.tools import tool_use
 from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import FinishReason, SamplingParams, TokenOrigin

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.http.completion_request import CompletionRequest, prompts_of
-from orchestrator.prompt import TextPrompt, TokenPrompt
+from orchestrator.requests.prompt import TextPrompt, TokenPrompt
 from pilotfish.errors import InvalidRequestError
 
 

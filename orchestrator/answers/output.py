@@ -1,0 +1,99 @@
+"""Tokens to what the client sees: text, and the cut where a stop falls."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orchestrator.requests.request import GenerationRequest
+from pilotfish.messages import Verdict
+from pilotfish.models.byte_detokenizer import detokenizer_of
+from pilotfish.models.detokenizer import Decoder
+from pilotfish.speculation.stopping import StopStringMatcher
+from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
+
+
+class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens committed together, as the client gets them. A struct, as it is made for every token."""
+
+    text: str
+    """Text that is certain now; the text of a stop is never part of it."""
+    token_ids: tuple[int, ...]
+    origins: tuple[TokenOrigin, ...]
+    logprobs: tuple[TokenLogprobs, ...]
+    round_draft_tokens: tuple[int, ...]
+    """For each token, how many draft tokens the round had that it came of; 0: none, it was decoded plainly."""
+    num_accepted_tokens: int
+    finish_reason: FinishReason | None
+    stopped_by: str
+
+
+class OutputText:
+    """Detokenises one answer and looks for its stop strings."""
+
+    def __init__(self, decoder: Decoder, request: GenerationRequest) -> None:
+        self._detokenizer = detokenizer_of(decoder)
+        self._matcher = StopStringMatcher(request.stop) if request.stop else None
+        self._stop_token_ids = frozenset(request.sampling.stop_token_ids)
+
+    def push(self, verdict: Verdict) -> OutputChunk:
+        """The chunk of a verdict, ended early where a stop string is complete."""
+        if verdict.finish_reason is None and self._matcher is None:
+            return OutputChunk(
+                text=self._detokenizer.add(verdict.token_ids),
+                token_ids=verdict.token_ids,
+                origins=verdict.origins,
+                logprobs=verdict.logprobs,
+                round_draft_tokens=(verdict.num_draft_tokens,) * len(verdict.token_ids),
+                num_accepted_tokens=verdict.num_accepted_tokens,
+                finish_reason=None,
+                stopped_by="",
+            )
+        return self._push_to_an_end(verdict)
+
+    def _push_to_an_end(self, verdict: Verdict) -> OutputChunk:
+        """As `push`, of a verdict that may end the answer."""
+        text, num_tokens, stopped_by = self._text_of(verdict)
+        finish_reason = FinishReason.STOP if stopped_by else verdict.finish_reason
+        if finish_reason is not None and not stopped_by:
+            tail, matched = self._flush()
+            text += tail
+            if matched:
+                finish_reason, stopped_by = FinishReason.STOP, matched
+            elif finish_reason is FinishReason.STOP:
+                stopped_by = str(verdict.token_ids[-1])
+        return OutputChunk(
+            text=text,
+            token_ids=verdict.token_ids[:num_tokens],
+            origins=verdict.origins[:num_tokens],
+            logprobs=verdict.logprobs[:num_tokens],
+            round_draft_tokens=(verdict.num_draft_tokens,) * num_tokens,
+            num_accepted_tokens=min(verdict.num_accepted_tokens, num_tokens),
+            finish_reason=finish_reason,
+            stopped_by=stopped_by,
+        )
+
+    def _text_of(self, verdict: Verdict) -> tuple[str, int, str]:
+        """(certain text, tokens kept, the stop string that appeared or "")."""
+        token_ids = verdict.token_ids
+        if verdict.finish_reason is FinishReason.STOP and token_ids and token_ids[-1] in self._stop_token_ids:
+            # The token that ends an answer is not part of its text.
+            token_ids = token_ids[:-1]
+        if self._matcher is None:
+            return self._detokenizer.add(token_ids), len(verdict.token_ids), ""
+        pieces: list[str] = []
+        for index, token_id in enumerate(token_ids):
+            safe_text, matched = self._matcher.push(self._detokenizer.add((token_id,)))
+            pieces.append(safe_text)
+            if matched is not None:
+                return "".join(pieces), index + 1, matched
+        return "".join(pieces), len(verdict.token_ids), ""
+
+    def _flush(self) -> tuple[str, str]:
+        """(the text still held back, a stop string completed by it or "")."""
+        tail = self._detokenizer.flush()
+        if self._matcher is None:
+            return tail, ""
+        safe_text, matched = self._matcher.push(tail)
+        if matched is not None:
+            return safe_text, matched
+        return safe_text + self._matcher.flush(), ""

@@ -1,0 +1,1 @@
+"""What the controller decides from: measurements, costs, rules, reasons."""

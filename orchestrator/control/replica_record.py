@@ -1,0 +1,147 @@
+"""What is known of one target replica: who decodes there, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from orchestrator.control.recent_peak import RecentPeak
+from orchestrator.control.round_times import Prices, RoundTimes
+from orchestrator.control.step_costs import StepCosts
+from orchestrator.control.window import MedianWindow, RunningAverage
+from pilotfish.profiles import HardwareProfile
+from pilotfish.types import LoadReport
+
+_MAX_VERIFICATIONS_PER_DECODE = 512
+"""Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
+_PEAK_S = 0.25
+"""Time in which the places of requests that end are taken by others, their prefills included."""
+_MOST = 0.8
+"""Of the sequences: if so many speculate, a round takes what it takes if all do."""
+
+
+class ReplicaRecord:
+    """Shared by the controllers of one orchestrator."""
+
+    def __init__(self, profile: HardwareProfile | None = None) -> None:
+        """profile: its costs to begin with; None: all are measured."""
+        self.costs = StepCosts(None if profile is None else profile.target)
+        self.is_batch_too_large = False
+        """Whether disable_by_batch_size has speculation off."""
+        self._profile = profile
+        self._plain = MedianWindow()
+        """Time of a token in a decode run over that of a step."""
+        self._recent_step_s = RunningAverage(weight=0.2)
+        self._rounds: dict[str, RoundTimes] = {}
+        self._num_verifications = 0  # since decoding was measured
+        self._num_others = 0  # sequences of other orchestrators
+        self._num_own = 0
+        self._num_own_rows = 0
+        self._num_speculating = 0
+        self._peak = RecentPeak(_PEAK_S)
+
+    # Who decodes here.
+
+    def join(self) -> None:
+        """A sequence decodes here from now on: plainly, until it says otherwise."""
+        self._num_own += 1
+        self._num_own_rows += 1
+
+    def leave(self, num_rows: int) -> None:
+        self._num_own -= 1
+        self._num_own_rows -= num_rows
+        self._num_speculating -= num_rows > 1
+
+    def change_rows(self, num_before: int, num_now: int) -> None:
+        """A sequence computes num_now token rows a step instead of num_before."""
+        self._num_own_rows += num_now - num_before
+        self._num_speculating += (num_now > 1) - (num_before > 1)
+
+    def observe(self, proposer: str, load: LoadReport, num_other_sequences: int, now_s: float) -> None:
+        """num_other_sequences: of other orchestrators."""
+        self._num_others = num_other_sequences
+        self._peak.add(self.num_decoding, now_s)
+        if not self.costs.add(load):
+            return
+        self._recent_step_s.add(load.step_time_ns / 1e9)
+        if self._is_speculating(proposer):
+            self.rounds(proposer).add_step(load, self.num_decoding)
+
+    @property
+    def num_decoding(self) -> int:
+        """Sequences that decode or verify here. Prefills do not count, as far as they are this orchestrator's."""
+        return max(1, self._num_own + self._num_others)
+
+    @property
+    def decode_load(self) -> int:
+        """num_decoding, but for a moment's dip: where requests end together, as many others are about to begin."""
+        return max(self.num_decoding, self._peak.value)
+
+    def _is_speculating(self, proposer: str) -> bool:
+        """Whether what a round takes now says what it takes when all speculate."""
+        is_most = self._num_speculating >= _MOST * self._num_own
+        return is_most and self.rounds(proposer).gate.is_settled(self._num_own)
+
+    # What is measured.
+
+    def add_decode(self, token_s: float) -> None:
+        """A run took token_s for each of its tokens."""
+        self._num_verifications = 0
+        if not self.costs.is_known:
+            # The replica has told nothing of its steps: what they seem to take has to do.
+            self.costs.add_step(self.num_decoding, self.num_decoding, token_s)
+        # Others may verify in the same steps, which are then longer than those of plain decoding.
+        self._plain.add(token_s / (self._recent_step_s.value or token_s))
+
+    def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
+        """Proposing and verifying took elapsed_s."""
+        self.count_verifications(1)
+        rounds = self.rounds(proposer)
+        rounds.gate.count_round()
+        if self._is_speculating(proposer):
+            rounds.add_round(elapsed_s, num_draft_tokens, self._rows_per_sequence, self.num_decoding)
+
+    def add_propose(self, proposer: str, num_tokens: int, elapsed_s: float, compute_s: float) -> None:
+        """Waiting for num_tokens draft tokens took elapsed_s; compute_s: as the drafter says, 0: it does not."""
+        self.rounds(proposer).add_propose(num_tokens, elapsed_s, compute_s, max(1, self._num_speculating))
+
+    def count_verifications(self, num_verifications: int) -> None:
+        """So much was verified: plain decoding is due to be measured again, at last."""
+        self._num_verifications += num_verifications
+
+    def take_measurement(self) -> bool:
+        """Whether plain decoding is due to be measured; whoever is told so has to."""
+        if self._profile is None and self._plain.value is None:
+            return True
+        if self._num_verifications < _MAX_VERIFICATIONS_PER_DECODE:
+            return False
+        self._num_verifications = 0
+        return True
+
+    @property
+    def _rows_per_sequence(self) -> float:
+        return self._num_own_rows / max(1, self._num_own)
+
+    # What it costs.
+
+    def rounds(self, proposer: str) -> RoundTimes:
+        """The record of a proposer's rounds here, made when it is first asked for."""
+        if proposer not in self._rounds:
+            self._rounds[proposer] = RoundTimes(self.costs, self._profile if proposer == "draft" else None)
+        return self._rounds[proposer]
+
+    @property
+    def proposers(self) -> tuple[str, ...]:
+        """Those whose rounds are recorded."""
+        return tuple(self._rounds)
+
+    def plain_s(self) -> float:
+        """A token of a decode run under the load of now; 0 as long as nothing is known."""
+        return self._plain_ratio * self.costs.step_s(self.decode_load, self.decode_load)
+
+    def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:
+        """num_nodes: draft tokens of a draft of that depth, which of a tree are more."""
+        return self.rounds(proposer).prices(self.decode_load, max_draft_tokens, num_nodes, self._plain_ratio)
+
+    @property
+    def _plain_ratio(self) -> float:
+        return self._plain.value or 1.0

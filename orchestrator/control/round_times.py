@@ -1,0 +1,210 @@
+"""What rounds of one proposer take on one target replica, under the loads there have been."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.control.gate import Gate
+from orchestrator.control.propose_time import ProposeTime
+from orchestrator.control.step_costs import StepCosts
+from orchestrator.control.window import MedianWindow, RunningAverage
+from pilotfish.profiles import HardwareProfile
+from pilotfish.types import LoadReport
+
+_MIN_STEPS = 8
+"""Of which the share is known: fewer may be those of one half."""
+_MIN_SAMPLES = 3
+_PRICES_PER_STEP = 4
+"""Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
+_MAX_AGE_ROUNDS = 128
+"""Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
+_SAMPLES_PER_STEP = 3
+"""The sequences of one step all measure the same: as many of them are believed."""
+_FIRST_RETRY_TOKENS = 2048
+"""Plain tokens of each sequence after which rounds that once took too long are tried again; doubled each time."""
+
+
+class LoadLevel:
+    """Rounds while about so many sequences decode."""
+
+    def __init__(self) -> None:
+        self._share = RunningAverage()
+        self._assumed_share: float | None = None
+        self._corrections: dict[int, MedianWindow] = defaultdict(MedianWindow)
+        self._latest_rounds: dict[int, int] = {}
+        """When each of them learned last."""
+        self.propose = ProposeTime()
+        self._num_rounds = 0
+        self._num_plain_tokens = 0
+        self._retry_tokens = _FIRST_RETRY_TOKENS
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there were enough rounds to tell what they take."""
+        return bool(self._corrections) or self._share.num_values >= _MIN_STEPS
+
+    @property
+    def share(self) -> float | None:
+        """Sequences in a step over all that decode: those that draft meanwhile miss it. Sequences that start a round
+        while others are verified stay apart from them, so that two halves take turns: then it is a half. None as long
+        as too little is known."""
+        return self._share.value if self._share.num_values >= _MIN_STEPS else self._assumed_share
+
+    def correction(self, num_draft_tokens: int) -> float | None:
+        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
+
+        Of a length that was not measured the better is believed the farther it is from one that was: it gets tried.
+        """
+        known = {k: window.value for k, window in self._corrections.items() if len(window) >= _MIN_SAMPLES}
+        nearest = min(known, key=lambda k: abs(k - num_draft_tokens), default=None)
+        if nearest is None:
+            return self._assumed_share  # which is 1.0 where the best is assumed
+        value = known[nearest]
+        assert value is not None
+        return 1 + (value - 1) * 0.25 ** abs(nearest - num_draft_tokens)
+
+    def add_share(self, share: float) -> None:
+        self._share.add(share)
+
+    def takes_round(self, num_sequences: int) -> bool:
+        """Count a round; whether it is one of those that are believed."""
+        if self._share.num_values < _MIN_STEPS:
+            return False  # a correction makes sense only with what it corrects
+        self._num_rounds += 1
+        return self._num_rounds % (1 + num_sequences // _SAMPLES_PER_STEP) == 0
+
+    def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
+        """ratio: time of the round over what was expected."""
+        self._corrections[num_draft_tokens].add(ratio)
+        self._latest_rounds[num_draft_tokens] = self._num_rounds
+        oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
+        for outdated in [k for k, latest in self._latest_rounds.items() if latest < oldest]:
+            del self._corrections[outdated], self._latest_rounds[outdated]
+
+    def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
+        """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed."""
+        self._num_plain_tokens += num_tokens
+        if self._num_plain_tokens >= self._retry_tokens * num_sequences:
+            self._num_plain_tokens = 0
+            self._retry_tokens *= 2
+            self._share, self._assumed_share = RunningAverage(), 1.0
+            self._corrections.clear()
+            self._latest_rounds.clear()
+            self.propose = ProposeTime()
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What the next tokens cost if all sequences that decode on the replica do the same. Seconds."""
+
+    plain_s: float
+    """One plain decode step."""
+    rounds_s: Sequence[float]
+    """Element K: proposing and verifying K tokens; element 0 is plain_s."""
+    ideal_rounds_s: Sequence[float]
+    """The same if verifications waited for nothing but their step and proposals took what they take a lone sequence."""
+
+
+class RoundTimes:
+    """Learns from rounds; expects of a load that was never met what the next lower one taught."""
+
+    def __init__(self, costs: StepCosts, profile: HardwareProfile | None) -> None:
+        """profile: of the draft pool's costs; None: they are measured."""
+        self.gate = Gate()
+        self._costs = costs
+        self._profile = profile
+        self._levels: dict[int, LoadLevel] = {}
+        self._prices: Prices | None = None
+        self._priced = (0, 0)  # the load and the draft length that they are for
+        self._num_told = 0
+
+    def level(self, num_sequences: int) -> LoadLevel:
+        """The record of this load, made when it is first met."""
+        size = num_sequences.bit_length()
+        if size not in self._levels:
+            self._levels[size] = LoadLevel()
+        return self._levels[size]
+
+    def add_step(self, load: LoadReport, num_sequences: int) -> None:
+        """A step while (nearly) all of num_sequences speculate."""
+        self.level(num_sequences).add_share(min(1.0, load.num_sequences_decoding / num_sequences))
+
+    def add_propose(self, num_tokens: int, elapsed_s: float, compute_s: float, num_speculating: int) -> None:
+        """compute_s: as the drafter says; 0: it says nothing."""
+        if compute_s <= 0:
+            profile = self._profile
+            compute_s = elapsed_s / 2 if profile is None else profile.propose_s(num_speculating, num_tokens)
+        self.level(num_speculating).propose.add(num_tokens, elapsed_s, compute_s)
+
+    def add_round(self, elapsed_s: float, num_draft_tokens: int, num_rows: float, num_sequences: int) -> None:
+        """A round of num_draft_tokens while (nearly) all of num_sequences speculate, with num_rows rows on average."""
+        level = self.level(num_sequences)
+        if not level.takes_round(num_sequences):
+            return
+        expected_s = self._expected_s(num_rows, self._propose_s(num_sequences)(num_draft_tokens), num_sequences)
+        if expected_s > 0:
+            level.add_round(elapsed_s / expected_s, num_draft_tokens, num_sequences)
+
+    def prices(
+        self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
+    ) -> Prices:
+        """Found for some of the sequences; the others are told the same object.
+
+        num_nodes: draft tokens of a draft of that depth, which of a tree are more.
+        plain_ratio: time of a token of a decode run over that of a step.
+        """
+        key = (num_sequences, max_draft_tokens)
+        if self._prices is None or self._priced != key or self._num_told >= num_sequences // _PRICES_PER_STEP:
+            self._prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+            self._priced, self._num_told = key, 0
+        self._num_told += 1
+        return self._prices
+
+    def _new_prices(
+        self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
+    ) -> Prices:
+        step_s = self._costs.step_s
+        rounds_s = [plain_ratio * step_s(num_sequences, num_sequences)]
+        ideal_rounds_s = rounds_s[:]
+        propose_s, lone_propose_s = self._propose_s(num_sequences), self._propose_s(1)
+        for depth in range(1, max_draft_tokens + 1):
+            num_rows = num_nodes(depth) + 1
+            correction = self._correction(depth, num_sequences) or plain_ratio
+            rounds_s.append(correction * self._expected_s(num_rows, propose_s(depth), num_sequences))
+            ideal_s = plain_ratio * step_s(num_sequences, num_sequences * num_rows) + lone_propose_s(depth)
+            ideal_rounds_s.append(min(rounds_s[-1], ideal_s))
+        return Prices(rounds_s[0], rounds_s, ideal_rounds_s)
+
+    def _expected_s(self, num_rows: float, propose_s: float, num_sequences: int) -> float:
+        """Proposing and verifying if every sequence computes num_rows rows, before it is corrected."""
+        share = self._share(num_sequences)
+        step_s = self._costs.step_s(max(1, round(share * num_sequences)), round(share * num_sequences * num_rows))
+        # While some draft the target verifies for others: either hides the other.
+        return max(step_s / share, step_s + propose_s)
+
+    def _share(self, num_sequences: int) -> float:
+        # A lone sequence is always in its step: it says nothing of others.
+        for size in range(num_sequences.bit_length(), min(num_sequences, 2) - 1, -1):
+            level = self._levels.get(size)
+            if level is not None and level.share is not None:
+                return level.share
+        return 1.0
+
+    def _correction(self, num_draft_tokens: int, num_sequences: int) -> float | None:
+        for size in range(num_sequences.bit_length(), 0, -1):
+            level = self._levels.get(size)
+            if level is not None and (correction := level.correction(num_draft_tokens)) is not None:
+                return correction
+        return None
+
+    def _propose_s(self, num_sequences: int) -> Callable[[int], float]:
+        for size in range(num_sequences.bit_length(), 0, -1):
+            level = self._levels.get(size)
+            if level is not None and level.propose.is_known:
+                return level.propose.seconds
+        profile = self._profile
+        if profile is None:
+            return lambda _num_tokens: 0.0  # so that it gets measured
+        return lambda num_tokens: profile.propose_s(num_sequences, num_tokens)

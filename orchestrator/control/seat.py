@@ -1,0 +1,68 @@
+"""One request's part in the load of the replica that decodes it, and the count of what was decided for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.measurements import Measurements
+from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_record import ReplicaRecord
+
+_ROUTINE = frozenset((Reason.FIRST_TOKEN, Reason.LAST_TOKEN))
+
+
+class Seat:
+    """Follows the request from replica to replica. Prefills do not count: it is taken with the first output token."""
+
+    def __init__(self, measurements: Measurements, proposer: str) -> None:
+        self._measurements = measurements
+        self._proposer = proposer
+        self._replica: ReplicaRecord | None = None
+        self._replica_id = ""
+        self._num_rows = 1
+        self.draft_tokens: Counter[int] = Counter()
+        """Rounds by the draft tokens they asked for."""
+
+    @property
+    def replica(self) -> ReplicaRecord:
+        """Where it decodes; before that, where it will most likely."""
+        return self._measurements.idlest if self._replica is None else self._replica
+
+    def take(self, observation: Observation) -> None:
+        """Sit down where the sequence is now, and learn from what the replica there told."""
+        if observation.num_output_tokens == 0:
+            return
+        if self._replica is None or observation.replica_id != self._replica_id:
+            self.leave()
+            self._replica_id = observation.replica_id
+            self._replica = self._measurements.replica(observation.replica_id)
+            self._replica.join()
+        if observation.target_load is not None:
+            self._replica.observe(
+                self._proposer, observation.target_load, observation.num_other_sequences, observation.now_s
+            )
+        if observation.num_draft_tokens or observation.num_decoded_tokens:
+            # A proposal may have been shorter than was asked for.
+            self._compute(observation.num_draft_tokens + 1)
+
+    def note(self, decision: Decision, num_draft_tokens: int) -> None:
+        """The next round does this; num_draft_tokens: to verify, which of a tree are more than its depth."""
+        counts = self._measurements.counts
+        counts.decisions[decision.reason] += 1
+        if decision.reason not in _ROUTINE:
+            counts.latest_reason = decision.reason
+        counts.draft_tokens[decision.num_draft_tokens] += 1
+        self.draft_tokens[decision.num_draft_tokens] += 1
+        self._compute(num_draft_tokens + 1)
+
+    def leave(self) -> None:
+        """Idempotent."""
+        if self._replica is not None:
+            self._replica.leave(self._num_rows)
+        self._replica, self._num_rows = None, 1
+
+    def _compute(self, num_rows: int) -> None:
+        if self._replica is not None and num_rows != self._num_rows:
+            self._replica.change_rows(self._num_rows, num_rows)
+            self._num_rows = num_rows

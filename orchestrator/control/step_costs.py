@@ -1,0 +1,97 @@
+"""Duration of a target replica's steps by what they compute: a profile if there is one, corrected by measurement."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+
+from orchestrator.control.window import MedianWindow
+from pilotfish.profiles import StepCost
+from pilotfish.types import LoadReport
+
+_EXACT_TOKENS = 8
+_BUCKETS_PER_DOUBLING = 4
+_MAX_ROWS_PER_SEQUENCE = 64
+"""More rows than this per sequence hold a prefill, whose rows cost less (no logits)."""
+
+
+class StepCosts:
+    """Learns from load reports. Without a profile, what was never measured costs what its neighbour does."""
+
+    def __init__(self, profile: StepCost | None = None) -> None:
+        self._profile = profile
+        self._buckets: dict[int, MedianWindow] = {}
+        self._places: dict[int, float] = {}
+        """Token rows that each bucket stands for: of the latest step in it."""
+        self._order: list[int] = []
+        self._last: LoadReport | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known about steps."""
+        return self._profile is not None or bool(self._buckets)
+
+    def add(self, load: LoadReport) -> bool:
+        """Learn from the step that a report tells of; the same report twice teaches nothing.
+
+        Returns whether it told of a step without prefills.
+        """
+        if load is self._last:
+            return False
+        self._last = load
+        num_sequences, num_tokens = load.num_sequences_decoding, load.num_step_tokens
+        if load.step_time_ns <= 0 or not 0 < num_sequences <= num_tokens <= _MAX_ROWS_PER_SEQUENCE * num_sequences:
+            return False
+        self.add_step(num_sequences, num_tokens, load.step_time_ns / 1e9)
+        return True
+
+    def add_step(self, num_sequences: int, num_tokens: int, seconds: float) -> None:
+        bucket = _bucket(num_tokens)
+        if bucket not in self._buckets:
+            self._buckets[bucket] = MedianWindow()
+            self._order = sorted(self._buckets)
+        self._places[bucket] = num_tokens
+        self._buckets[bucket].add(seconds / self._modelled_s(num_sequences, num_tokens))
+
+    def step_s(self, num_sequences: int, num_tokens: int) -> float:
+        """Seconds of a step; 0 as long as nothing is known."""
+        if not self._order:
+            return self._modelled_s(num_sequences, num_tokens) if self._profile else 0.0
+        return self._modelled_s(num_sequences, num_tokens) * self._correction(num_tokens)
+
+    def _modelled_s(self, num_sequences: int, num_tokens: int) -> float:
+        return 1.0 if self._profile is None else self._profile.step_s(num_sequences, num_tokens)
+
+    def _correction(self, num_tokens: int) -> float:
+        """Measured over modelled: between the buckets beside, and beyond the last on the last slope."""
+        order = self._order
+        index = bisect_left(order, _bucket(num_tokens))
+        if index == len(order):
+            return self._beyond(num_tokens)
+        above = self._at(order[index])
+        if index == 0 or self._places[order[index]] == num_tokens:
+            return above
+        low, high = self._places[order[index - 1]], self._places[order[index]]
+        share = min(1.0, max(0.0, (num_tokens - low) / (high - low)))
+        return (1 - share) * self._at(order[index - 1]) + share * above
+
+    def _beyond(self, num_tokens: int) -> float:
+        last = self._order[-1]
+        # A profile knows the shape; without one the steps grow as they did over the last doubling.
+        earlier = [bucket for bucket in self._order if self._places[bucket] <= self._places[last] / 2]
+        if self._profile is not None or not earlier:
+            return self._at(last)
+        low = earlier[-1]
+        slope = (self._at(last) - self._at(low)) / (self._places[last] - self._places[low])
+        return self._at(last) + max(0.0, slope) * (num_tokens - self._places[last])
+
+    def _at(self, bucket: int) -> float:
+        value = self._buckets[bucket].value
+        assert value is not None
+        return value
+
+
+def _bucket(num_tokens: int) -> int:
+    if num_tokens <= _EXACT_TOKENS:
+        return num_tokens
+    return _EXACT_TOKENS + round(_BUCKETS_PER_DOUBLING * math.log2(num_tokens / _EXACT_TOKENS))

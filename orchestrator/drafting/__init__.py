@@ -1,0 +1,1 @@
+"""Where drafts come from, and whether they may be used."""

@@ -1,0 +1,90 @@
+"""One request's side of drafting ahead: what it asks a replica to prepare, and what it finds prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.speculation_cache import SpeculationCache
+from orchestrator.replicas.remote_sequence import Link
+from pilotfish.messages import AheadRequest, Event, PreparedDrafts, Proposal
+from pilotfish.speculation.statistics import DecayedAcceptance
+
+_PRIOR_ACCEPTANCE = 0.7
+"""Believed for the first few rounds."""
+
+
+class AheadDrafts:
+    """See the module. Follows the rounds of one request; everything is told to it, nothing waited for."""
+
+    def __init__(self, policy: AheadPolicy) -> None:
+        self._policy = policy
+        self._cache = SpeculationCache(policy.counters)
+        self._acceptance = DecayedAcceptance(prior=_PRIOR_ACCEPTANCE)
+        self._last_draft: tuple[int, ...] = ()
+        self._last_length = 0
+        self._last_s = 0.0
+        self._is_sample = False
+
+    def learn(self, sequence: Sequence, now_s: float) -> None:
+        """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
+        draft, self._last_draft = self._last_draft, ()
+        committed = sequence.tokens_since(self._last_length)
+        if not draft or not committed or len(committed) > len(draft) + 1:
+            return  # something else than its verification came between
+        num_accepted = 0
+        while num_accepted < min(len(draft), len(committed)) and draft[num_accepted] == committed[num_accepted]:
+            num_accepted += 1
+        self._acceptance.add(len(draft), min(num_accepted, len(committed) - 1))
+        if self._is_sample:
+            self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
+
+    def add_ask(self, elapsed_s: float) -> None:
+        """A draft was asked for, and came."""
+        self._policy.add_ask(elapsed_s)
+
+    def remember(self, sequence: Sequence, token_ids: tuple[int, ...], now_s: float) -> None:
+        """This draft is what the round verifies."""
+        self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
+
+    def take(self, arrived: Iterable[Event], sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """At most num_tokens of the draft that was prepared for just the committed tokens.
+
+        `arrived` came since the last round.
+        """
+        for event in arrived:
+            if isinstance(event, PreparedDrafts):
+                self._cache.add(event)
+        draft = self._cache.take(sequence.tokens_since(self._cache.base_length))
+        if draft is not None:
+            self._policy.add_hit()
+        return _first(draft, num_tokens)
+
+    def take_late(self, prepared: PreparedDrafts, sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """As `take`, of what comes only now that it has been asked for."""
+        return _first(self._cache.take_late(prepared, sequence.tokens_since(prepared.base_length)), num_tokens)
+
+    def request(self, link: Link, sequence: Sequence, num_tokens: int) -> AheadRequest | None:
+        """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
+        budget = self._policy.budget(link.model, link.load, num_tokens)
+        self._is_sample = budget.is_sample
+        self._cache.begin(sequence.length, is_expecting=budget.num_tokens > 0)
+        if budget.num_tokens == 0:
+            return None
+        return AheadRequest(budget.num_tokens, self._acceptance.probabilities(num_tokens))
+
+    def forget(self) -> None:
+        """The replica, and what it had prepared, is gone."""
+        self._cache.begin(0, is_expecting=False)
+
+
+def _first(draft: Proposal | None, num_tokens: int) -> Proposal | None:
+    """The beginning of a chain: the round may want less by now."""
+    if draft is None or len(draft.draft_token_ids) <= num_tokens:
+        return draft
+    return msgspec.structs.replace(
+        draft, draft_token_ids=draft.draft_token_ids[:num_tokens], draft_probs=draft.draft_probs[:num_tokens]
+    )

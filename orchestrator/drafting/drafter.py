@@ -1,0 +1,66 @@
+"""What proposes draft tokens: the contract."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from orchestrator.answers.sequence import Sequence
+from pilotfish.types import SparseDistribution
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBlock:
+    """What came of one request for draft tokens; nothing at all is an ordinary outcome."""
+
+    token_ids: tuple[int, ...] = ()
+    probs: tuple[SparseDistribution, ...] = ()
+    """One per token in rejection mode, else empty."""
+    elapsed_s: float = 0.0
+    """Time the round waited for it."""
+    parents: tuple[int, ...] = ()
+    """Of a tree, as in Verify; empty for a chain."""
+    expected_accepted_tokens: float | None = None
+    """As the drafter estimates; None if it does not."""
+    num_self_drafted: int = 0
+    """Drafts that the target may make for itself in a step of the run that follows."""
+    compute_s: float = 0.0
+    """Time that it took the drafter, as that says; 0: it does not say."""
+    problem: str = ""
+    """Why it is empty, when something went wrong; empty if the drafter had no idea."""
+
+    def promises(self, num_accepted_tokens: float) -> bool:
+        """Whether there is a draft, and nothing says that fewer of its tokens will be accepted."""
+        expected = self.expected_accepted_tokens
+        return bool(self.token_ids) and (expected is None or expected >= num_accepted_tokens)
+
+
+class Drafter(Protocol):
+    """Proposes tokens for one sequence. Nothing that happens here fails a request."""
+
+    @property
+    def num_missed_deadlines(self) -> int: ...
+
+    @property
+    def unavailable_reason(self) -> str:
+        """Why proposals cannot be had now; empty if they can."""
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether it has more to do than it can: proposals would come late."""
+
+    def prepare(self, sequence: Sequence) -> None:
+        """Begin to read the prompt, while the target does. Optional; never raises."""
+
+    async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """At most num_tokens tokens that continue the committed ones, or a tree of that depth. Raises nothing but
+        cancellation."""
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """What `propose` would answer, where that is known at once and costs next to nothing; else nothing.
+
+        Asked while the target decodes plainly: a draft that can be told ends the run.
+        """
+
+    def close(self) -> None:
+        """Free what is held elsewhere. Idempotent."""

@@ -1,0 +1,249 @@
+"""A drafter on a replica of the draft pool: late, absent, wrong or stale, it only costs its round."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.ahead_drafts import AheadDrafts
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.feature_feed import FeatureFeed
+from orchestrator.drafting.proposal_check import check_proposal
+from orchestrator.replicas.remote_sequence import Link, RemoteSequence
+from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
+from pilotfish.messages import OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.speculation.lookup import needs_draft_probs
+from pilotfish.types import SequenceErrorCode, TreeRequest
+
+_log = logging.getLogger(__name__)
+
+_MAX_UNREAD_EVENTS = 512
+"""A drafter that is slow but alive answers once per round, and with what it drafts ahead; unread answers are those
+of missed rounds and of drafts that nobody looked for."""
+_MAX_OPENINGS = 2
+"""In one round: a replica that has lost the sequence gets it once more."""
+
+
+class DraftPool(Protocol):
+    """The part of a replica pool that a drafter needs."""
+
+    @property
+    def absence_reason(self) -> str: ...
+
+    def pick(self) -> Link | None: ...
+
+
+class RemoteDrafter:
+    """See the module. One per request."""
+
+    def __init__(
+        self,
+        pool: DraftPool,
+        deadline_s: Callable[[int], float],
+        features: FeatureFeed | None = None,
+        tree: TreeRequest | None = None,
+        ahead: AheadPolicy | None = None,
+    ) -> None:
+        """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens.
+
+        features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
+        ahead: how far the replica may draft ahead; None: not at all.
+        """
+        self._pool = pool
+        self._ahead = AheadDrafts(ahead or AheadPolicy("off", 0))
+        self._features = features or FeatureFeed()
+        self._features_end = 0
+        """Where what the replica has got of them ends."""
+        self._tree = tree
+        self._deadline_s = deadline_s
+        self._remote: RemoteSequence | None = None
+        self._has_answered = False
+        self.num_missed_deadlines = 0
+
+    @property
+    def unavailable_reason(self) -> str:
+        remote = self._usable_remote()
+        link = self._pool.pick() if remote is None else remote.link
+        return self._pool.absence_reason if link is None else self._features.shortage(link.model)
+
+    @property
+    def is_saturated(self) -> bool:
+        remote = self._usable_remote()
+        link = self._pool.pick() if remote is None else remote.link
+        # More wait than are served: a pool whose cache is full, or that was just flooded with prompts.
+        return link is not None and link.load.num_sequences_waiting > link.load.num_sequences_running
+
+    def prepare(self, sequence: Sequence) -> None:
+        try:
+            self._opened(sequence)
+        except PilotfishError as error:
+            _log.debug("the drafter could not be prepared: %s", error)
+
+    async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        loop = asyncio.get_running_loop()
+        self._ahead.learn(sequence, loop.time())
+        draft = self._prepared(sequence, num_tokens)
+        if draft is None:
+            draft = await self._asked(sequence, num_tokens)
+        self._ahead.remember(sequence, () if draft.parents else draft.token_ids, loop.time())
+        return draft
+
+    def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
+        """Nothing: an answer takes a round trip."""
+        return DraftBlock()
+
+    def close(self) -> None:
+        if self._remote is not None:
+            self._remote.close()
+            self._remote = None
+        self._ahead.forget()
+
+    def _prepared(self, sequence: Sequence, num_tokens: int) -> DraftBlock | None:
+        """What the replica has drafted ahead for just the committed tokens, without waiting; None if nothing."""
+        remote = self._usable_remote()
+        draft = None if remote is None else self._ahead.take(remote.arrived(), sequence, num_tokens)
+        if remote is None or draft is None:
+            return None
+        try:
+            check_proposal(draft, sequence, num_tokens, None, remote.link.model.vocab_size)
+            self._send_propose(remote, sequence, len(draft.draft_token_ids), is_prepared=True)
+        except PilotfishError as error:
+            self._give_up(error)
+            return None
+        remote.link.report_success()
+        return _block(draft, sequence)
+
+    async def _asked(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
+        """The answer of the replica, if it comes in time."""
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        try:
+            async with asyncio.timeout(self._deadline_s(num_tokens)):
+                proposal = await self._ask(sequence, num_tokens)
+        except TimeoutError:
+            self.num_missed_deadlines += 1
+            problem = "a proposal missed its deadline"
+            # The first answer waits for the prompt to be read, which says nothing of the replica.
+            if self._remote is not None and self._has_answered:
+                self._remote.link.report_failure(problem)
+            self._has_answered = True
+            return DraftBlock(elapsed_s=loop.time() - started_s, problem=problem)
+        except PilotfishError as error:
+            self._give_up(error)
+            return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))
+        self._has_answered = True
+        elapsed_s = loop.time() - started_s
+        self._ahead.add_ask(elapsed_s)
+        return _block(proposal, sequence, elapsed_s)
+
+    async def _ask(self, sequence: Sequence, num_tokens: int) -> Proposal:
+        """The proposal on the committed tokens. Raises PilotfishError for every way to fail but lateness."""
+        for _ in range(_MAX_OPENINGS):
+            remote = self._opened(sequence)
+            if remote.link.model.feature_layers and self._features.is_empty:
+                # They come with the next verdict.
+                return Proposal(remote.sequence_id, sequence.length, ())
+            num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
+            tree = self._send_propose(remote, sequence, num_tokens)
+            proposal = await self._answer(remote, sequence, num_tokens)
+            if proposal is None:
+                self.close()
+                continue
+            check_proposal(proposal, sequence, num_tokens, tree, remote.link.model.vocab_size)
+            remote.link.report_success()
+            return proposal
+        raise UnavailableError("the draft replica forgets the sequence again and again")
+
+    def _send_propose(
+        self, remote: RemoteSequence, sequence: Sequence, num_tokens: int, *, is_prepared: bool = False
+    ) -> TreeRequest | None:
+        """State what is committed and ask for a draft, or for what follows the prepared one. Returns its tree."""
+        limit = remote.link.limits.max_draft_tokens
+        tree = self._tree and TreeRequest(min(self._tree.max_nodes, limit), self._tree.branching)
+        remote.send(
+            Propose(
+                sequence_id=remote.sequence_id,
+                base_length=sequence.length,
+                new_token_ids=sequence.tokens_since(remote.known_length),
+                num_draft_tokens=num_tokens,
+                features=self._features.since(self._features_end),
+                tree=tree,
+                ahead=None if tree else self._ahead.request(remote.link, sequence, num_tokens),
+                is_prepared=is_prepared,
+            )
+        )
+        self._features_end = self._features.end_position
+        remote.known_length = sequence.length
+        return tree
+
+    async def _answer(self, remote: RemoteSequence, sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """The answer on the committed tokens; None if the replica does not know the sequence (any more)."""
+        while True:
+            event = await remote.receive()
+            if isinstance(event, Proposal):
+                if event.base_length == sequence.length:
+                    return event
+            elif isinstance(event, PreparedDrafts):
+                draft = self._ahead.take_late(event, sequence, num_tokens)
+                if draft is not None:
+                    return draft
+            elif isinstance(event, SequenceError):
+                if event.code is SequenceErrorCode.UNKNOWN_SEQUENCE:
+                    return None
+                if event.code is not SequenceErrorCode.STALE or event.base_length == sequence.length:
+                    is_full = event.code is SequenceErrorCode.RESOURCE_EXHAUSTED
+                    kind = ResourceExhaustedError if is_full else UnavailableError
+                    raise kind(f"draft replica {remote.link.replica_id}: {event.message}")
+            # Anything else is the late answer to an earlier round.
+
+    def _usable_remote(self) -> RemoteSequence | None:
+        remote = self._remote
+        if remote is None or not remote.is_welcome:
+            return None
+        return remote
+
+    def _opened(self, sequence: Sequence) -> RemoteSequence:
+        """The open sequence on a replica, opened with every committed token where there is none."""
+        remote = self._usable_remote()
+        if remote is not None:
+            return remote
+        self.close()
+        link = self._pool.pick()
+        if link is None:
+            raise UnavailableError(self._pool.absence_reason)
+        remote = self._remote = RemoteSequence(link, max_events=_MAX_UNREAD_EVENTS)
+        self._has_answered = False
+        self._features_end = 0
+        self._features.want(link.model)
+        remote.send(
+            OpenSequence(
+                sequence_id=remote.sequence_id,
+                prompt_token_ids=sequence.request.prompt_token_ids,
+                output_token_ids=sequence.output_token_ids,
+                sampling=sequence.request.sampling,
+                traceparent=sequence.request.traceparent,
+            )
+        )
+        remote.known_length = sequence.length
+        return remote
+
+    def _give_up(self, error: PilotfishError) -> None:
+        if self._remote is None:
+            return
+        if isinstance(error, ResourceExhaustedError):
+            # Those who have a place there are served well.
+            self._remote.link.report_full()
+        else:
+            self._remote.link.report_failure(str(error))
+        self.close()
+
+
+def _block(proposal: Proposal, sequence: Sequence, elapsed_s: float = 0.0) -> DraftBlock:
+    """The proposal as the round's draft."""
+    probs = proposal.draft_probs if needs_draft_probs(sequence.request.sampling) else ()
+    compute_s = proposal.timings.compute_time_ns / 1e9
+    return DraftBlock(proposal.draft_token_ids, probs, elapsed_s, proposal.parents, compute_s=compute_s)

@@ -1,0 +1,80 @@
+"""How this orchestrator dials replicas, and what it learns from one before it has a tokenizer."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from orchestrator.replicas.directory import PoolName, ReplicaDirectory
+from orchestrator.replicas.link import Connect, StreamHandlers
+from orchestrator.replicas.pool import ReplicaPool
+from pilotfish.config import Config
+from pilotfish.errors import ModelError, PilotfishError
+from pilotfish.models.pull import pull_model
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.rpc.handshake import Hello
+from pilotfish.rpc.link_security import LinkSecurity
+from pilotfish.rpc.stream import MuxStream
+from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
+
+PEER_NAME = "orchestrator"
+
+
+def dialer(pool: PoolName, tokenizer_fingerprint: str, security: LinkSecurity) -> Connect:
+    """Dials replicas of `pool`; those with another tokenizer are refused in the handshake."""
+
+    async def connect(address: str, handlers: StreamHandlers) -> MuxStream:
+        return await MuxStream.connect(
+            address,
+            service=pool,
+            hello=Hello(peer=PEER_NAME, tokenizer_fingerprint=tokenizer_fingerprint),
+            on_events=handlers.on_events,
+            on_load=handlers.on_load,
+            on_lost=handlers.on_lost,
+            security=security,
+        )
+
+    return connect
+
+
+async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: LinkSecurity) -> Tokenizer:
+    """The target's tokenizer: of the configured model, else of the folder that a target names.
+
+    That of an emulated target is always here.
+
+    Raises ModelError when neither can be had.
+    """
+    try:
+        return await asyncio.to_thread(_configured_tokenizer, config)
+    except PilotfishError as error:
+        folder = await _folder_of_a_target(directory, security, config.orchestrator.connect_timeout_s)
+        if not folder:
+            raise
+        try:
+            return await asyncio.to_thread(Tokenizer.load, folder)
+        except PilotfishError:
+            raise ModelError(f"{error}; the target's own folder {folder} cannot be read either") from error
+
+
+def _configured_tokenizer(config: Config) -> Tokenizer:
+    folder = Path(config.target.model)
+    if config.emulation.is_on:
+        folder = emulated_tokenizer_folder(config)
+    elif not folder.is_dir():
+        folder = pull_model(config.target.model, Path(config.cache_dir))
+    # A tokenizer needs no weights, so a local folder is taken as it is.
+    return Tokenizer.load(folder)
+
+
+async def _folder_of_a_target(directory: ReplicaDirectory, security: LinkSecurity, timeout_s: float) -> str:
+    """Where a target says its tokenizer is; empty if it does not say, or none can be reached."""
+    if not directory.replicas("target"):
+        return ""
+    pool = ReplicaPool("target", directory, dialer("target", "", security))
+    pool.start()
+    try:
+        return (await pool.connected(timeout_s)).model.tokenizer_path
+    except PilotfishError:
+        return ""
+    finally:
+        await pool.close()

@@ -1,0 +1,142 @@
+"""The choice among replicas that could take a sequence: pure, on what is known of their load and caches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from orchestrator.replicas.prefix_affinity import PrefixAffinity, PrefixHashes, hash_prefix
+from pilotfish.config import RoutingConfig
+from pilotfish.types import LoadReport
+
+
+class Replica(Protocol):
+    """What is known of a replica."""
+
+    @property
+    def replica_id(self) -> str: ...
+
+    @property
+    def load(self) -> LoadReport:
+        """The last report."""
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of this orchestrator: exact."""
+
+    @property
+    def num_other_sequences(self) -> int:
+        """Sequences of other orchestrators, as of the last reports."""
+
+
+ReplicaT = TypeVar("ReplicaT", bound=Replica)
+
+
+@dataclass
+class RoutingCounters:
+    """What was decided so far."""
+
+    num_by_prefix: int = 0
+    """Sequences that went where their prefix is cached."""
+    num_by_load: int = 0
+    """Sequences that went to the least loaded replica."""
+    num_prefix_blocks: int = 0
+    """Whole blocks of the sequences routed."""
+    num_matched_blocks: int = 0
+    """Those that were probably cached where they went."""
+
+
+class LeastLoadedRouter:
+    """The replica with the fewest sequences; of equals the one with the most free KV blocks, then any."""
+
+    def __init__(self, rng: random.Random | None = None) -> None:
+        self._rng = rng or random.Random()
+        self.counters = RoutingCounters()
+
+    def prefix(self, token_ids: Sequence[int]) -> PrefixHashes:  # noqa: ARG002
+        """What `choose` wants to know of a sequence."""
+        return ()
+
+    def choose(self, replicas: Sequence[ReplicaT], prefix: PrefixHashes) -> ReplicaT | None:  # noqa: ARG002
+        """None if there is no replica."""
+        return min(replicas, key=self._load_key, default=None)
+
+    def record(self, replica: Replica, prefix: PrefixHashes, *, is_new: bool) -> None:  # noqa: ARG002
+        """Tokens with this prefix went to the replica. is_new: it was just chosen for them."""
+        self.counters.num_by_load += is_new
+
+    def forget(self, replica_id: str) -> None:
+        """The replica is gone, and its cache with it. Idempotent."""
+
+    def _load_key(self, replica: Replica) -> tuple[int, float, float]:
+        # Chance last: orchestrators that know the same must not all choose the same.
+        return num_open(replica), kv_usage(replica.load), self._rng.random()
+
+
+class PrefixAwareRouter(LeastLoadedRouter):
+    """The replica with most of the prompt in its cache, among those that are not much busier than the least loaded.
+
+    After SGLang's cache-aware router, whose thresholds it takes; but a replica that is too busy is left out
+    by itself, where SGLang's falls back to the shortest queue for all as soon as one is.
+    """
+
+    def __init__(self, config: RoutingConfig, rng: random.Random | None = None) -> None:
+        super().__init__(rng)
+        self._config = config
+        self._affinity = PrefixAffinity()
+
+    def prefix(self, token_ids: Sequence[int]) -> PrefixHashes:
+        return hash_prefix(token_ids)
+
+    def choose(self, replicas: Sequence[ReplicaT], prefix: PrefixHashes) -> ReplicaT | None:
+        if not prefix or len(replicas) < 2:
+            return super().choose(replicas, prefix)
+        limit = self._load_limit(replicas)
+        best: ReplicaT | None = None
+        best_key: tuple[float, ...] = ()
+        for replica in replicas:
+            num_matching = self._affinity.num_matching(replica.replica_id, prefix)
+            if num_matching < self._config.cache_threshold * len(prefix) or num_matching == 0:
+                continue
+            if num_open(replica) > limit or kv_usage(replica.load) > self._config.max_kv_usage:
+                continue
+            num, usage, chance = self._load_key(replica)
+            key = (-num_matching, num, usage, chance)
+            if best is None or key < best_key:
+                best, best_key = replica, key
+        return super().choose(replicas, prefix) if best is None else best
+
+    def record(self, replica: Replica, prefix: PrefixHashes, *, is_new: bool) -> None:
+        if is_new:
+            num_matching = self._affinity.num_matching(replica.replica_id, prefix)
+            is_match = num_matching >= max(1, self._config.cache_threshold * len(prefix))
+            self.counters.num_by_prefix += is_match
+            self.counters.num_by_load += not is_match
+            self.counters.num_prefix_blocks += len(prefix)
+            self.counters.num_matched_blocks += num_matching
+        capacity = replica.load.num_kv_blocks_total or self._config.max_prefix_blocks
+        self._affinity.record(replica.replica_id, prefix, min(capacity, self._config.max_prefix_blocks))
+
+    def forget(self, replica_id: str) -> None:
+        self._affinity.forget(replica_id)
+
+    def _load_limit(self, replicas: Sequence[Replica]) -> float:
+        least = min(num_open(replica) for replica in replicas)
+        return least * self._config.balance_rel_threshold + self._config.balance_abs_threshold
+
+
+def make_router(config: RoutingConfig) -> LeastLoadedRouter:
+    """The configured policy."""
+    return PrefixAwareRouter(config) if config.policy == "prefix_aware" else LeastLoadedRouter()
+
+
+def num_open(replica: Replica) -> int:
+    """Sequences on a replica, of all orchestrators."""
+    return replica.num_sequences + replica.num_other_sequences
+
+
+def kv_usage(load: LoadReport) -> float:
+    """Share of the KV blocks that are in use, in [0, 1]; 0 where none are reported."""
+    return load.num_kv_blocks_used / load.num_kv_blocks_total if load.num_kv_blocks_total else 0.0

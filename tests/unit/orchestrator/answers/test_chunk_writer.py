@@ -1,0 +1,243 @@
+"""Messages of an answer, with a hand on when its chunks come and when others take the turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.write_turns import WriteTurns
+from pilotfish.types import FinishReason, TokenOrigin
+
+
+def chunk(text: str, finish: FinishReason | None = None, num_drafts: int = 0) -> OutputChunk:
+    return OutputChunk(
+        text=text,
+        token_ids=tuple(map(ord, text)),
+        origins=(TokenOrigin.PLAIN,) * len(text),
+        logprobs=(),
+        round_draft_tokens=(num_drafts,) * len(text),
+        num_accepted_tokens=0,
+        finish_reason=finish,
+        stopped_by="",
+    )
+
+
+class Answer:
+    """Its chunks wait in a queue, as verdicts do in a mailbox."""
+
+    def __init__(self) -> None:
+        self.waiting: asyncio.Queue[OutputChunk] = asyncio.Queue()
+        self.is_closed = False
+
+    def put(self, *texts: str, finish: FinishReason | None = None) -> None:
+        for text in texts:
+            self.waiting.put_nowait(chunk(text, finish))
+
+    async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
+        try:
+            while True:
+                latest = await self.waiting.get()
+                yield latest
+                if latest.finish_reason is not None:
+                    return
+        finally:
+            self.is_closed = True
+
+    @property
+    def has_more_at_hand(self) -> bool:
+        return not self.waiting.empty()
+
+
+class DraftedAnswer(Answer):
+    """Its chunks are rounds: each is followed by a command to a replica."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_commands = 0
+        self.failure: Exception | None = None
+
+    async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
+        try:
+            while True:
+                self.num_commands += 1
+                latest = await self.waiting.get()
+                if self.failure is not None:
+                    raise self.failure
+                yield chunk(latest.text, latest.finish_reason, num_drafts=5)
+                if latest.finish_reason is not None:
+                    return
+        finally:
+            self.is_closed = True
+
+
+class Client:
+    """Reads only when it is told to."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+
+    async def write(self, message: OutputChunk) -> None:
+        self.messages.append(message.text)
+        await self.reads.wait()
+
+
+@pytest.fixture
+async def turns() -> WriteTurns:
+    return WriteTurns(writes_per_pass=1)
+
+
+def begin(answer: Answer, client: Client, turns: WriteTurns) -> asyncio.Task[None]:
+    return asyncio.create_task(write_chunks(answer, client.write, turns, interval_tokens=1))
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_each_chunk_is_a_message_where_nobody_waits(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
+    writing = begin(answer, client, turns)
+    for text in "abc":
+        answer.put(text)
+        await settle()
+    answer.put("d", finish=FinishReason.LENGTH)
+    await writing
+    assert client.messages == ["a", "b", "c", "d"]
+    assert answer.is_closed
+
+
+async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
+    writing = begin(answer, client, turns)
+    client.reads.clear()
+    answer.put("a")
+    await settle()
+    answer.put("b", "c", "d")
+    answer.put("e", finish=FinishReason.STOP)
+    client.reads.set()
+    await writing
+    assert client.messages == ["a", "bcde"]
+
+
+async def test_what_comes_while_others_have_their_turns_is_one_message(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    others = [asyncio.create_task(turns.take()) for _ in range(5)]
+    await asyncio.sleep(0)
+    answer.put("b")
+    await asyncio.sleep(0)
+    answer.put("c")
+    await asyncio.sleep(0)
+    answer.put("d")
+    await settle()
+    assert client.messages == ["a", "bcd"]
+    await asyncio.gather(*others)
+    answer.put("e", finish=FinishReason.STOP)
+    await writing
+
+
+async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
+    others = [asyncio.create_task(turns.take()) for _ in range(50)]
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert client.messages == ["a"]
+    answer.put("b", finish=FinishReason.STOP)
+    await writing
+    assert all(other.done() for other in others)
+
+
+async def test_cancelled_while_it_waits_for_a_turn_it_frees_the_answer(turns: WriteTurns) -> None:
+    answer, client = Answer(), Client()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    others = [asyncio.create_task(turns.take()) for _ in range(5)]
+    await asyncio.sleep(0)
+    answer.put("b")
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.wait((writing,))
+    assert answer.is_closed
+    assert client.messages == ["a"]
+    await asyncio.gather(*others)
+
+
+async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    assert client.messages == ["a"]
+    assert answer.num_commands == 2
+    client.reads.set()
+    answer.put("b", finish=FinishReason.LENGTH)
+    await writing
+    assert client.messages == ["a", "b"]
+
+
+async def test_a_client_that_does_not_read_holds_up_the_round_after_the_next(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    answer.put("b", "c")
+    await settle()
+    assert answer.num_commands == 2
+    client.reads.set()
+    answer.put("d", finish=FinishReason.LENGTH)
+    await writing
+    assert "".join(client.messages) == "abcd"
+
+
+async def test_a_round_that_fails_takes_nothing_from_what_was_there(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    answer.failure = RuntimeError("lost")
+    answer.put("b")
+    await settle()
+    client.reads.set()
+    with pytest.raises(RuntimeError, match="lost"):
+        await writing
+    assert client.messages == ["a"]
+    assert answer.is_closed
+
+
+async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    client.reads.clear()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    assert answer.is_closed
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_drafted_end_that_waits_for_its_turn_is_written(turns: WriteTurns) -> None:
+    answer, client = DraftedAnswer(), Client()
+    writing = begin(answer, client, turns)
+    answer.put("a")
+    await settle()
+    while turns.take_free():
+        pass
+    answer.put("b", finish=FinishReason.LENGTH)
+    await writing
+    assert client.messages == ["a", "b"]

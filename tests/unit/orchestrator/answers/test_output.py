@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.answers.output import OutputText
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from pilotfish.messages import Verdict
+from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs, TokenOrigin
+
+
+def output_of(tokenizer, stop=(), stop_token_ids=()) -> OutputText:
+    request = GenerationRequest(
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(stop_token_ids=stop_token_ids),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=4,
+        stop=stop,
+    )
+    return OutputText(tokenizer, request)
+
+
+def verdict(text: str, num_accepted: int, num_draft: int = 4, finish=None, logprobs=()) -> Verdict:
+    """A verdict whose tokens are the letters of `text`."""
+    token_ids = tuple(ord(letter) - ord("A") for letter in text)
+    return Verdict(1, 1, num_draft, num_accepted, token_ids, logprobs=logprobs, finish_reason=finish)
+
+
+def test_a_chunk_carries_everything_of_a_verdict(toy_tokenizer) -> None:
+    logprobs = tuple(TokenLogprobs(-float(i)) for i in range(3))
+    chunk = output_of(toy_tokenizer).push(verdict("ABC", 2, logprobs=logprobs))
+    assert chunk.text == "ABC"
+    assert chunk.origins == (TokenOrigin.ACCEPTED, TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED)
+    assert chunk.logprobs == logprobs
+    assert chunk.round_draft_tokens == (4, 4, 4)
+    assert (chunk.num_accepted_tokens, chunk.finish_reason, chunk.stopped_by) == (2, None, "")
+
+
+@pytest.mark.parametrize(
+    ("stop", "text", "num_tokens", "num_accepted"),
+    [("B", "A", 2, 2), ("BC", "A", 3, 3), ("DE", "ABC", 5, 4), ("A", "", 1, 1)],
+)
+def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num_tokens, num_accepted) -> None:
+    chunk = output_of(toy_tokenizer, stop=(stop,)).push(verdict("ABCDE", 4))
+    assert (chunk.text, len(chunk.token_ids), chunk.num_accepted_tokens) == (text, num_tokens, num_accepted)
+    assert len(chunk.origins) == num_tokens
+    assert chunk.round_draft_tokens == (4,) * num_tokens
+    assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
+
+
+def test_what_may_begin_a_stop_string_is_held_back_across_blocks(toy_tokenizer) -> None:
+    output = output_of(toy_tokenizer, stop=("XYZ",))
+    assert output.push(verdict("AX", 1)).text == "A"
+    assert output.push(verdict("YA", 1)).text == "XYA"
+
+
+def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:
+    output = output_of(toy_tokenizer, stop=("XYZ",))
+    chunk = output.push(verdict("AX", 1, finish=FinishReason.LENGTH))
+    assert (chunk.text, chunk.finish_reason, chunk.stopped_by) == ("AX", FinishReason.LENGTH, "")
+
+
+def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:
+    chunk = output_of(toy_tokenizer, stop_token_ids=(2,)).push(verdict("ABC", 2, finish=FinishReason.STOP))
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), "2")
+
+
+def test_a_stop_string_before_the_stop_token_wins(toy_tokenizer) -> None:
+    output = output_of(toy_tokenizer, stop=("B",), stop_token_ids=(2,))
+    chunk = output.push(verdict("ABC", 2, finish=FinishReason.STOP))
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("A", (0, 1), "B")
+
+
+class SplitLetters:
+    """Two tokens make a letter; the first alone is an incomplete character."""
+
+    special_token_ids: frozenset[int] = frozenset()
+    token_bytes = None
+
+    def decode(self, token_ids, skip_special: bool = True) -> str:
+        whole = "".join(chr(ord("A") + token_id) for token_id in token_ids[1::2])
+        return whole + ("\ufffd" if len(token_ids) % 2 else "")
+
+
+def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
+    output = output_of(SplitLetters())
+    assert output.push(verdict("A", 0, num_draft=0)).text == ""
+    assert output.push(verdict("B", 0, num_draft=0)).text == "B"
+    assert output.push(verdict("A", 0, num_draft=0, finish=FinishReason.LENGTH)).text == "\ufffd"
+
+
+def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> None:
+    logprobs = tuple(TokenLogprobs(-float(i)) for i in range(6))
+    chunk = output_of(toy_tokenizer, stop=("DE",)).push(verdict("ABCDEF", 0, num_draft=0, logprobs=logprobs))
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("ABC", (0, 1, 2, 3, 4), "DE")
+    assert chunk.origins == (TokenOrigin.PLAIN,) * 5
+    assert chunk.round_draft_tokens == (0,) * 5
+    assert chunk.logprobs == logprobs[:5]

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from pilotfish.errors import InternalError
+from pilotfish.messages import Verdict
+from pilotfish.types import FinishReason, SamplingParams
+
+
+@pytest.fixture
+def sequence(toy_tokenizer) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=(1, 2),
+        sampling=SamplingParams(max_tokens=5),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=4,
+        stop=("D",),
+    )
+    return Sequence(request, OutputText(toy_tokenizer, request))
+
+
+def test_verdicts_are_appended_and_counted(sequence: Sequence) -> None:
+    sequence.commit(Verdict(1, 2, 0, 0, (7,)))
+    sequence.commit(Verdict(1, 3, 3, 1, (8, 9)))
+    assert sequence.tokens_since(0) == (1, 2, 7, 8, 9)
+    assert sequence.output_token_ids == (7, 8, 9)
+    assert (sequence.num_output_tokens, sequence.num_remaining_tokens, sequence.num_plain_tokens) == (3, 2, 1)
+    assert sequence.statistics.num_draft_tokens == 3
+    assert sequence.statistics.num_accepted_tokens == 1
+    assert not sequence.is_finished
+
+
+def test_a_stop_string_cuts_tokens_and_statistics(sequence: Sequence) -> None:
+    chunk = sequence.commit(Verdict(1, 2, 4, 4, (2, 3, 4, 5, 6)))
+    assert (chunk.text, sequence.output_token_ids) == ("C", (2, 3))
+    assert sequence.statistics.num_accepted_tokens == 2
+    assert (sequence.finish_reason, sequence.stopped_by) == (FinishReason.STOP, "D")
+
+
+@pytest.mark.parametrize("base_length", [0, 1, 3, 100])
+def test_a_verdict_that_stands_elsewhere_is_refused(sequence: Sequence, base_length: int) -> None:
+    with pytest.raises(InternalError, match="2 are committed"):
+        sequence.commit(Verdict(1, base_length, 0, 0, (7,)))
+    assert sequence.length == 2
+
+
+def test_nothing_follows_the_end(sequence: Sequence) -> None:
+    sequence.commit(Verdict(1, 2, 0, 0, (7,), finish_reason=FinishReason.STOP))
+    with pytest.raises(InternalError):
+        sequence.commit(Verdict(1, 3, 0, 0, (7,)))
+
+
+def test_a_target_that_ignores_max_tokens_is_an_error(sequence: Sequence) -> None:
+    with pytest.raises(InternalError, match="went past max_tokens"):
+        sequence.commit(Verdict(1, 2, 4, 4, (7, 8, 9, 10, 11)))

@@ -1,0 +1,81 @@
+from orchestrator.control.gate import Gate
+
+
+def update(gate: Gate, gain: float, num_sequences: int = 4, is_measured: bool = True) -> bool:
+    return gate.update(gain, num_sequences, is_measured=is_measured)
+
+
+def rounds(gate: Gate, num_rounds: int) -> None:
+    for _ in range(num_rounds):
+        gate.count_round()
+
+
+def test_it_begins_as_the_first_gain_says() -> None:
+    assert update(Gate(), 1.01)
+    assert not update(Gate(), 0.99)
+
+
+def test_it_closes_only_when_every_sequence_has_measured() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    rounds(gate, 15)
+    assert update(gate, 0.9)
+    rounds(gate, 1)
+    assert not update(gate, 0.9)
+    assert gate.num_switches == 1
+
+
+def test_a_clear_loss_closes_it_sooner() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    rounds(gate, 8)
+    assert update(gate, 0.9)
+    assert not update(gate, 0.7)
+
+
+def test_it_closes_where_most_went_off_by_themselves() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    gate.count_plain_tokens(128)
+    assert not update(gate, 0.9)
+
+
+def test_a_small_difference_switches_nothing() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    rounds(gate, 100)
+    assert all(update(gate, gain) for gain in (0.985, 1.0, 0.99))
+    assert not update(gate, 0.97)
+    gate.count_plain_tokens(10_000)
+    assert not any(update(gate, gain) for gain in (1.015, 1.0))
+    assert not update(gate, 1.04, is_measured=False)
+    assert update(gate, 1.04)
+
+
+def test_it_opens_again_after_a_while() -> None:
+    gate = Gate()
+    update(gate, 0.5)
+    gate.count_plain_tokens(100)
+    assert not update(gate, 1.5)
+    gate.count_plain_tokens(28)
+    assert update(gate, 1.5)
+
+
+def test_a_new_load_is_decided_at_once() -> None:
+    gate = Gate()
+    update(gate, 1.5, 1)
+    assert not update(gate, 0.9, 64)
+    assert not update(gate, 1.5, 60), "about the same load"
+    assert update(gate, 1.5, 1)
+    assert gate.num_switches == 2
+
+
+def test_what_is_measured_counts_when_all_have_changed() -> None:
+    gate = Gate()
+    update(gate, 1.5)
+    assert not gate.is_settled(4)
+    rounds(gate, 8)
+    assert gate.is_settled(4)
+    rounds(gate, 8)
+    update(gate, 0.5)
+    assert not gate.is_settled(4)

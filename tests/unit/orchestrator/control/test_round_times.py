@@ -1,0 +1,73 @@
+import pytest
+
+from orchestrator.control.propose_time import ProposeTime
+from orchestrator.control.round_times import RoundTimes
+from orchestrator.control.step_costs import StepCosts
+from pilotfish.profiles import RooflineCost
+from pilotfish.types import LoadReport
+
+
+def times() -> RoundTimes:
+    return RoundTimes(StepCosts(RooflineCost(weights_s=0.008, token_s=0.0001)), None)
+
+
+def rounds_ms(subject: RoundTimes, num_sequences: int, k: int = 4) -> list[float]:
+    prices = subject.prices(num_sequences, k, lambda depth: depth, 1.0)
+    return [1000 * seconds for seconds in prices.rounds_s]
+
+
+def turn(subject: RoundTimes, num_sequences: int, per_step: int, round_s: float, k: int = 4, num: int = 60) -> None:
+    """So many sequences are in each step, and rounds of k tokens take round_s."""
+    for _ in range(num):
+        subject.add_step(LoadReport(num_sequences_decoding=per_step), num_sequences)
+        subject.add_round(round_s, k, k + 1, num_sequences)
+
+
+def test_alone_a_round_is_its_step_and_its_proposal() -> None:
+    subject = times()
+    subject.add_propose(4, 0.003, 0.002, 1)
+    assert rounds_ms(subject, 1) == pytest.approx([8, 9.5, 10, 10.5, 11])
+
+
+def test_halves_that_take_turns_hide_their_proposals_and_wait_for_each_other() -> None:
+    subject = times()
+    subject.add_propose(4, 0.003, 0.002, 1)
+    turn(subject, 16, 8, 0.016)
+    assert rounds_ms(subject, 16) == pytest.approx([8, 16, 16, 16, 16])
+    assert rounds_ms(subject, 40, 1)[1] == pytest.approx(16), "as under the next lower load"
+
+
+def test_rounds_that_take_longer_than_expected_are_believed_for_their_length() -> None:
+    subject = times()
+    turn(subject, 1, 1, 0.016, k=4)
+    expected = rounds_ms(subject, 1)
+    assert expected[4] == pytest.approx(16)
+    assert 8 < expected[1] < expected[3] < 16
+    turn(subject, 1, 1, 0.010, k=3)
+    assert rounds_ms(subject, 1)[3:] == pytest.approx([10, 16])
+
+
+def test_what_was_found_too_slow_is_tried_again_at_last() -> None:
+    subject = times()
+    turn(subject, 4, 2, 0.032)
+    assert rounds_ms(subject, 4)[4] == pytest.approx(32)
+    subject.level(4).count_plain_tokens(4 * 2047, 4)
+    assert rounds_ms(subject, 4)[4] == pytest.approx(32)
+    subject.level(4).count_plain_tokens(4, 4)
+    assert rounds_ms(subject, 4)[4] == pytest.approx(8)
+
+
+def test_a_proposal_takes_a_fixed_part_and_one_for_each_token() -> None:
+    propose = ProposeTime()
+    assert propose.seconds(4) == 0
+    for num_tokens in (2, 4, 2, 4):
+        propose.add(num_tokens, 0.004 + 0.0005 * num_tokens, 0.0005 * num_tokens)
+    assert propose.seconds(1) == pytest.approx(0.0045)
+    assert propose.seconds(8) == pytest.approx(0.008)
+
+
+def test_proposals_that_are_ready_cost_nothing() -> None:
+    propose = ProposeTime()
+    for _ in range(10):
+        propose.add(4, 0.0, 0.002)
+    assert propose.seconds(4) == 0

@@ -1,0 +1,62 @@
+import pytest
+
+from orchestrator.control.step_costs import StepCosts
+from pilotfish.profiles import RooflineCost
+from pilotfish.types import LoadReport
+
+ROOFLINE = RooflineCost(weights_s=0.008, token_s=0.0001)
+
+
+def report(num_sequences: int, num_tokens: int, step_s: float) -> LoadReport:
+    return LoadReport(
+        num_sequences_decoding=num_sequences, num_step_tokens=num_tokens, step_time_ns=round(step_s * 1e9)
+    )
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert not StepCosts().is_known
+    assert StepCosts().step_s(1, 1) == 0
+    assert StepCosts(ROOFLINE).is_known
+    assert StepCosts(ROOFLINE).step_s(8, 160) == pytest.approx(0.016)
+
+
+def test_between_what_was_measured_steps_are_interpolated_and_below_it_no_shorter() -> None:
+    costs = StepCosts()
+    costs.add(report(4, 4, 0.010))
+    costs.add(report(4, 24, 0.020))
+    assert costs.step_s(4, 4) == pytest.approx(0.010)
+    assert costs.step_s(4, 14) == pytest.approx(0.015, rel=0.05)
+    assert costs.step_s(1, 1) == pytest.approx(0.010)
+
+
+def test_beyond_what_was_measured_the_slope_goes_on() -> None:
+    costs = StepCosts()
+    costs.add(report(8, 8, 0.010))
+    assert costs.step_s(8, 64) == pytest.approx(0.010), "one point has no slope: the best is hoped for"
+    costs.add(report(8, 48, 0.018))
+    assert costs.step_s(8, 88) == pytest.approx(0.026)
+
+
+def test_a_profile_keeps_its_shape_and_gets_the_measured_level() -> None:
+    costs = StepCosts(ROOFLINE)
+    for _ in range(3):
+        costs.add(report(1, 1, 0.012))
+    assert costs.step_s(1, 1) == pytest.approx(0.012)
+    assert costs.step_s(64, 160) == pytest.approx(0.024)
+
+
+def test_the_same_report_teaches_once_and_prefills_nothing() -> None:
+    costs = StepCosts()
+    first = report(1, 1, 0.010)
+    assert [costs.add(first), costs.add(first)] == [True, False]
+    assert not costs.add(report(1, 512, 1.0))
+    assert not costs.add(report(0, 100, 1.0))
+    assert not costs.add(LoadReport())
+    assert costs.step_s(1, 512) == pytest.approx(0.010)
+
+
+def test_a_slow_step_is_not_believed() -> None:
+    costs = StepCosts()
+    for step_s in (0.010, 0.010, 0.5, 0.010):
+        costs.add(report(1, 1, step_s))
+    assert costs.step_s(1, 1) == pytest.approx(0.010)

@@ -1,0 +1,242 @@
+"""Rounds of a remote drafter that drafts ahead: what is said to the replica, and what is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from collections.abc import Sequence as Tokens
+
+import pytest
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
+
+PROMPT = (1, 2, 3)
+K = 3
+
+
+@pytest.fixture
+def link(memory_link):
+    return memory_link("draft-a")
+
+
+@pytest.fixture
+def policy() -> AheadPolicy:
+    return AheadPolicy("on", 12)
+
+
+@pytest.fixture
+def drafter(memory_pool, link, policy) -> RemoteDrafter:
+    return RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
+
+
+def sequence_of(tokenizer, sampling=SamplingParams(temperature=0)) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT, sampling=sampling, speculation=SpeculationOptions(), num_speculative_tokens=K
+    )
+    return Sequence(request, OutputText(tokenizer, request))
+
+
+@pytest.fixture
+def sequence(toy_tokenizer) -> Sequence:
+    return sequence_of(toy_tokenizer)
+
+
+def commit(sequence: Sequence, *token_ids: int) -> None:
+    for token_id in token_ids:
+        sequence.commit(Verdict(1, sequence.length, 0, 0, (token_id,)))
+
+
+def prepared(base_length: int, assumed: tuple[int, ...], draft: tuple[int, ...], probs=()) -> PreparedDrafts:
+    return PreparedDrafts(1, base_length, assumed[:-1], (len(assumed) - 1,), assumed[-1:], draft, probs)
+
+
+def pushes(link, continuation, *, bonus: int | None = None) -> Callable[[Event], Tokens[Event]]:
+    """A replica that foresees one outcome: all accepted, and `bonus` (else the true token) after them."""
+
+    def after(event: Event) -> Tokens[Event]:
+        command = link.commands[-1]
+        if not isinstance(event, Proposal) or not isinstance(command, Propose) or command.ahead is None:
+            return (event,)
+        text = tuple(link.tokens[1])
+        assumed = continuation(text, command.num_draft_tokens + 1)
+        if bonus is not None:
+            assumed = (*assumed[:-1], bonus)
+        ahead = prepared(event.base_length, assumed, continuation((*text, *assumed), K))
+        return (ahead,) if command.is_prepared else (event, ahead)
+
+    return after
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    first = await drafter.propose(sequence, K)
+    await turns()
+    committed = toy_continuation(PROMPT, K + 1)
+    commit(sequence, *committed)
+    proposing = drafter.propose(sequence, K)
+    with pytest.raises(StopIteration) as end:
+        proposing.send(None)
+    second = end.value.value
+    assert (*first.token_ids, committed[-1]) == committed
+    assert second.token_ids == toy_continuation((*PROMPT, *committed), K)
+    assert second.elapsed_s == 0
+    told = link.commands[-1]
+    assert (told.base_length, told.new_token_ids, told.num_draft_tokens) == (3 + K + 1, committed, K)
+    assert told.is_prepared
+    assert told.ahead is not None
+    assert (policy.counters.num_hits, policy.counters.num_misses) == (1, 0)
+    assert policy.counters.hidden_s > 0
+
+
+async def test_hits_chain(drafter, link, policy, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    for _ in range(5):
+        draft = await drafter.propose(sequence, K)
+        await turns()
+        assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    assert [command.is_prepared for command in link.commands[1:]] == [False, True, True, True, True]
+    assert policy.counters.num_hits == 4
+
+
+async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation, bonus=49)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    draft = await drafter.propose(sequence, K)
+    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
+    assert not link.commands[-1].is_prepared
+    assert (policy.counters.num_hits, policy.counters.num_misses, policy.counters.num_wasted_tokens) == (0, 1, K)
+
+
+async def test_a_push_that_crosses_the_question_answers_it(drafter, link, policy, sequence, toy_continuation) -> None:
+    held: list[Event] = []
+    ahead = pushes(link, toy_continuation)
+
+    def hold(event: Event) -> Tokens[Event]:
+        answer, *rest = ahead(event)
+        if not held:
+            held.extend(rest)
+            return (answer,)
+        return (held[0],)  # the real answer never comes
+
+    link.on_event = hold
+    await drafter.propose(sequence, K)
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    draft = await drafter.propose(sequence, K)
+    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
+    assert policy.counters.num_late_hits == 1
+
+
+async def test_a_stale_push_is_dropped(drafter, link, policy, sequence, toy_continuation) -> None:
+    held: list[Event] = []
+    ahead = pushes(link, toy_continuation)
+
+    def delay(event: Event) -> Tokens[Event]:
+        answer, *rest = ahead(event)
+        earlier, held[:] = list(held), rest
+        return (answer, *earlier)
+
+    link.on_event = delay
+    for _ in range(3):
+        await drafter.propose(sequence, K)
+        await turns()
+        commit(sequence, 11)  # nothing that anybody foresaw
+    assert policy.counters.num_hits == 0
+    assert policy.counters.num_stale_drafts > 0
+
+
+async def test_a_longer_draft_is_cut_to_what_is_wanted_now(drafter, link, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    draft = await drafter.propose(sequence, 1)
+    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), 1)
+    assert link.commands[-1].num_draft_tokens == 1
+
+
+async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_continuation) -> None:
+    for _ in range(40):
+        await drafter.propose(sequence, K)
+        right = toy_continuation(sequence.tokens_since(0), K + 1)
+        commit(sequence, right[0], (right[1] + 1) % 50)
+    first, second, _ = link.commands[-1].ahead.acceptance
+    assert first > 0.9
+    assert second < 0.1
+
+
+async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
+    committed = toy_continuation(PROMPT, K + 1)
+    garbage = prepared(3, committed, (999,))
+    answers = itertools.count()
+    link.on_event = lambda event: (event, garbage) if next(answers) == 1 else (event,)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *committed)
+    draft = await drafter.propose(sequence, K)
+    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
+    assert link.failures == ["a draft token is not in the vocabulary"]
+
+
+async def test_prepared_distributions_come_along(memory_pool, link, policy, toy_tokenizer, toy_continuation) -> None:
+    sequence = sequence_of(toy_tokenizer, SamplingParams(acceptance=AcceptanceMode.REJECTION))
+    committed = toy_continuation(PROMPT, K + 1)
+    probs = (SparseDistribution((5, 6), (0.75, 0.25)),)
+    ahead = prepared(3, committed, (5,), probs)
+    one_hot = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in committed[:K])
+    link.on_event = lambda event: (
+        (Proposal(1, 3, committed[:K], one_hot), ahead) if isinstance(event, Proposal) else (event,)
+    )
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *committed)
+    draft = await drafter.propose(sequence, K)
+    assert (draft.token_ids, draft.probs) == ((5,), probs)
+
+
+async def test_closing_forgets_what_was_prepared(drafter, link, policy, sequence, toy_continuation) -> None:
+    link.on_event = pushes(link, toy_continuation)
+    await drafter.propose(sequence, K)
+    await turns()
+    commit(sequence, *toy_continuation(PROMPT, K + 1))
+    await drafter.propose(sequence, K)
+    await turns()
+    drafter.close()
+    assert not link.mailboxes
+    assert policy.counters.num_prepared_tokens == K
+
+
+async def test_trees_and_plain_rounds_wish_for_nothing(memory_pool, link, policy, sequence) -> None:
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, tree=TreeRequest(8, 2), ahead=policy)
+    await drafter.propose(sequence, K)
+    assert link.commands[-1].ahead is None
+    await RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0).propose(sequence, K)
+    assert link.commands[-1].ahead is None
+
+
+@pytest.mark.parametrize(("mode", "num_compared"), [("auto", 3), ("on", 0)])
+async def test_only_rounds_that_could_have_gone_either_way_are_compared(
+    memory_pool, link, sequence, toy_continuation, mode, num_compared
+) -> None:
+    policy, compared = AheadPolicy(mode, 12), []
+    policy.add_round = lambda elapsed_s, *, is_ahead: compared.append(is_ahead)
+    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
+    for _ in range(4):
+        await drafter.propose(sequence, K)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
+    assert len(compared) == num_compared

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from orchestrator.replicas.routing import LeastLoadedRouter, PrefixAwareRouter, make_router
+from pilotfish.config import RoutingConfig
+from pilotfish.types import BLOCK_SIZE, LoadReport
+
+SYSTEM = tuple(range(8 * BLOCK_SIZE))
+
+
+@dataclass
+class FakeReplica:
+    replica_id: str
+    num_sequences: int = 0
+    num_other_sequences: int = 0
+    load: LoadReport = field(default_factory=LoadReport)
+
+
+def with_kv_usage(num_used: int) -> LoadReport:
+    return LoadReport(num_kv_blocks_used=num_used, num_kv_blocks_total=100)
+
+
+@pytest.fixture
+def router() -> PrefixAwareRouter:
+    return PrefixAwareRouter(RoutingConfig(), random.Random(0))
+
+
+def send(router, replicas, tokens):
+    prefix = router.prefix(tokens)
+    replica = router.choose(replicas, prefix)
+    router.record(replica, prefix, is_new=True)
+    return replica
+
+
+def test_the_policies_have_names() -> None:
+    assert isinstance(make_router(RoutingConfig()), PrefixAwareRouter)
+    assert type(make_router(RoutingConfig(policy="least_loaded"))) is LeastLoadedRouter
+
+
+def test_sequences_of_all_orchestrators_count_as_load() -> None:
+    replicas = [FakeReplica("a", 3, 0), FakeReplica("b", 1, 5), FakeReplica("c", 2, 2)]
+    router = LeastLoadedRouter(random.Random(0))
+    assert router.choose(replicas, ()).replica_id == "a"
+    assert router.choose([], ()) is None
+    router.record(replicas[0], (), is_new=True)
+    assert router.counters.num_by_load == 1
+
+
+def test_of_equally_loaded_replicas_the_one_with_free_memory_then_any() -> None:
+    router = LeastLoadedRouter(random.Random(0))
+    replicas = [FakeReplica("a", load=with_kv_usage(50)), FakeReplica("b", load=with_kv_usage(10))]
+    assert router.choose(replicas, ()).replica_id == "b"
+    equal = [FakeReplica(name) for name in "abc"]
+    chosen = Counter(router.choose(equal, ()).replica_id for _ in range(300))
+    assert min(chosen.values()) > 50
+
+
+def test_a_conversation_stays_where_its_beginning_is_cached(router) -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c")]
+    first = send(router, replicas, SYSTEM)
+    first.num_sequences = 3
+    answered = (*SYSTEM, *range(500, 500 + 4 * BLOCK_SIZE))
+    router.record(first, router.prefix(answered), is_new=False)
+    assert send(router, replicas, (*answered, 1, 2, 3)) is first
+    assert router.counters.num_by_prefix == 1
+    assert router.counters.num_by_load == 1
+    assert router.counters.num_prefix_blocks == 8 + 12
+    assert router.counters.num_matched_blocks == 12
+
+
+def test_the_longest_cached_prefix_wins_over_a_shorter_one_with_less_load(router) -> None:
+    replicas = [FakeReplica("a", 4), FakeReplica("b", 1)]
+    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
+    router.record(replicas[1], router.prefix(SYSTEM[: 5 * BLOCK_SIZE]), is_new=True)
+    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "a"
+
+
+def test_a_short_overlap_is_not_worth_it(router) -> None:
+    replicas = [FakeReplica("a", 2), FakeReplica("b", 1)]
+    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
+    long_prompt = (*SYSTEM, *range(1000, 1000 + 40 * BLOCK_SIZE))
+    assert router.choose(replicas, router.prefix(long_prompt)).replica_id == "b"
+
+
+@pytest.mark.parametrize(("num_there", "num_elsewhere", "expected"), [(8, 0, "a"), (9, 0, "b"), (38, 20, "a")])
+def test_a_replica_that_is_too_busy_is_not_preferred(router, num_there, num_elsewhere, expected) -> None:
+    """The limit is 1.5 times the least load plus 8."""
+    replicas = [FakeReplica("a", num_there), FakeReplica("b", 0, num_elsewhere)]
+    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
+    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == expected
+
+
+def test_a_replica_whose_memory_is_full_is_not_preferred(router) -> None:
+    replicas = [FakeReplica("a", load=with_kv_usage(95)), FakeReplica("b", 5, load=with_kv_usage(40))]
+    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
+    router.record(replicas[1], router.prefix(SYSTEM[: 6 * BLOCK_SIZE]), is_new=True)
+    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "b"
+
+
+def test_a_shared_system_prompt_does_not_pile_everything_on_one_replica(router) -> None:
+    replicas = [FakeReplica("a"), FakeReplica("b"), FakeReplica("c")]
+    for number in range(90):
+        send(router, replicas, (*SYSTEM, *range(number, number + 20))).num_sequences += 1
+    loads = [replica.num_sequences for replica in replicas]
+    assert min(loads) >= 20
+    assert router.counters.num_matched_blocks >= 8 * 80
+
+
+def test_a_lost_replica_has_cached_nothing(router) -> None:
+    replicas = [FakeReplica("a", 2), FakeReplica("b", 1)]
+    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
+    router.forget("a")
+    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "b"
+
+
+def test_no_more_is_remembered_than_a_replica_can_hold(router) -> None:
+    replica = FakeReplica("a", load=LoadReport(num_kv_blocks_total=4))
+    other = FakeReplica("b")
+    router.record(replica, router.prefix(SYSTEM), is_new=True)
+    router.record(replica, router.prefix(tuple(reversed(SYSTEM))), is_new=True)
+    replica.num_sequences = 1
+    assert router.choose([replica, other], router.prefix(SYSTEM)) is other

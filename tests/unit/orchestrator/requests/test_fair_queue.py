@@ -1,0 +1,117 @@
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.requests import fair_queue
+from orchestrator.requests.fair_queue import FairQueue
+
+
+def drained(queue: FairQueue[str]) -> list[str]:
+    return [queue.pop()[1] for _ in range(len(queue))]
+
+
+def test_items_of_one_client_come_first_in_first_out() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for item in ("a1", "a2", "a3"):
+        queue.push("a", item, 10)
+    assert drained(queue) == ["a1", "a2", "a3"]
+    with pytest.raises(IndexError, match="empty"):
+        queue.pop()
+
+
+def test_a_client_with_few_requests_does_not_wait_behind_one_with_many() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(100):
+        queue.push("many", f"many{number}", 10)
+    queue.push("few", "few0", 10)
+    queue.push("few", "few1", 10)
+    assert set(drained(queue)[:4]) == {"many0", "few0", "many1", "few1"}
+
+
+def test_turns_are_weighted_by_cost() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(90):
+        queue.push("long", "long", 300)
+        queue.push("short", "short", 100)
+    served = Counter(drained(queue)[:80])
+    assert served["short"] == pytest.approx(60, abs=1)
+    assert served["long"] == pytest.approx(20, abs=1)
+
+
+def test_a_correction_gives_turns_back() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for number in range(4):
+        queue.push("a", f"a{number}", 100)
+        queue.push("b", f"b{number}", 100)
+    assert {queue.pop()[0], queue.pop()[0]} == {"a", "b"}
+    queue.correct("a", -100)
+    queue.correct("nobody", -100)
+    assert queue.pop()[0] == "a"
+
+
+def test_who_was_away_has_saved_up_nothing() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.push("late", "early", 1)
+    queue.pop()
+    for _ in range(50):
+        queue.push("busy", "busy", 10)
+        queue.pop()
+    for number in range(6):
+        queue.push("busy", f"busy{number}", 10)
+        queue.push("late", f"late{number}", 10)
+    served = Counter(item[:4] for item in drained(queue)[:6])
+    assert served == {"busy": 3, "late": 3}
+
+
+def test_what_was_used_while_nobody_waited_is_not_owed() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for _ in range(50):
+        queue.push("busy", "busy", 10)
+        queue.pop()
+    for number in range(4):
+        queue.push("new", f"new{number}", 10)
+        queue.push("busy", f"busy{number}", 10)
+    assert "busy" in {item[:4] for item in drained(queue)[:3]}
+
+
+def test_removed_items_never_come_and_are_not_charged() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.push("a", "a0", 1000)
+    queue.push("a", "a1", 10)
+    queue.push("b", "b0", 10)
+    queue.remove("a", "a0")
+    queue.remove("a", "a0")
+    queue.remove("nobody", "a0")
+    assert len(queue) == 2
+    assert queue.num_items("a") == 1
+    assert drained(queue) == ["a1", "b0"]
+    assert queue.num_items("a") == 0
+
+
+def test_clients_that_invent_names_do_not_fill_the_memory(monkeypatch) -> None:
+    monkeypatch.setattr(fair_queue, "_MAX_IDLE_CLIENTS", 10)
+    queue: FairQueue[str] = FairQueue()
+    queue.push("waits", "w", 1)
+    for number in range(100):
+        queue.push(f"client{number}", "x", 0)
+        queue.remove(f"client{number}", "x")
+    assert queue.num_clients <= 10
+    assert drained(queue) == ["w"]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 50)), max_size=60))
+def test_backlogged_clients_get_equal_service_up_to_one_request(pushes) -> None:
+    """The bound of start-time fair queueing: while two clients wait, their service differs by two items at most."""
+    queue: FairQueue[int] = FairQueue()
+    for number, (client_id, cost) in enumerate(pushes):
+        queue.push(client_id, number, cost)
+    service: Counter[str] = Counter()
+    while len(queue):
+        waiting = [client_id for client_id in "abc" if queue.num_items(client_id)]
+        for one in waiting:
+            for other in waiting:
+                assert abs(service[one] - service[other]) <= 50
+        client_id, _, cost = queue.pop()
+        service[client_id] += cost

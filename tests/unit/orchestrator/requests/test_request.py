@@ -1,0 +1,118 @@
+import pytest
+
+from orchestrator.requests.request import (
+    GenerationOptions,
+    ServedModel,
+    SpeculationOptions,
+    bind_request,
+    check_request_bytes,
+    draw_seed,
+)
+from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.types import Grammar, GrammarKind, SamplingParams
+
+MODEL = ServedModel(
+    vocab_size=100, max_context_tokens=16, max_draft_tokens=8, default_draft_tokens=5, eos_token_ids=frozenset({2, 0})
+)
+
+
+def options(**values: object) -> GenerationOptions:
+    sampling = values.pop("sampling", SamplingParams())
+    return GenerationOptions(sampling=sampling, **values)  # type: ignore[arg-type]
+
+
+def test_end_tokens_of_model_and_request_are_joined() -> None:
+    request = bind_request(options(sampling=SamplingParams(stop_token_ids=(7, 2))), [1], MODEL)
+    assert request.sampling.stop_token_ids == (0, 2, 7)
+
+
+def test_ignore_eos_keeps_the_requests_own_stop_tokens() -> None:
+    request = bind_request(options(sampling=SamplingParams(stop_token_ids=(7,)), ignore_eos=True), [1], MODEL)
+    assert request.sampling.stop_token_ids == (7,)
+
+
+def test_max_tokens_is_cut_to_what_the_context_leaves() -> None:
+    request = bind_request(options(sampling=SamplingParams(max_tokens=50)), [1] * 10, MODEL)
+    assert request.sampling.max_tokens == 6
+
+
+def test_a_prompt_one_token_short_of_the_context_is_served() -> None:
+    assert bind_request(options(), [1] * 15, MODEL).sampling.max_tokens == 1
+
+
+@pytest.mark.parametrize("num_tokens", [16, 17, 1000])
+def test_a_prompt_that_fills_the_context_is_refused(num_tokens: int) -> None:
+    with pytest.raises(PromptTooLongError, match=f"{num_tokens} tokens and the context 16"):
+        bind_request(options(), [1] * num_tokens, MODEL)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="prompt is empty"):
+        bind_request(options(), [], MODEL)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (options(sampling=SamplingParams(logit_bias=((100, 1.0),))), "logit_bias holds token id 100"),
+        (options(sampling=SamplingParams(stop_token_ids=(3, 200))), "stop_token_ids holds token id 200"),
+        (options(speculation=SpeculationOptions(num_speculative_tokens=9)), "is 9; the target takes at most 8"),
+    ],
+)
+def test_values_beyond_the_model_are_refused(given: GenerationOptions, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        bind_request(given, [1], MODEL)
+
+
+def test_a_prompt_token_outside_the_vocabulary_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="the prompt holds token id 100; the vocabulary ends at 99"):
+        bind_request(options(), [1, 100, 2], MODEL)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(None, 5), (0, 0), (8, 8)])
+def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -> None:
+    given = options(speculation=SpeculationOptions(num_speculative_tokens=asked))
+    assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
+
+
+def test_a_lookup_goes_as_far_as_it_likes() -> None:
+    given = options(speculation=SpeculationOptions(proposer="suffix"))
+    assert bind_request(given, [1], MODEL).num_speculative_tokens == MODEL.max_draft_tokens
+
+
+def test_the_servers_default_yields_to_the_targets_limit() -> None:
+    model = ServedModel(
+        vocab_size=10, max_context_tokens=16, max_draft_tokens=2, default_draft_tokens=5, eos_token_ids=frozenset()
+    )
+    assert bind_request(options(), [1], model).num_speculative_tokens == 2
+
+
+def test_too_many_or_empty_stop_strings_are_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="17 stop strings; at most 16"):
+        options(stop=("x",) * 17)
+    with pytest.raises(InvalidRequestError, match="stop string is empty"):
+        options(stop=("x", ""))
+
+
+def test_a_grammar_and_ignore_eos_do_not_go_together() -> None:
+    grammar = Grammar(GrammarKind.JSON_OBJECT)
+    assert options(sampling=SamplingParams(grammar=grammar)).sampling.grammar == grammar
+    with pytest.raises(InvalidRequestError, match="leave out ignore_eos"):
+        options(sampling=SamplingParams(grammar=grammar), ignore_eos=True)
+
+
+def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are draft, ngram, suffix, eagle3"):
+        SpeculationOptions(proposer="magic")
+
+
+def test_an_oversized_request_is_refused() -> None:
+    check_request_bytes(10, 10)
+    with pytest.raises(PromptTooLongError, match="11 bytes; at most 10"):
+        check_request_bytes(11, 10)
+
+
+def test_drawn_seeds_fit_the_apis_signed_integer() -> None:
+    seeds = {draw_seed() for _ in range(100)}
+    assert len(seeds) == 100
+    assert all(0 <= seed < 2**63 for seed in seeds)

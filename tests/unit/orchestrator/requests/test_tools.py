@@ -1,0 +1,113 @@
+"""Tools: what requests may say, and the grammar of a demanded call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from orchestrator.requests.tools import MAX_TOOLS, tool_use
+from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.grammar import check_grammar, engine_grammar
+from pilotfish.types import GrammarKind
+
+WEATHER: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"$ref": "#/$defs/city"}},
+            "required": ["city"],
+            "additionalProperties": False,
+            "$defs": {"city": {"type": "string", "maxLength": 20}},
+        },
+    },
+}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>'
+TIME: dict[str, Any] = {"type": "function", "function": {"name": "get_time"}}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"), [(None, "auto"), ("auto", "auto"), ("none", "none"), ("required", "required")]
+)
+def test_choices(choice: str | None, expected: str) -> None:
+    use = tool_use([WEATHER, TIME], choice)
+    assert (use.choice, use.is_named, use.offered) == (expected, False, (WEATHER, TIME))
+    assert (use.grammar is None) == (expected != "required")
+
+
+def test_a_named_function_is_the_only_one_that_can_be_called_and_all_are_offered() -> None:
+    use = tool_use([WEATHER, TIME], NAMED)
+    assert [tool.name for tool in use.tools] == ["get_weather"]
+    assert use.is_named
+    assert use.offered == (WEATHER, TIME)
+    grammar = use.grammar
+    assert grammar is not None
+    assert "get_time" not in grammar.text
+
+
+def test_demanded_calls_have_a_grammar_that_compiles() -> None:
+    for choice in ("required", NAMED):
+        grammar = tool_use([WEATHER, TIME], choice).grammar
+        assert grammar is not None
+        assert grammar.kind is GrammarKind.LARK
+        check_grammar(grammar)
+
+
+@pytest.mark.parametrize(
+    ("choice", "accepted", "refused"),
+    [
+        ("required", (CALL, f"{CALL}\n{CALL}"), ("7", "hello", CALL.replace("Bern", "Bern" * 9))),
+        (NAMED, (CALL,), ("7", f"{CALL}\n{CALL}", CALL.replace("city", "town"))),
+    ],
+)
+def test_a_demanded_call_is_all_that_can_be_said(
+    choice: Any, accepted: tuple[str, ...], refused: tuple[str, ...]
+) -> None:
+    grammar = tool_use([WEATHER], choice).grammar
+    assert grammar is not None
+    tokenizer = LLTokenizer("byte")
+    for texts, expected in ((accepted, True), (refused, False)):
+        for text in texts:
+            matcher = LLMatcher(tokenizer, engine_grammar(grammar))
+            token_ids = tokenizer.tokenize_str(text)
+            is_whole = matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+            assert is_whole == expected, text
+
+
+def test_no_tools() -> None:
+    assert tool_use(None, None).choice == "none"
+    assert tool_use([], "auto").grammar is None
+
+
+@pytest.mark.parametrize(
+    ("tools", "choice", "told", "param"),
+    [
+        ([], "required", "needs tools", "tool_choice"),
+        ([WEATHER], "always", "must be none", "tool_choice"),
+        ([WEATHER], {"type": "function", "function": {"name": "other"}}, "get_weather", "tool_choice"),
+        ([{"type": "web_search"}], None, "type function", "tools[0]"),
+        ([WEATHER, {"type": "function", "function": {"name": "a b"}}], None, "letters", "tools[1]"),
+        ([{"type": "function", "function": {"name": "f", "parameters": [1]}}], None, "JSON schema", "tools[0]"),
+        ([WEATHER, WEATHER], None, "two tools", "tools"),
+        ([TIME] * (MAX_TOOLS + 1), None, "at most", "tools"),
+    ],
+)
+def test_mistakes_are_named(tools: list[dict[str, Any]], choice: Any, told: str, param: str) -> None:
+    with pytest.raises(InvalidRequestError, match=told) as caught:
+        tool_use(tools, choice)
+    assert caught.value.param == param
+
+
+def test_a_bad_schema_is_found_before_anything_starts() -> None:
+    bad = json.loads(json.dumps(WEATHER))
+    bad["function"]["parameters"]["properties"]["city"] = {"type": "array", "uniqueItems": True}
+    grammar = tool_use([bad], "required").grammar
+    assert grammar is not None
+    with pytest.raises(InvalidRequestError, match="uniqueItems"):
+        check_grammar(grammar, param="tools")
