@@ -9,7 +9,7 @@ import json
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -81,6 +81,8 @@ def type_name(annotation: Any) -> str:
         return "one of " + ", ".join(f"`{value}`" for value in arguments)
     if origin in (Union, types.UnionType):
         return " or ".join(type_name(argument) for argument in arguments)
+    if origin is Mapping:
+        return f"mapping to {type_name(arguments[1])}"
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             return f"list of {type_name(arguments[0])}"
@@ -131,6 +133,8 @@ def _inner(section: type) -> list[tuple[Field, type]]:
 
 
 def _default(field: Field) -> str:
+    if field.default_factory is dict:
+        return "`{}`"
     if field.default is dataclasses.MISSING:
         # Made on each machine: what makes it says how.
         return inspect.cleandoc(getattr(field.default_factory, "__doc__", "") or "").splitlines()[0].rstrip(".")

@@ -7,6 +7,7 @@ One YAML file serves every process; each reads its own section. `load_config` tu
 from __future__ import annotations
 
 from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config, replace
+from pilotfish.config.deployment import AutoscalingConfig, DeploymentConfig, PoolConfig, ScaledPoolConfig
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import EngineConfig, Quantization
@@ -20,16 +21,20 @@ from pilotfish.config.target import SelfDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 
 __all__ = [
+    "AutoscalingConfig",
     "Config",
+    "DeploymentConfig",
     "DraftConfig",
     "EmulationConfig",
     "EngineConfig",
     "HttpConfig",
     "InternalSecurityConfig",
     "OrchestratorConfig",
+    "PoolConfig",
     "PublicSecurityConfig",
     "Quantization",
     "RoutingConfig",
+    "ScaledPoolConfig",
     "SecurityConfig",
     "SelfDrafterConfig",
     "SpeculationConfig",

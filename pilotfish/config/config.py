@@ -12,6 +12,7 @@ from typing import Any, Literal, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from pilotfish.config.deployment import DeploymentConfig
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.environment import default_cache_dir
@@ -41,6 +42,8 @@ class Config:
     """Traces, metrics and logs of all services."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
     """Certificates, tokens and keys of all services."""
+    deployment: DeploymentConfig = field(default_factory=DeploymentConfig)
+    """Pools on a Ray cluster."""
     cache_dir: str = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

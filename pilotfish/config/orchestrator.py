@@ -20,6 +20,8 @@ class OrchestratorConfig:
     """Address to listen on, for gRPC and for HTTP."""
     port: int = 50051
     """Of the gRPC API; 0 takes a free port."""
+    num_replicas: int = 1
+    """Replicas under Ray Serve. They share the pools; clients need a load balancer before them."""
     target_addresses: tuple[str, ...] = ()
     """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class OrchestratorConfig:
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
+        require(self.num_replicas >= 1, "orchestrator.num_replicas must be at least 1")
         require(self.max_concurrent_requests >= 1, "orchestrator.max_concurrent_requests must be at least 1")
         require(self.max_queued_requests >= 0, "orchestrator.max_queued_requests must be at least 0 (0: nobody waits)")
         require(
