@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
-from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.speculation_cache import SpeculationCache
 from orchestrator.replicas.remote_sequence import Link
@@ -15,6 +15,17 @@ from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.7
 """Believed for the first few rounds."""
+
+
+class CommittedTokens(Protocol):
+    """What is drafted for."""
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+
+    def tokens_since(self, position: int) -> tuple[int, ...]:
+        """Committed tokens from absolute `position` on."""
 
 
 class AheadDrafts:
@@ -29,7 +40,7 @@ class AheadDrafts:
         self._last_s = 0.0
         self._is_sample = False
 
-    def learn(self, sequence: Sequence, now_s: float) -> None:
+    def learn(self, sequence: CommittedTokens, now_s: float) -> None:
         """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
         draft, self._last_draft = self._last_draft, ()
         committed = sequence.tokens_since(self._last_length)
@@ -46,11 +57,11 @@ class AheadDrafts:
         """A draft was asked for, and came."""
         self._policy.add_ask(elapsed_s)
 
-    def remember(self, sequence: Sequence, token_ids: tuple[int, ...], now_s: float) -> None:
+    def remember(self, sequence: CommittedTokens, token_ids: tuple[int, ...], now_s: float) -> None:
         """This draft is what the round verifies."""
         self._last_draft, self._last_length, self._last_s = token_ids, sequence.length, now_s
 
-    def take(self, arrived: Iterable[Event], sequence: Sequence, num_tokens: int) -> Proposal | None:
+    def take(self, arrived: Iterable[Event], sequence: CommittedTokens, num_tokens: int) -> Proposal | None:
         """At most num_tokens of the draft that was prepared for just the committed tokens.
 
         `arrived` came since the last round.
@@ -63,11 +74,11 @@ class AheadDrafts:
             self._policy.add_hit()
         return _first(draft, num_tokens)
 
-    def take_late(self, prepared: PreparedDrafts, sequence: Sequence, num_tokens: int) -> Proposal | None:
+    def take_late(self, prepared: PreparedDrafts, sequence: CommittedTokens, num_tokens: int) -> Proposal | None:
         """As `take`, of what comes only now that it has been asked for."""
         return _first(self._cache.take_late(prepared, sequence.tokens_since(prepared.base_length)), num_tokens)
 
-    def request(self, link: Link, sequence: Sequence, num_tokens: int) -> AheadRequest | None:
+    def request(self, link: Link, sequence: CommittedTokens, num_tokens: int) -> AheadRequest | None:
         """What goes with a Propose for num_tokens on the committed tokens; what was prepared before is forgotten."""
         budget = self._policy.budget(link.model, link.load, num_tokens)
         self._is_sample = budget.is_sample

@@ -22,8 +22,7 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     links |= {("draft", link.replica_id): link for link in drafts.links}
     connected = {"target": float(targets.num_connected), "draft": float(drafts.num_connected)}
     yield labelled_gauge("num_replicas_connected", "Replicas of a pool.", ("pool",), by_label(connected))
-    yield from _connections(links)
-    yield from _loads({key: link for key, link in links.items() if link.is_connected})
+    yield from replica_families(links)
     counters = targets.router.counters
     routed = {"prefix": float(counters.num_by_prefix), "load": float(counters.num_by_load)}
     yield labelled_counter(
@@ -32,6 +31,12 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
         ("policy",),
         by_label(routed),
     )
+
+
+def replica_families(links: dict[tuple[str, ...], ReplicaLink]) -> Iterator[Metric]:
+    """Of links by (pool, replica)."""
+    yield from _connections(links)
+    yield from _loads({key: link for key, link in links.items() if link.is_connected})
 
 
 def _connections(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:

@@ -29,7 +29,7 @@ def speculation_families(totals: RequestTotals, control: ControlCounts, ahead: A
         "spec_decode_missed_deadlines", "Proposals that came too late for their round.", totals.num_missed_deadlines
     )
     yield from _control_families(control)
-    yield from _ahead_families(ahead)
+    yield from ahead_families(ahead)
 
 
 def _control_families(control: ControlCounts) -> Iterator[Metric]:
@@ -49,7 +49,8 @@ def _control_families(control: ControlCounts) -> Iterator[Metric]:
     )
 
 
-def _ahead_families(ahead: AheadCounters) -> Iterator[Metric]:
+def ahead_families(ahead: AheadCounters) -> Iterator[Metric]:
+    """Of drafting ahead alone."""
     results = {
         "hit": float(ahead.num_hits),
         "late_hit": float(ahead.num_late_hits),

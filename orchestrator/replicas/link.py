@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from orchestrator.replicas.circuit import Circuit, CircuitState
-from orchestrator.replicas.remote_sequence import RemoteSequence
+from orchestrator.replicas.remote_sequence import Mailbox
 from orchestrator.replicas.silence import SilenceWatch
 from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
@@ -93,7 +93,7 @@ class ReplicaLink:
         self._last_other_sequences = 0
         self.num_other_sequences = 0
         """Sequences of other orchestrators on the replica, as of its last reports."""
-        self._sequences: dict[int, RemoteSequence] = {}
+        self._sequences: dict[int, Mailbox] = {}
         self._ids = itertools.count(1)
         self.problem = "not connected yet"
         """Why it cannot be used; empty when it can."""
@@ -146,7 +146,7 @@ class ReplicaLink:
             return False
         return self._circuit.is_closed or sequence_id == self._trial_id
 
-    def attach(self, sequence: RemoteSequence) -> int:
+    def attach(self, sequence: Mailbox) -> int:
         sequence_id = next(self._ids)
         self._sequences[sequence_id] = sequence
         if not self._circuit.is_closed:

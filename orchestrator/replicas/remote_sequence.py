@@ -15,6 +15,19 @@ ANSWER_DEADLINE_S = 300.0
 """For one event, queueing and prefill included. A frozen replica is noticed far earlier, by its silence."""
 
 
+class Mailbox(Protocol):
+    """A sequence, as the link to its replica sees it. Called on the event loop."""
+
+    def deliver(self, event: Event) -> None:
+        """An event, in order of arrival."""
+
+    def fail(self, error: PilotfishError) -> None:
+        """Nothing more will come."""
+
+    def fail_if_overdue(self) -> None:
+        """Asked every few seconds: time to fail if something should have come long ago."""
+
+
 class Link(Protocol):
     """The connection to one replica, as its sequences see it."""
 
@@ -50,7 +63,7 @@ class Link(Protocol):
     def serves(self, sequence_id: int) -> bool:
         """Whether an open sequence should stay: not on a replica that drains, or fails while others try it again."""
 
-    def attach(self, sequence: RemoteSequence) -> int:
+    def attach(self, sequence: Mailbox) -> int:
         """Route events to `sequence`; returns the id it has on this replica, never used before."""
 
     def detach(self, sequence_id: int) -> None:
