@@ -68,7 +68,7 @@ stubs: $(STAMP) ## Generate the gRPC stubs from protos/
 # uv resolves like pip and writes every file's hash without downloading any. Torch's is that of the registry's build.
 lock: $(STAMP) ## Write requirements.lock: what a deployment needs, with hashes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	$(BIN)/uv pip compile pyproject.toml --constraint constraints.txt --generate-hashes --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra serve --constraint constraints.txt --generate-hashes --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --no-config --no-annotate --custom-compile-command 'make lock' \
 	  --quiet --output-file requirements.lock
 

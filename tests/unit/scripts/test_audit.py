@@ -61,7 +61,8 @@ def test_the_lock_holds_every_dependency_in_the_tested_version_with_hashes() -> 
     """If this fails after a change of dependencies: `make lock`."""
     lock, constraints = pinned(ROOT / "requirements.lock"), pinned(ROOT / "constraints.txt")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = {_normal(re.split(r"[\s<>=!;\[]", each, maxsplit=1)[0]) for each in project["dependencies"]}
+    deployed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    wanted = {_normal(re.split(r"[\s<>=!;\[]", each, maxsplit=1)[0]) for each in deployed}
     assert wanted - lock.keys() == set()
     different = {name: (lock[name], constraints[name]) for name in lock.keys() & constraints.keys()}
     assert {name: pair for name, pair in different.items() if pair[0] != pair[1]} == {}

@@ -1,0 +1,106 @@
+"""Configuration of pilotfish.integrations.vllm: it runs in a vLLM of somebody else's, which knows no file of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
+
+from pilotfish.config.fields import STRICT, require, yaml_word
+from pilotfish.config.security import InternalSecurityConfig
+from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.errors import ConfigError
+
+VARIABLE_PREFIX = "PILOTFISH_VLLM_"
+"""PILOTFISH_VLLM_DRAFT_DEADLINE_MS is draft_deadline_ms, PILOTFISH_VLLM_SECURITY__CA is security.ca."""
+ADDITIONAL_CONFIG_KEY = "pilotfish"
+"""In vLLM's additional_config."""
+
+
+def _addresses(value: object) -> object:
+    """Several in one word, as an environment variable holds them."""
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteProposerConfig:
+    """`additional_config={"pilotfish": {...}}` of vLLM; PILOTFISH_VLLM_* variables come before it."""
+
+    __pydantic_config__ = STRICT
+
+    draft_addresses: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = ("127.0.0.1:50062",)
+    """host:port of each draft replica. A name with several addresses (a headless Service) is all of them."""
+    mode: Annotated[Literal["auto", "on", "off"], BeforeValidator(yaml_word)] = "auto"
+    """`auto`: drafts are asked for where that makes answers sooner, as measured. `on`: always. `off`: never."""
+    draft_deadline_ms: float = 0.0
+    """How long a step of vLLM waits for drafts at most; 0 takes one measured decode step."""
+    draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
+    """As speculation.draft_ahead: while vLLM verifies, a drafter that takes time drafts for the likeliest outcomes."""
+    draft_ahead_tokens: int = 60
+    """As speculation.draft_ahead_tokens."""
+    tokenizer: str = ""
+    """Folder with vLLM's tokenizer.json, where it cannot be found by itself. Empty: vLLM's own, from its folder or from
+    the hub's cache."""
+    check_tokenizer: bool = True
+    """Refuse to draft where vLLM's tokenizer cannot be shown to be the drafter's. Without it a drafter of another model
+    is slow and never wrong: vLLM verifies what it says."""
+    silence_timeout_s: float = 3.0
+    """As orchestrator.silence_timeout_s: a draft replica that says nothing for this long is lost."""
+    metrics_port: int = -1
+    """/metrics of the proposer on telemetry.metrics_host; 0 takes a free port, -1 serves none. vLLM's workers have no
+    part in its own /metrics."""
+    security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
+    """As security.internal of the draft pool."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """As of the services."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")
+        for address in self.draft_addresses:
+            host, _, port = address.rpartition(":")
+            require(bool(host) and port.isdecimal(), f"draft_addresses has {address!r}; it must be host:port")
+        require(self.draft_deadline_ms >= 0, "draft_deadline_ms must be at least 0 (0: measured)")
+        require(0 <= self.draft_ahead_tokens <= 256, "draft_ahead_tokens must be between 0 (off) and 256")
+        require(self.silence_timeout_s >= 1, "silence_timeout_s must be at least 1: reports come twice a second")
+        require(-1 <= self.metrics_port <= 65535, "metrics_port must be between 0 and 65535, or -1 for none")
+
+
+_ADAPTER = TypeAdapter(RemoteProposerConfig)
+
+
+def remote_proposer_config(
+    additional_config: Mapping[str, Any] | None, variables: Mapping[str, str]
+) -> RemoteProposerConfig:
+    """What vLLM was started with, and above it the environment's PILOTFISH_VLLM_* among `variables`.
+
+    Raises ConfigError, which names the key.
+    """
+    section = (additional_config or {}).get(ADDITIONAL_CONFIG_KEY) or {}
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"additional_config's {ADDITIONAL_CONFIG_KEY!r} must be a mapping of settings")
+    values: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in section.items()}
+    for variable, text in sorted(variables.items()):
+        if variable.startswith(VARIABLE_PREFIX):
+            _set(values, variable, text)
+    try:
+        return _ADAPTER.validate_python(values)
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['msg']}" for item in error.errors())
+        raise ConfigError(f"the configuration of Pilotfish in vLLM: {'; '.join(problems)}") from None
+
+
+def _set(values: dict[str, Any], variable: str, text: str) -> None:
+    """Put the variable's YAML value where it belongs."""
+    *sections, last = variable.removeprefix(VARIABLE_PREFIX).lower().split("__")
+    node = values
+    for section in sections:
+        node = node.setdefault(section, {})
+        if not isinstance(node, dict):
+            raise ConfigError(f"${variable}: {section} has no keys")
+    try:
+        node[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"${variable} is not YAML: {error}") from None

@@ -1,0 +1,1 @@
+"""Pilotfish's draft pool behind engines of others."""

@@ -1,0 +1,175 @@
+"""The drafter's event loop, on a thread of vLLM's worker: it starts, connects and ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import AsyncIterator
+
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.replicas.directory import ReplicaDirectory
+from orchestrator.replicas.link import StreamHandlers
+from orchestrator.replicas.pool import ReplicaPool
+from pilotfish.config.vllm import RemoteProposerConfig
+from pilotfish.errors import PilotfishError
+from pilotfish.integrations.vllm import discovery
+from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.drafting import Drafting
+from pilotfish.integrations.vllm.metrics import ProposerCollector
+from pilotfish.integrations.vllm.row_trace import RowTracing
+from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.target_model import TargetModel
+from pilotfish.rpc.handshake import Hello
+from pilotfish.rpc.link_security import LinkSecurity
+from pilotfish.rpc.stream import MuxStream
+from pilotfish.telemetry.metrics_server import MetricsServer
+from pilotfish.telemetry.registry import new_registry
+
+# vLLM gives handlers and a level to loggers of this name alone.
+_log = logging.getLogger("vllm.pilotfish")
+
+PEER_NAME = "vllm"
+_IDLE_CHECK_S = 1.0
+_STOP_TIMEOUT_S = 5.0
+
+
+class BackgroundDrafting:
+    """Drafting, as vLLM's thread sees it. Never blocks but in a step's wait, never raises."""
+
+    def __init__(self, config: RemoteProposerConfig, target: TargetModel, security: LinkSecurity) -> None:
+        """Returns at once; the connections come about behind it."""
+        self.counters = ProposerCounters()
+        self._config = config
+        self._target = target
+        self._security = security
+        self._directory = ReplicaDirectory()
+        self._loop = asyncio.new_event_loop()
+        self._pool: ReplicaPool | None = None
+        self._drafting: Drafting | None = None
+        self._stopped = asyncio.Event()
+        self.has_lost_rows = False
+        """It follows no row any more: the next step must tell it all tokens. Cleared by whoever does."""
+        # A daemon: vLLM's workers end without asking anybody.
+        self._thread = threading.Thread(target=self._run, name="pilotfish-drafting", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether asking may be answered."""
+        pool = self._pool
+        return self._drafting is not None and pool is not None and any(link.is_healthy for link in pool.links)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes steps."""
+        return self._drafting is not None
+
+    def begin(self, step: DraftingStep) -> None:
+        """Hand a step over; wait for its drafts with step.wait()."""
+        self._loop.call_soon_threadsafe(self._begin, step)
+
+    def stop(self) -> None:
+        """Close the connections and end the thread, within a few seconds. Idempotent."""
+        if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # its loop may end just now
+                self._loop.call_soon_threadsafe(self._stopped.set)
+            self._thread.join(_STOP_TIMEOUT_S)
+
+    def _begin(self, step: DraftingStep) -> None:
+        assert self._drafting is not None
+        try:
+            self._drafting.begin(step)
+        except Exception:
+            # Whatever it is, vLLM goes on without drafts, and the rows begin anew.
+            _log.exception("Pilotfish's drafter failed in a step; it begins anew")
+            self.counters.num_faults += 1
+            self._drafting.close()
+            self.has_lost_rows = True
+            step.expect(())
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        except PilotfishError as error:
+            _log.error("vLLM serves without Pilotfish's drafts: %s", error)
+        except Exception:
+            _log.exception("vLLM serves without Pilotfish's drafts: the drafter ended")
+        finally:
+            self._drafting = None
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        """Until it is stopped. Raises PilotfishError for what no waiting mends."""
+        fingerprint = ""
+        if self._config.check_tokenizer:
+            fingerprint = await asyncio.to_thread(self._target.fingerprint, self._config.tokenizer)
+        tracing = RowTracing(self._config.telemetry)
+        async with self._connections(fingerprint) as pool, self._metrics(pool):
+            policy = AheadPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
+            self.counters.ahead = policy.counters
+            drafting = Drafting(pool, policy, self.counters, tracing, self._target.vocab_size)
+            self._pool, self._drafting = pool, drafting
+            try:
+                while not self._stopped.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_IDLE_CHECK_S):
+                            await self._stopped.wait()
+                    drafting.leave_if_idle()
+            finally:
+                drafting.close()
+                await tracing.close()
+
+    @contextlib.asynccontextmanager
+    async def _connections(self, fingerprint: str) -> AsyncIterator[ReplicaPool]:
+        """The draft replicas, as they come and go."""
+
+        async def connect(address: str, handlers: StreamHandlers) -> MuxStream:
+            return await MuxStream.connect(
+                address,
+                service="draft",
+                hello=Hello(peer=PEER_NAME, tokenizer_fingerprint=fingerprint),
+                on_events=handlers.on_events,
+                on_load=handlers.on_load,
+                on_lost=handlers.on_lost,
+                security=self._security,
+            )
+
+        timeout_s = self._config.silence_timeout_s
+        pool = ReplicaPool(
+            "draft", self._directory, connect, self._target.check_drafter, silence_timeout_s=timeout_s
+        )
+        pool.on_change(lambda: _tell_change(pool))
+        pool.start()
+        follower = asyncio.create_task(discovery.follow(self._config.draft_addresses, self._directory))
+        try:
+            yield pool
+        finally:
+            follower.cancel()
+            await asyncio.wait((follower,))
+            await pool.close()
+
+    @contextlib.asynccontextmanager
+    async def _metrics(self, pool: ReplicaPool) -> AsyncIterator[None]:
+        if self._config.metrics_port < 0:
+            yield
+            return
+        registry = new_registry(ProposerCollector(self._target.name, self.counters, pool))
+        host, port = self._config.telemetry.metrics_host, self._config.metrics_port
+        server = MetricsServer(registry, host, port, port_setting="metrics_port")
+        _log.info("Pilotfish's metrics: http://%s/metrics", server.address)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(server.close)
+
+
+def _tell_change(pool: ReplicaPool) -> None:
+    """What the pool is after a (dis)connection."""
+    if pool.num_connected:
+        names = ", ".join(f"{link.address} ({link.model.proposer})" for link in pool.links if link.is_connected)
+        _log.info("Pilotfish drafts: %s", names)
+    elif pool.links:
+        _log.warning("vLLM decodes without drafts: %s", pool.absence_reason)

@@ -1,0 +1,290 @@
+"""A row of vLLM's batch on a draft replica: what it was told, what it was asked, and what it has said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+from orchestrator.drafting.ahead_drafts import AheadDrafts
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.replicas.remote_sequence import Link
+from pilotfish.errors import PilotfishError
+from pilotfish.integrations.vllm.batch_rows import RowStep
+from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.row_trace import NO_TRACE, RowTrace
+from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.messages import CloseSequence, Event, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.types import SamplingParams, SequenceErrorCode
+
+_OPENING_PATIENCE_S = 10.0
+"""For the first answer: the drafter may have a long prompt to read, and others' before it."""
+_MAX_OUTPUT_TOKENS = 2**31 - 1
+"""vLLM knows when to stop."""
+
+GREEDY: Final = SamplingParams(temperature=0.0, max_tokens=_MAX_OUTPUT_TOKENS)
+"""vLLM takes drafts as certain, without probabilities: it accepts each with the chance that its own model gives it, so
+the likeliest token is the best draft at any temperature."""
+
+
+@dataclass(slots=True)
+class _Question:
+    """A Propose that was not answered yet."""
+
+    base_length: int
+    slot: int
+    step: DraftingStep
+    sent_s: float
+    is_awaited: bool
+    is_missed: bool = False
+
+
+class DraftSequence:
+    """Event loop only. A Mailbox of its link."""
+
+    def __init__(
+        self,
+        row: RowStep,
+        policy: AheadPolicy,
+        counters: ProposerCounters,
+        vocab_size: int,
+        trace: RowTrace = NO_TRACE,
+    ) -> None:
+        """vocab_size: vLLM's: a token beyond it would bring vLLM down."""
+        self._token_ids: list[int] = []
+        self._num_prompt_tokens = row.num_prompt_tokens
+        self._counters = counters
+        self._vocab_size = vocab_size
+        self._trace = trace
+        self._loop = asyncio.get_running_loop()
+        self._ahead = AheadDrafts(policy)
+        self._arrived: list[PreparedDrafts] = []
+        self._link: Link | None = None
+        self._sequence_id = 0
+        self._told_length = 0
+        self._has_answered = False
+        self._question: _Question | None = None
+        self._late: Proposal | None = None
+        self._given: tuple[int, ...] = ()
+        """The draft that vLLM verifies now."""
+
+    @property
+    def length(self) -> int:
+        """Committed tokens."""
+        return len(self._token_ids)
+
+    def tokens_since(self, position: int) -> tuple[int, ...]:
+        """Committed tokens from absolute `position` on."""
+        return tuple(self._token_ids[position:])
+
+    @property
+    def link(self) -> Link | None:
+        """Where it is open, and worth staying; None: nowhere."""
+        if self._link is not None and not self._link.serves(self._sequence_id):
+            self.leave()
+        return self._link
+
+    def commit(self, row: RowStep) -> None:
+        """What vLLM's step added; also tells what became of the last draft."""
+        given, self._given = self._given, ()
+        self._token_ids.extend(row.new_token_ids)
+        if not row.num_sampled_tokens:
+            return
+        if given:
+            num_accepted = _num_common(given, row.new_token_ids[:-1])
+            self._counters.acceptance.add(len(given), num_accepted)
+            self._trace.add_verified(len(given), num_accepted)
+        else:
+            self._counters.num_plain_tokens += row.num_sampled_tokens
+        self._ahead.learn(self, self._loop.time())
+
+    def open(self, link: Link) -> None:
+        """On another replica, or a first one, with every committed token. Raises UnavailableError."""
+        self.leave()
+        self._link = link
+        self._sequence_id = link.attach(self)
+        self._counters.num_sequences += 1
+        link.send(
+            OpenSequence(
+                sequence_id=self._sequence_id,
+                prompt_token_ids=tuple(self._token_ids[: self._num_prompt_tokens]),
+                output_token_ids=self.tokens_since(self._num_prompt_tokens),
+                sampling=GREEDY,
+                traceparent=self._trace.traceparent,
+            )
+        )
+        self._told_length = self.length
+
+    def take_prepared(self, num_tokens: int) -> tuple[int, ...]:
+        """What is at hand for the committed tokens; the replica is asked for what follows. Empty: nothing.
+
+        Raises UnavailableError or ResourceExhaustedError.
+        """
+        arrived, self._arrived = self._arrived, []
+        draft = self._ahead.take(arrived, self, num_tokens)
+        if draft is None or not self._is_sound(draft.draft_token_ids, num_tokens):
+            return ()
+        self._send_propose(len(draft.draft_token_ids), is_prepared=True)
+        return draft.draft_token_ids
+
+    def take_late(self, num_tokens: int) -> tuple[int, ...]:
+        """What is left of a draft that came too late, if vLLM has decoded its beginning by itself. Empty: nothing."""
+        late, self._late = self._late, None
+        if late is None:
+            return ()
+        committed = self.tokens_since(late.base_length)
+        if not committed or late.draft_token_ids[: len(committed)] != committed:
+            return ()
+        rest = late.draft_token_ids[len(committed) :][:num_tokens]
+        self._counters.num_late_drafts += bool(rest)
+        return rest
+
+    def ask(self, step: DraftingStep, slot: int, num_tokens: int) -> bool:
+        """Ask for a draft on the committed tokens; whether the answer is worth waiting for.
+
+        The first one is not: the drafter reads the prompt before it. Raises UnavailableError or ResourceExhaustedError.
+        """
+        self._send_propose(num_tokens)
+        self._question = _Question(self.length, slot, step, self._loop.time(), self._has_answered)
+        return self._has_answered
+
+    def give(self, token_ids: tuple[int, ...]) -> None:
+        """vLLM verifies this draft next."""
+        self._given = token_ids
+        self._ahead.remember(self, token_ids, self._loop.time())
+
+    def note_missed(self) -> None:
+        """vLLM's next step is here: what was not answered has missed its deadline."""
+        question = self._question
+        if question is None or question.is_missed or self._link is None:
+            return
+        if question.is_awaited:
+            self._miss(question, self._link)
+        elif self._loop.time() - question.sent_s > _OPENING_PATIENCE_S:
+            question.is_missed = True
+            self._link.report_failure("a sequence is not answered")
+
+    def _miss(self, question: _Question, link: Link) -> None:
+        if not question.is_missed:
+            question.is_missed = True
+            self._counters.num_missed_deadlines += 1
+            link.report_failure("drafts miss their deadline")
+
+    def leave(self) -> None:
+        """Free what the replica holds for it. Idempotent; never raises."""
+        link, self._link = self._link, None
+        self._answer(())
+        self._question, self._has_answered, self._late = None, False, None
+        self._arrived.clear()
+        self._ahead.forget()
+        if link is None:
+            return
+        if link.is_connected:
+            # A stream that is going down releases the sequence as well.
+            with contextlib.suppress(PilotfishError):
+                link.send(CloseSequence(self._sequence_id))
+        link.detach(self._sequence_id)
+
+    def close(self) -> None:
+        """The row has ended. Idempotent."""
+        self.leave()
+        self._trace.end(len(self._token_ids) - self._num_prompt_tokens)
+
+    # What the link calls.
+
+    def deliver(self, event: Event) -> None:
+        if isinstance(event, Proposal):
+            self._take_proposal(event)
+        elif isinstance(event, PreparedDrafts):
+            self._take_prepared_drafts(event)
+        elif isinstance(event, SequenceError):
+            self._take_error(event)
+
+    def fail(self, error: PilotfishError) -> None:  # noqa: ARG002
+        self.leave()
+
+    def fail_if_overdue(self) -> None:
+        """Deadlines are those of steps, which come far more often."""
+
+    # Answers.
+
+    def _take_proposal(self, proposal: Proposal) -> None:
+        question = self._question
+        if question is None or proposal.base_length != question.base_length or self._link is None:
+            return  # of a step that is over
+        token_ids = proposal.draft_token_ids
+        if proposal.parents or not self._is_sound(token_ids, question.step.num_draft_tokens):
+            self._link.report_failure("its drafts are none that a working drafter makes")
+            self.leave()
+            return
+        elapsed_s = self._loop.time() - question.sent_s
+        self._ahead.add_ask(elapsed_s)
+        self._trace.add_proposal(elapsed_s, len(token_ids))
+        is_in_time = self._answer(token_ids)
+        self._question, self._has_answered = None, True
+        if not is_in_time:
+            self._late = proposal
+        if question.is_awaited and is_in_time:
+            self._link.report_success()
+        elif question.is_awaited:
+            self._miss(question, self._link)
+
+    def _take_prepared_drafts(self, prepared: PreparedDrafts) -> None:
+        question = self._question
+        if question is None:
+            self._arrived.append(prepared)
+            return
+        num_tokens = question.step.num_draft_tokens
+        draft = self._ahead.take_late(prepared, self, num_tokens)
+        if draft is not None and self._is_sound(draft.draft_token_ids, num_tokens):
+            self._answer(draft.draft_token_ids)
+
+    def _take_error(self, error: SequenceError) -> None:
+        if self._link is None or (
+            error.code is SequenceErrorCode.STALE and (self._question is None or error.base_length < self.length)
+        ):
+            return
+        if error.code is SequenceErrorCode.RESOURCE_EXHAUSTED:
+            # Those who have a place there are served well.
+            self._link.report_full()
+        elif error.code is SequenceErrorCode.UNAVAILABLE:
+            self._link.report_draining()
+        elif error.code is not SequenceErrorCode.UNKNOWN_SEQUENCE:
+            self._link.report_failure(error.message)
+        self.leave()  # the next step opens it again, with all committed tokens
+
+    def _answer(self, token_ids: tuple[int, ...]) -> bool:
+        """Answer the step that asked; False if it did not wait so long."""
+        question = self._question
+        if question is None:
+            return True
+        is_in_time = question.step.answer(question.slot, token_ids)
+        if is_in_time and token_ids:
+            self.give(token_ids)
+        return is_in_time
+
+    def _send_propose(self, num_tokens: int, *, is_prepared: bool = False) -> None:
+        assert self._link is not None
+        self._link.send(
+            Propose(
+                sequence_id=self._sequence_id,
+                base_length=self.length,
+                new_token_ids=self.tokens_since(self._told_length),
+                num_draft_tokens=min(num_tokens, self._link.limits.max_draft_tokens),
+                ahead=self._ahead.request(self._link, self, num_tokens),
+                is_prepared=is_prepared,
+            )
+        )
+        self._told_length = self.length
+
+    def _is_sound(self, token_ids: tuple[int, ...], num_tokens: int) -> bool:
+        return len(token_ids) <= num_tokens and all(0 <= token_id < self._vocab_size for token_id in token_ids)
+
+
+def _num_common(draft: tuple[int, ...], committed: tuple[int, ...]) -> int:
+    """Draft tokens that were committed."""
+    for position, (drafted, said) in enumerate(zip(draft, committed, strict=False)):
+        if drafted != said:
+            return position
+    return min(len(draft), len(committed))

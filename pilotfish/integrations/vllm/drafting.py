@@ -1,0 +1,114 @@
+"""Draft sequences for all rows of vLLM's batch, on an event loop of its own: every step is one frame to a replica."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.replicas.pool import ReplicaPool
+from pilotfish.errors import PilotfishError
+from pilotfish.integrations.vllm.batch_rows import RowStep
+from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.draft_sequence import DraftSequence
+from pilotfish.integrations.vllm.row_trace import RowTracing
+from pilotfish.integrations.vllm.step import DraftingStep
+
+_IDLE_S = 5.0
+"""vLLM does not say that a request has ended: without a step for so long they all have."""
+
+
+class Drafting:
+    """Made and used on one event loop."""
+
+    def __init__(
+        self,
+        pool: ReplicaPool,
+        policy: AheadPolicy,
+        counters: ProposerCounters,
+        tracing: RowTracing,
+        vocab_size: int,
+    ) -> None:
+        """vocab_size: vLLM's."""
+        self._pool = pool
+        self._policy = policy
+        self._counters = counters
+        self._tracing = tracing
+        self._vocab_size = vocab_size
+        self._sequences: dict[int, DraftSequence] = {}
+        self._loop = asyncio.get_running_loop()
+        self._last_step_s = self._loop.time()
+
+    @property
+    def num_sequences(self) -> int:
+        """Rows that are followed."""
+        return len(self._sequences)
+
+    def begin(self, step: DraftingStep) -> None:
+        """Take in what vLLM's step committed, answer what is at hand, and ask for the rest."""
+        self._last_step_s = self._loop.time()
+        for row_id in step.batch.ended_row_ids:
+            self._end(row_id)
+        awaited = []
+        for slot, row in enumerate(step.batch.rows):
+            sequence = self._followed(row)
+            sequence.note_missed()
+            sequence.commit(row)
+            if self._serve(step, slot, row, sequence):
+                awaited.append(slot)
+        step.expect(awaited)
+
+    def leave_if_idle(self) -> None:
+        """Called now and then: frees everything on the replicas. A row that goes on is opened there again."""
+        if self._loop.time() - self._last_step_s > _IDLE_S:
+            for sequence in self._sequences.values():
+                sequence.leave()
+
+    def close(self) -> None:
+        """Follow no row any more."""
+        for row_id in tuple(self._sequences):
+            self._end(row_id)
+
+    def _followed(self, row: RowStep) -> DraftSequence:
+        if row.num_prompt_tokens:
+            trace = self._tracing.begin()
+            self._sequences[row.row_id] = DraftSequence(row, self._policy, self._counters, self._vocab_size, trace)
+        return self._sequences[row.row_id]
+
+    def _serve(self, step: DraftingStep, slot: int, row: RowStep, sequence: DraftSequence) -> bool:
+        """Whether an answer will come that is worth waiting for."""
+        num_tokens = step.num_draft_tokens
+        if num_tokens == 0:
+            return False
+        try:
+            if sequence.link is None and not self._open(sequence):
+                return False
+            if not row.num_sampled_tokens:
+                return False  # vLLM still reads the prompt, and the drafter with it
+            draft = sequence.take_prepared(num_tokens)
+            if draft:
+                step.answer(slot, draft)
+                sequence.give(draft)
+                return False
+            late = sequence.take_late(num_tokens)
+            is_worth_waiting = sequence.ask(step, slot, num_tokens)
+            if late and step.answer(slot, late):
+                sequence.give(late)
+                return False
+            return is_worth_waiting
+        except PilotfishError as error:
+            if sequence.link is not None:
+                sequence.link.report_failure(str(error))
+            sequence.leave()
+            return False
+
+    def _open(self, sequence: DraftSequence) -> bool:
+        link = self._pool.pick()
+        if link is None:
+            return False
+        sequence.open(link)
+        return True
+
+    def _end(self, row_id: int) -> None:
+        sequence = self._sequences.pop(row_id, None)
+        if sequence is not None:
+            sequence.close()

@@ -1,0 +1,58 @@
+"""One step of vLLM as it crosses from vLLM's thread to the drafter's event loop, and its drafts on the way back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from pilotfish.integrations.vllm.batch_rows import BatchStep
+
+
+class DraftingStep:
+    """Filled by one thread until the other one stops to wait."""
+
+    def __init__(self, batch: BatchStep, num_draft_tokens: int, deadline_s: float) -> None:
+        """num_draft_tokens: wanted for each row that decodes; 0: the drafter is only told of the tokens.
+
+        deadline_s: how long it is waited for.
+        """
+        self.batch = batch
+        self.num_draft_tokens = num_draft_tokens
+        self.deadline_s = deadline_s
+        self._drafts: list[list[int]] = [[] for _ in batch.rows]
+        self._awaited: set[int] = set()
+        """Slots whose answers are worth waiting for."""
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._is_complete = threading.Event()
+
+    def expect(self, slots: Sequence[int]) -> None:
+        """These are waited for: called once, when all that can be said at once was said."""
+        with self._lock:
+            self._awaited.update(slots)
+            if not self._awaited:
+                self._is_complete.set()
+
+    def answer(self, slot: int, token_ids: Sequence[int]) -> bool:
+        """The draft of a row; False if it comes too late."""
+        with self._lock:
+            if self._is_over:
+                return False
+            self._drafts[slot] = list(token_ids)
+            if slot in self._awaited:
+                self._awaited.remove(slot)
+                if not self._awaited:
+                    self._is_complete.set()
+            return True
+
+    def wait(self) -> list[list[int]]:
+        """What came before the deadline: a list for each row, empty where nothing did."""
+        self._is_complete.wait(self.deadline_s)
+        with self._lock:
+            self._is_over = True
+            return self._drafts
+
+    @property
+    def num_missing(self) -> int:
+        """Rows that were waited for in vain."""
+        return len(self._awaited)

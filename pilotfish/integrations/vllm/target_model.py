@@ -1,0 +1,66 @@
+"""What is known of vLLM's model before any draft: its vocabulary, and whose tokenizer it has."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pilotfish.errors import HandshakeError, ModelNotFoundError
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.types import ModelInfo
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TargetModel:
+    """vLLM's."""
+
+    name: str
+    vocab_size: int
+    """Width of the logits."""
+    tokenizer: str
+    """Folder or hub id."""
+    tokenizer_revision: str | None
+
+    @classmethod
+    def of(cls, vllm_config: VllmConfig) -> TargetModel:
+        model = vllm_config.model_config
+        return cls(
+            name=str(model.model),
+            vocab_size=int(model.get_vocab_size()),
+            tokenizer=str(model.tokenizer or model.model),
+            tokenizer_revision=model.tokenizer_revision,
+        )
+
+    def fingerprint(self, folder: str) -> str:
+        """Of its tokenizer. Reads a file of some megabytes.
+
+        folder: where tokenizer.json is; empty: where vLLM has it from. Raises ModelError kinds.
+        """
+        return tokenizer_fingerprint(folder or self._folder())
+
+    def check_drafter(self, drafter: ModelInfo) -> None:
+        """Raises HandshakeError for a draft replica that is of no use here."""
+        if drafter.feature_layers:
+            raise HandshakeError(
+                f"proposer {drafter.proposer} builds on the target's hidden states, and vLLM gives a proposer tokens "
+                "only: run the draft pool with draft.proposer=suffix, ngram, model or hybrid"
+            )
+
+    def _folder(self) -> Path:
+        folder = Path(self.tokenizer)
+        if folder.is_dir():
+            return folder
+        # By name: it is one of vLLM's packages, and none of the client's.
+        hub = importlib.import_module("huggingface_hub")
+        found = hub.try_to_load_from_cache(self.tokenizer, "tokenizer.json", revision=self.tokenizer_revision)
+        if not isinstance(found, str):
+            raise ModelNotFoundError(
+                f"there is no tokenizer.json of {self.tokenizer} in the hub's cache: name a folder with it "
+                "(tokenizer), or take any drafter (check_tokenizer: false)"
+            )
+        return Path(found).parent
