@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from pilotfish.config import Config
+from pilotfish.config.orchestrator import DNS_PREFIX
 
 PoolName = Literal["target", "draft"]
 
@@ -25,10 +26,17 @@ class ReplicaDirectory:
 
     @classmethod
     def from_config(cls, config: Config) -> ReplicaDirectory:
-        """A directory of the addresses that the configuration names; an address is its own id."""
+        """A directory of the addresses that the configuration has; an address is its own id.
+
+        Names among them are `orchestrator.replicas.names`' business.
+        """
         directory = cls()
-        directory.set_replicas("target", {address: address for address in config.orchestrator.target_addresses})
-        directory.set_replicas("draft", {address: address for address in config.orchestrator.draft_addresses})
+        pools: dict[PoolName, tuple[str, ...]] = {
+            "target": config.orchestrator.target_addresses,
+            "draft": config.orchestrator.draft_addresses,
+        }
+        for pool, addresses in pools.items():
+            directory.set_replicas(pool, {each: each for each in addresses if not each.startswith(DNS_PREFIX)})
         return directory
 
     def replicas(self, pool: PoolName) -> Mapping[str, str]:

@@ -10,6 +10,10 @@ from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 
 
+DNS_PREFIX = "dns:///"
+"""Of an address that stands for all addresses of a name; gRPC's own way to write it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OrchestratorConfig:
     """The orchestrator: the public API."""
@@ -23,9 +27,13 @@ class OrchestratorConfig:
     num_replicas: int = 1
     """Replicas under Ray Serve. They share the pools; clients need a load balancer before them."""
     target_addresses: tuple[str, ...] = ()
-    """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`."""
+    """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`. `dns:///NAME:PORT`
+    is every address that the name has, such as the pods of a headless Service."""
     draft_addresses: tuple[str, ...] = ()
-    """host:port of each draft replica; empty: none, or found by Ray."""
+    """host:port of each draft replica, or names as above; empty: none, or found by Ray."""
+    resolve_interval_s: float = 2.0
+    """Names in the addresses are looked up this often. A replica that leaves is noticed by its link at once; this is
+    how soon a new one is found."""
     max_concurrent_requests: int = 256
     """Served at once, and never more than the target replicas have room for (engine.max_sequences). More wait."""
     max_queued_requests: int = 1024
@@ -56,6 +64,13 @@ class OrchestratorConfig:
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
         require(self.num_replicas >= 1, "orchestrator.num_replicas must be at least 1")
+        for address in (*self.target_addresses, *self.draft_addresses):
+            host, _, port = address.removeprefix(DNS_PREFIX).rpartition(":")
+            require(
+                bool(host) and port.isdecimal(),
+                f"orchestrator: {address!r} is not an address: host:port, or dns:///NAME:PORT",
+            )
+        require(self.resolve_interval_s > 0, "orchestrator.resolve_interval_s must be above 0")
         require(self.max_concurrent_requests >= 1, "orchestrator.max_concurrent_requests must be at least 1")
         require(self.max_queued_requests >= 0, "orchestrator.max_queued_requests must be at least 0 (0: nobody waits)")
         require(
