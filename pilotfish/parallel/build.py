@@ -1,0 +1,80 @@
+"""From the configuration to a target's decoder over several ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pilotfish.config import Config
+from pilotfish.errors import ConfigError
+from pilotfish.models.catalogue import resolve
+from pilotfish.models.decoder_transformers import check_supported
+from pilotfish.models.factory import BuiltDecoder, probed
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.folder import read_metadata
+from pilotfish.models.loading import LoadedModel, model_id, require_supported
+from pilotfish.models.pull import pull_model
+from pilotfish.parallel.messages import Setup
+from pilotfish.parallel.rank import DTYPES
+from pilotfish.parallel.ranks import start_ranks
+from pilotfish.parallel.sharded_model import empty_model
+from pilotfish.parallel.sizes import ModelSizes
+
+SETTING = "target.tensor_parallel_size"
+
+
+def build_parallel_decoder(
+    config: Config, num_threads: int, rank_folder: Path | None = None
+) -> tuple[LoadedModel, BuiltDecoder]:
+    """The target's decoder over its ranks. The model comes without weights: each rank has a part of them.
+
+    num_threads: of each rank. rank_folder: see start_ranks.
+    Raises: ConfigError for a number of ranks that the model or this machine does not allow, before anything starts;
+    then the kinds of loading.
+    """
+    target, engine = config.target, config.target.engine
+    folder = pull_model(target.model, config.cache_dir)
+    metadata = read_metadata(folder)
+    name = model_id(resolve(target.model), folder)
+    require_supported(metadata, folder)
+    ModelSizes.of_config(metadata.config).require(target.tensor_parallel_size, model=name, setting=SETTING)
+    if engine.max_context_tokens > metadata.max_context_tokens:
+        raise ConfigError(
+            f"max_context_tokens is {engine.max_context_tokens}; {name} was trained for {metadata.max_context_tokens}"
+        )
+    if rank_folder is None:
+        _require_gpus(engine.device, target.tensor_parallel_size)
+    model = empty_model(folder, DTYPES[engine.dtype])
+    check_supported(model)
+    loaded = LoadedModel(
+        model=model,
+        folder=folder,
+        model_id=name,
+        vocab_size=metadata.vocab_size,
+        max_context_tokens=metadata.max_context_tokens,
+        fingerprint=tokenizer_fingerprint(folder),
+    )
+    setup = Setup(
+        num_ranks=target.tensor_parallel_size,
+        folder=str(folder),
+        dtype=engine.dtype,
+        device=engine.device,
+        num_threads=num_threads,
+        deterministic=engine.deterministic,
+        max_context_tokens=engine.max_context_tokens or metadata.max_context_tokens,
+        log_level=config.log_level,
+        log_format=config.telemetry.log_format,
+    )
+    return loaded, probed(start_ranks(setup, rank_folder), deterministic=engine.deterministic)
+
+
+def _require_gpus(device: str, num_ranks: int) -> None:
+    """Raise ConfigError where this machine has fewer GPUs than ranks."""
+    if torch.device(device).type != "cuda":
+        return
+    if (found := torch.cuda.device_count()) < num_ranks:
+        raise ConfigError(
+            f"{SETTING} is {num_ranks}, and this machine has {found} GPU{'' if found == 1 else 's'}: "
+            "each rank needs one of its own"
+        )

@@ -1,0 +1,61 @@
+"""Reads parts of tensors out of a folder's safetensors files; a part costs its own bytes of memory, no more."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from pilotfish.errors import ModelError
+from pilotfish.parallel.sizes import Cut, bounds
+
+
+class Checkpoint:
+    """The tensors of a model folder. Use it as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        """Opens every file. Raises ModelError for one that cannot be read."""
+        self._folder = folder
+        self._files = ExitStack()
+        self._tensors: dict[str, Any] = {}
+        for path in sorted(folder.glob("*.safetensors")):
+            try:
+                file = self._files.enter_context(safe_open(path, framework="pt", device="cpu"))
+            except (OSError, SafetensorError) as error:
+                self._files.close()
+                raise ModelError(f"{path} cannot be read: {error}") from error
+            self._tensors.update(dict.fromkeys(file.keys(), file))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._files.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def read(self, name: str, cut: Cut, rank: int, num_ranks: int, dtype: torch.dtype) -> Tensor:
+        """A rank's part of a tensor; what pads it is zero. Raises ModelError where the tensor is missing."""
+        if name not in self._tensors:
+            raise ModelError(f"the weights in {self._folder} lack the tensor {name}, which config.json asks for")
+        view = self._tensors[name].get_slice(name)
+        if cut is Cut.WHOLE:
+            return torch.as_tensor(view[:]).to(dtype)
+        shape = view.get_shape()
+        dimension = 1 if cut is Cut.COLUMNS else 0
+        part = bounds(shape[dimension], rank, num_ranks)
+        tensor: Tensor = view[:, part.start : part.end] if dimension else view[part.start : part.end]
+        missing = part.padded - tensor.shape[dimension]
+        if missing:
+            padding = list(tensor.shape)
+            padding[dimension] = missing
+            tensor = torch.cat((tensor, tensor.new_zeros(padding)), dim=dimension)
+        return tensor.to(dtype).contiguous()

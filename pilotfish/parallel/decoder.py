@@ -1,0 +1,74 @@
+"""The decoder that rank 0's engine sees: every call is made by all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TypeVar
+
+from torch import Tensor
+
+from pilotfish.models.decoder import Decoder, KVPool, StepInput
+from pilotfish.parallel.channel import RankChannel
+from pilotfish.parallel.messages import Allocate, MoveKV, Order, Ping
+from pilotfish.parallel.step_codec import step_to_message
+from pilotfish.parallel.watch import end_process
+
+T = TypeVar("T")
+_HANG_UP_S = 0.2
+
+
+class ParallelDecoder:
+    """See Decoder. Rank 0's own part, and the orders to the others.
+
+    An error in a call that all ranks have begun cannot be survived: what the others have written to their caches,
+    and whether they still wait for this one, is unknown. It ends the process.
+    """
+
+    def __init__(
+        self, decoder: Decoder, channel: RankChannel, *, on_failure: Callable[[str], NoReturn] = end_process
+    ) -> None:
+        self.name = f"{decoder.name}, {channel.num_ranks} ranks"
+        self.vocab_size = decoder.vocab_size
+        self.max_context_tokens = decoder.max_context_tokens
+        self.dtype = decoder.dtype
+        self.device = decoder.device
+        self._decoder = decoder
+        self._channel = channel
+        self._on_failure = on_failure
+
+    @property
+    def features(self) -> Tensor:
+        return self._decoder.features
+
+    @property
+    def last_hidden(self) -> Tensor:
+        return self._decoder.last_hidden
+
+    def capture(self, layers: Sequence[int]) -> None:
+        # The residual stream is whole on every rank: nobody else need keep it.
+        self._decoder.capture(layers)
+
+    def allocate(self, num_blocks: int) -> KVPool:
+        return self._together(Allocate(num_blocks), lambda: self._decoder.allocate(num_blocks))
+
+    def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
+        if moves:
+            self._together(MoveKV(moves), lambda: self._decoder.move_kv(moves))
+
+    def forward(self, step: StepInput) -> Tensor:
+        return self._together(step_to_message(step), lambda: self._decoder.forward(step))
+
+    def ping(self, step: StepInput) -> None:
+        """Have all ranks unpack a step and answer, and wait for it: what the channel costs at most."""
+        self._channel.broadcast(Ping(step_to_message(step)))
+        self._channel.collect()
+
+    def _together(self, order: Order, run: Callable[[], T]) -> T:
+        try:
+            self._channel.broadcast(order)
+            return run()
+        except Exception as error:
+            # A lost rank is what most errors of collective operations come from.
+            lost = [f"rank {rank} of {self._channel.num_ranks} is lost" for rank in self._channel.wait_for_loss(_HANG_UP_S)]
+            cause = ", ".join(lost) or f"a call of all ranks failed on rank 0: {type(error).__name__}: {error}"
+            self._on_failure(f"{cause}: this replica ends")

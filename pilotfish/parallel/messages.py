@@ -1,0 +1,122 @@
+"""What rank 0 and the others say to each other: msgpack over a Unix socket, one connection for each rank. Torch-free.
+
+1. Rank: `Hello`. Rank 0: `Setup`. Rank: `Loaded`, or `Failed` before it ends.
+2. Rank 0: `Join`, once all have loaded: now they meet for their collective operations.
+3. Rank 0: `Forward`, `MoveKV`, `Allocate`, each of which all ranks carry out; `Ping`, which is answered.
+4. A closed connection ends whoever is left.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+_INT = "i"
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A rank has started."""
+
+    rank: int
+
+
+class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """What to load, and how to run it."""
+
+    num_ranks: int
+    folder: str
+    """Of the model; it is there."""
+    dtype: Literal["bfloat16", "float32"]
+    device: str
+    num_threads: int
+    deterministic: bool
+    max_context_tokens: int
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+    log_format: Literal["human", "json"]
+
+
+class Loaded(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The rank has its part of the model."""
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The rank cannot start."""
+
+    kind: str
+    """Class name of the PilotfishError."""
+    message: str
+
+
+class Join(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Meet the other ranks."""
+
+    store: str
+    """File to meet through."""
+
+
+class Allocate(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Decoder.allocate."""
+
+    num_blocks: int
+
+
+class MoveKV(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Decoder.move_kv."""
+
+    moves: Sequence[tuple[int, int]]
+
+
+class Slice(msgspec.Struct, frozen=True, array_like=True):
+    """A SequenceSlice."""
+
+    first_row: int
+    num_rows: int
+    first_position: int
+    block_ids: bytes
+    parents: tuple[int, ...] | None
+    """Of its tree."""
+
+
+class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Decoder.forward. Long lists are packed: half the time, a third of the bytes."""
+
+    token_ids: bytes
+    positions: bytes
+    logit_rows: bytes
+    slices: list[Slice]
+    exit_layer: int | None
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Unpack a step and say so: measures the channel."""
+
+    step: Forward
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """The answer to Ping."""
+
+
+Order = Setup | Join | Allocate | MoveKV | Forward | Ping
+"""Of rank 0."""
+Answer = Hello | Loaded | Failed | Pong
+"""Of another rank."""
+
+encoder = msgspec.msgpack.Encoder()
+order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
+answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def pack(values: Sequence[int]) -> bytes:
+    """Integers of at most 32 bits."""
+    return array(_INT, values).tobytes()
+
+
+def unpack(data: bytes) -> list[int]:
+    """What was packed."""
+    values = array(_INT)
+    values.frombytes(data)
+    return values.tolist()

@@ -1,0 +1,64 @@
+"""How the modules of a model are cut: as transformers' own tensor-parallel plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from pilotfish.errors import UnsupportedModelError
+from pilotfish.parallel.sizes import Cut
+
+_STYLES = {
+    "colwise": Cut.ROWS,  # of the transposed matrix, which torch stores
+    "rowwise": Cut.COLUMNS,
+    "replicated_with_grad_allreduce": Cut.WHOLE,
+}
+
+
+def module_cuts(model: PreTrainedModel) -> dict[str, Cut]:
+    """Of every module that is cut, by name.
+
+    Raises: UnsupportedModelError for a model that transformers has no plan for, or one with more than linears in it.
+    """
+    plan: dict[str, str] = dict(model.tp_plan or {})
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    cuts: dict[str, Cut] = {}
+    for name, module in model.named_modules():
+        style = plan.get(_pattern(name))
+        if module is head and type(module) is nn.Linear:
+            cuts[name] = Cut.VOCABULARY
+        elif module is embedding:
+            if type(module) is nn.Embedding:  # those that do more stay whole
+                cuts[name] = Cut.VOCABULARY
+        elif style is not None and (cut := _cut(model, name, module, style)) is not Cut.WHOLE:
+            cuts[name] = cut
+    if not {Cut.ROWS, Cut.COLUMNS} <= set(cuts.values()):
+        raise UnsupportedModelError(f"transformers has no tensor-parallel plan for {type(model).__name__}")
+    return cuts
+
+
+def parameter_cuts(model: PreTrainedModel) -> Iterator[tuple[str, tuple[int, ...], Cut]]:
+    """Name, shape and cut of every parameter of the whole model; tied ones once. Raises as module_cuts."""
+    cuts = module_cuts(model)
+    for name, parameter in model.named_parameters():
+        module, _, kind = name.rpartition(".")
+        cut = cuts.get(module, Cut.WHOLE)
+        # The bias of a sum is added once, to the sum.
+        yield name, tuple(parameter.shape), Cut.WHOLE if cut is Cut.COLUMNS and kind == "bias" else cut
+
+
+def _cut(model: Any, name: str, module: nn.Module, style: str) -> Cut:
+    cut = _STYLES.get(style)
+    if cut is None or (cut is not Cut.WHOLE and type(module) is not nn.Linear):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be cut into ranks: {name} ({type(module).__name__}) asks for {style!r}"
+        )
+    return cut
+
+
+def _pattern(name: str) -> str:
+    """As plans name modules: `model.layers.*.mlp.up_proj`."""
+    return ".".join("*" if part.isdigit() else part for part in name.split("."))

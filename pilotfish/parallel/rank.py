@@ -1,0 +1,119 @@
+"""The process of a rank from 1 on: `python -m pilotfish.parallel.rank --folder FOLDER --rank RANK`.
+
+It connects to rank 0 in the folder, loads its part of the model and does what rank 0 orders. It ends when rank 0
+does, whatever it is computing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+from pathlib import Path
+from typing import assert_never
+
+import torch
+
+from pilotfish.errors import InternalError, PilotfishError
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.parallel.channel import RankPeer, dial
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Ping, Pong, Setup
+from pilotfish.parallel.sharded_model import load_shard
+from pilotfish.parallel.step_codec import step_from_message
+from pilotfish.parallel.watch import end_process, watch
+from pilotfish.telemetry.logs import configure_logging
+
+logger = logging.getLogger(__name__)
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+DIAL_TIMEOUT_S = 300.0
+"""Under Ray the ranks start before rank 0 does."""
+
+
+def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
+    """This rank's part of the model, and its group, which is not connected yet. Raises PilotfishError kinds."""
+    torch.set_num_threads(setup.num_threads)
+    device = rank_device(setup.device, rank, setup.num_ranks)
+    group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=setup.deterministic)
+    model = load_shard(Path(setup.folder), group, DTYPES[setup.dtype], device)
+    decoder = TransformersDecoder(
+        model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens
+    )
+    return decoder, group
+
+
+def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
+    """The device of a rank: its GPU by number where it sees those of all ranks, the only one under Ray."""
+    if torch.device(device).type != "cuda":
+        return torch.device(device)
+    chosen = torch.device("cuda", rank if torch.cuda.device_count() >= num_ranks else 0)
+    torch.cuda.set_device(chosen)
+    return chosen
+
+
+def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> None:
+    """Carry out orders for ever. Raises EOFError or OSError when rank 0 is gone."""
+    while True:
+        order = peer.receive()
+        match order:
+            case Forward():
+                decoder.forward(step_from_message(order))
+            case MoveKV():
+                decoder.move_kv(order.moves)
+            case Allocate():
+                decoder.allocate(order.num_blocks)
+            case Ping():
+                step_from_message(order.step)
+                peer.send(Pong())
+            case Join():
+                group.connect(Path(order.store))
+            case Setup():
+                raise InternalError("a rank is set up once")
+            case _:
+                assert_never(order)
+
+
+def run(folder: Path, rank: int) -> None:
+    """Be a rank until rank 0 ends. Ends the process at any error."""
+    try:
+        peer = dial(folder, rank, DIAL_TIMEOUT_S)
+        # Quietly: rank 0 has said why, or was asked to end.
+        watch(peer, lambda _: os._exit(0))
+        serve(peer, *start(peer, rank))
+    except (EOFError, ConnectionError):
+        os._exit(0)
+    except Exception as error:
+        logger.exception("rank %d failed", rank)
+        end_process(f"rank {rank} ends: {type(error).__name__}: {error}")
+
+
+def start(peer: RankPeer, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
+    """Load what rank 0 says, and tell it how that went. Raises PilotfishError kinds."""
+    setup = peer.receive()
+    if not isinstance(setup, Setup):
+        raise InternalError(f"the first order is {type(setup).__name__}")
+    configure_logging(setup.log_level, setup.log_format, f"rank_{rank}")
+    try:
+        decoder, group = load_rank(setup, rank)
+    except PilotfishError as error:
+        peer.send(Failed(type(error).__name__, str(error)))
+        raise
+    peer.send(Loaded())
+    return decoder, group
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, required=True, help="where rank 0 listens")
+    parser.add_argument("--rank", type=int, required=True, help="from 1 on")
+    arguments = parser.parse_args()
+    # Ctrl-C reaches the whole process group; rank 0's front decides when its engine ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run(arguments.folder, arguments.rank)
+
+
+if __name__ == "__main__":
+    main()

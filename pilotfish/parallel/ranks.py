@@ -1,0 +1,79 @@
+"""Starts the ranks of a replica, or waits for those that Ray has started, and gets all of them going. Rank 0's side."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pilotfish.errors import InternalError, UnavailableError
+from pilotfish.parallel.channel import RankChannel, accept_ranks, listen
+from pilotfish.parallel.decoder import ParallelDecoder
+from pilotfish.parallel.group import ProcessGroup
+from pilotfish.parallel.messages import Join, Loaded, Setup
+from pilotfish.parallel.rank import load_rank
+from pilotfish.parallel.watch import end_process, watch
+
+RANK_MODULE = "pilotfish.parallel.rank"
+START_TIMEOUT_S = 300.0
+_STORE = "store"
+
+
+def start_ranks(setup: Setup, folder: Path | None = None) -> ParallelDecoder:
+    """Rank 0's decoder over all ranks, each with its part loaded.
+
+    folder: where ranks that somebody else has started wait for this one; None starts them, as processes that end with
+    this one. From here on the loss of a rank ends this process.
+    Raises: the PilotfishError that a rank failed with; UnavailableError when one does not come up.
+    """
+    with _ranks(setup.num_ranks, folder) as (meeting_place, channel, processes):
+        channel.broadcast(setup)
+        decoder, group = load_rank(setup, 0)
+        for answer in channel.collect():
+            if not isinstance(answer, Loaded):
+                raise InternalError(f"a rank answered its setup with {type(answer).__name__}")
+        store = meeting_place / _STORE
+        channel.broadcast(Join(str(store)))
+        group.connect(store)
+    watch(channel, lambda ranks: end_process(_loss(ranks, setup.num_ranks, processes)))
+    return ParallelDecoder(decoder, channel)
+
+
+def _loss(ranks: list[int], num_ranks: int, processes: list[subprocess.Popen[bytes]]) -> str:
+    """What is lost, for people."""
+    names = [f"rank {rank}" + (f" (process {processes[rank - 1].pid})" if processes else "") for rank in ranks]
+    return f"{' and '.join(names)} of {num_ranks} ended: this replica ends with it"
+
+
+@contextmanager
+def _ranks(
+    num_ranks: int, folder: Path | None
+) -> Iterator[tuple[Path, RankChannel, list[subprocess.Popen[bytes]]]]:
+    """The folder to meet in, the connections and what was started, which ends if the block fails."""
+    with tempfile.TemporaryDirectory(prefix="pilotfish-ranks-") as own:
+        meeting_place = folder or Path(own)
+        with listen(meeting_place) as listener:
+            processes = [] if folder else [_spawn(meeting_place, rank) for rank in range(1, num_ranks)]
+            try:
+                channel = accept_ranks(listener, num_ranks, START_TIMEOUT_S, lambda: _check(processes))
+                yield meeting_place, channel, processes
+            except BaseException:
+                for process in processes:
+                    process.kill()
+                    process.wait()
+                raise
+
+
+def _spawn(folder: Path, rank: int) -> subprocess.Popen[bytes]:
+    """A rank that ends when its connection to this process does. Its standard error is ours."""
+    argv = [sys.executable, "-m", RANK_MODULE, "--folder", str(folder), "--rank", str(rank)]
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
+def _check(processes: list[subprocess.Popen[bytes]]) -> None:
+    for rank, process in enumerate(processes, start=1):
+        if (status := process.poll()) is not None:
+            raise UnavailableError(f"rank {rank} ended with status {status} before it was ready; its log says why")

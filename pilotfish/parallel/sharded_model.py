@@ -1,0 +1,107 @@
+"""A rank's part of a model, built without weights and filled from the checkpoint tensor by tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.transformers_output import silence_transformers
+from pilotfish.parallel.checkpoint import Checkpoint
+from pilotfish.parallel.group import RankGroup
+from pilotfish.parallel.layers import SHARD, ParallelEmbedding, ParallelHead, RowParallelLinear, column_parallel
+from pilotfish.parallel.plan import module_cuts, parameter_cuts
+from pilotfish.parallel.sizes import Cut
+
+
+def empty_model(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The whole model without weights, on the meta device. Raises ModelError for a config.json that makes none."""
+    silence_transformers()
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder} makes no model: {error}") from error
+    return model
+
+
+def load_shard(folder: Path, group: RankGroup, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """This rank's part, ready to run. No more than one part of one tensor is held beside it.
+
+    Raises: ModelError for weights that are missing or do not fit; UnsupportedModelError for a model without a plan.
+    """
+    model = empty_model(folder, dtype)
+    cuts = {name: cut for name, _, cut in parameter_cuts(model)}
+    embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
+    is_tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    _fill_buffers(model, device)
+    _cut_modules(model, group)
+    if is_tied:
+        _tie(model)
+    with Checkpoint(folder) as checkpoint:
+        for local_name, parameter in list(model.named_parameters()):
+            name = ".".join(part for part in local_name.split(".") if part != SHARD)
+            if name not in cuts:  # an output projection that is tied to an embedding that is not cut
+                name, cut = f"{embedding}.weight", Cut.VOCABULARY
+            else:
+                cut = cuts[name]
+            tensor = checkpoint.read(name, cut, group.rank, group.num_ranks, dtype)
+            _assign(model, local_name, _checked(name, tensor, parameter).to(device))
+    if is_tied:
+        _tie(model)
+    left = [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]
+    if left:
+        raise UnsupportedModelError(f"{type(model).__name__} has a tensor that cannot be loaded in parts: {left[0]}")
+    return model.eval().requires_grad_(False)
+
+
+def _fill_buffers(model: PreTrainedModel, device: torch.device) -> None:
+    """Compute what no checkpoint holds (rotary frequencies), as transformers does after loading."""
+    for module in model.modules():
+        missing = {name: buffer for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta}
+        for name, buffer in missing.items():
+            setattr(module, name, torch.empty_like(buffer, device=device))
+        if missing:
+            with torch.no_grad():
+                model._init_weights(module)
+
+
+def _cut_modules(model: PreTrainedModel, group: RankGroup) -> None:
+    """Put this rank's part in the place of every module that is cut."""
+    for name, cut in module_cuts(model).items():
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, _part(model.get_submodule(name), cut, group))
+
+
+def _part(module: nn.Module, cut: Cut, group: RankGroup) -> nn.Module:
+    if isinstance(module, nn.Embedding):
+        return ParallelEmbedding(module, group)
+    assert isinstance(module, nn.Linear), "module_cuts names no others"
+    if cut is Cut.VOCABULARY:
+        return ParallelHead(module, group)
+    return RowParallelLinear(module, group) if cut is Cut.COLUMNS else column_parallel(module, group)
+
+
+def _tie(model: PreTrainedModel) -> None:
+    """Where both are cut by the vocabulary, the output projection's part is the embedding's."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    if isinstance(embedding, ParallelEmbedding):
+        head.shard.weight = embedding.shard.weight
+
+
+def _checked(name: str, tensor: Tensor, parameter: Tensor) -> Tensor:
+    if tensor.shape != parameter.shape:
+        raise ModelError(
+            f"the tensor {name} does not fit: this rank's part has the shape {list(tensor.shape)}, and config.json "
+            f"asks for {list(parameter.shape)}"
+        )
+    return tensor
+
+
+def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
+    module, _, kind = name.rpartition(".")
+    setattr(model.get_submodule(module), kind, nn.Parameter(tensor, requires_grad=False))
