@@ -11,11 +11,9 @@ from ray import serve
 
 from draft_service.server import DraftServer
 from pilotfish.config import Config
-from pilotfish.rpc.hosting import HostedService, reachable_address
-
-HEALTH_CHECK_PERIOD_S = 1.0
-HEALTH_CHECK_TIMEOUT_S = 5.0
-SHUTDOWN_TIMEOUT_S = 15.0
+from pilotfish.pools.autoscaling import load_stats
+from pilotfish.pools.options import fixed_options, scaling_options
+from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
 
 
 class DraftReplica:
@@ -23,6 +21,7 @@ class DraftReplica:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._server: DraftServer | None = None
         self._hosted: HostedService | None = None
         self._address = ""
         self._detail = ""
@@ -32,11 +31,15 @@ class DraftReplica:
         # The configured interface, but a free port: several replicas may share a node.
         metrics_port = min(0, self._config.draft.metrics_port)
         draft = dataclasses.replace(self._config.draft, port=0, metrics_port=metrics_port)
-        server = await DraftServer.start(dataclasses.replace(self._config, draft=draft))
+        server = self._server = await DraftServer.start(dataclasses.replace(self._config, draft=draft))
         self._hosted = HostedService(server)
         self._detail = f"proposer {server.model.proposer}, model {server.model.model_id}"
         self._address = reachable_address(server.address, node_ip=ray.util.get_node_ip_address())
         return {"address": self._address}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve where the pool is autoscaled; see pilotfish.pools.autoscaling."""
+        return {} if self._server is None else load_stats(self._server.load)
 
     async def describe(self) -> dict[str, str]:
         """The address and a line for people. The first call also starts the caller's router."""
@@ -47,22 +50,14 @@ class DraftReplica:
             await self._hosted.stop()
 
 
-def draft_application(config: Config, *, router_config: Mapping[str, Any], num_gpus: float) -> serve.Application:
+def draft_application(config: Config, *, router_config: Mapping[str, Any]) -> serve.Application:
     """The deployment `draft`, bound to a configuration.
 
     router_config: Serve's RequestRouterConfig, as a mapping, of this deployment's handles.
-    num_gpus: that a replica reserves; below 1 it shares one.
     """
     return serve.deployment(
         DraftReplica,
-        name="draft",
-        num_replicas=config.draft.num_replicas,
-        # The engine's threads are its own business (num_threads): a whole CPU would keep three
-        # deployments off a machine with two.
-        ray_actor_options={"num_cpus": 0.1, "num_gpus": num_gpus},
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
-        graceful_shutdown_timeout_s=SHUTDOWN_TIMEOUT_S,
-        graceful_shutdown_wait_loop_s=0.1,
+        **scaling_options(config, "draft"),
+        **fixed_options(drain_s=STOP_GRACE_S),
         request_router_config=dict(router_config),
     ).bind(config)

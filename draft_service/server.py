@@ -11,7 +11,7 @@ from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.testing.emulation import start_emulated_engine
-from pilotfish.types import ModelInfo
+from pilotfish.types import LoadReport, ModelInfo
 
 
 class DraftServer:
@@ -61,6 +61,11 @@ class DraftServer:
     @property
     def model(self) -> ModelInfo:
         return self._replica.model
+
+    @property
+    def load(self) -> LoadReport:
+        """As peers are told."""
+        return self._replica.streams.load
 
     async def drain_and_stop(self, grace_s: float) -> None:
         """Refuse new sequences, give the open ones grace_s to end, stop everything. Idempotent."""

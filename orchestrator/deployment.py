@@ -8,7 +8,9 @@ Measured: a killed replica leaves the directory within 0.6 s, a new one enters w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,14 +22,15 @@ from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, R
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config
+from pilotfish.pools.options import fixed_options, scaling_options
 from pilotfish.rpc.hosting import HostedService
 
 logger = logging.getLogger(__name__)
 
 WAKE_RETRY_S = 1.0
-HEALTH_CHECK_PERIOD_S = 1.0
-HEALTH_CHECK_TIMEOUT_S = 5.0
-SHUTDOWN_TIMEOUT_S = 15.0
+WAITING_REPORT_S = 1.0
+"""Between looks at the queue; target replicas hear of it while it is not empty."""
+WAITING_TIMEOUT_S = 2.0
 
 process_directory = ReplicaDirectory()
 """One for the process: Serve makes the routers itself and offers no way to hand them an object."""
@@ -73,17 +76,19 @@ class OrchestratorReplica:
     """The public API on the configured address, fed by the routers of the two pools' handles."""
 
     def __init__(self, config: Config, pools: Mapping[PoolName, Any]) -> None:
+        """pools: a handle of each pool's deployment, or the name of the application that it is in."""
         self._config = config
-        self._pools = pools
-        self._wakers: list[asyncio.Task[None]] = []
+        self._pools = dict(pools)
+        self._tasks: list[asyncio.Task[None]] = []
         self._hosted: HostedService | None = None
         self._address = ""
 
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server; called once by Serve."""
-        self._wakers = [asyncio.create_task(self._wake(name, handle)) for name, handle in self._pools.items()]
+        self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
         server = await OrchestratorServer.start(self._config, process_directory)
-        self._hosted = HostedService(server)
+        self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
+        self._tasks.append(asyncio.create_task(self._report_waiting(server)))
         self._address = server.address
         return {"address": self._address}
 
@@ -92,19 +97,39 @@ class OrchestratorReplica:
         num_targets, num_drafts = (len(process_directory.replicas(name)) for name in ("target", "draft"))
         return {"address": self._address, "detail": f"{num_targets} target, {num_drafts} draft"}
 
-    async def _wake(self, name: PoolName, handle: Any) -> None:
+    async def _handle(self, name: PoolName) -> Any:
+        """The pool's handle. Raises RayServeException while its application is not there."""
+        if isinstance(pool := self._pools[name], str):
+            # It asks Serve's controller, and blocks.
+            self._pools[name] = await asyncio.to_thread(serve.get_deployment_handle, name, app_name=pool)
+        return self._pools[name]
+
+    async def _wake(self, name: PoolName) -> None:
         """Make one call through the handle, which starts its router; waits for a first replica."""
         while True:
             try:
-                await handle.describe.remote()
+                await (await self._handle(name)).describe.remote()
             except (RayError, RayServeException) as error:
                 logger.info("no replica of pool %s yet: %s", name, error)
                 await asyncio.sleep(WAKE_RETRY_S)
             else:
                 return
 
+    async def _report_waiting(self, server: OrchestratorServer) -> None:
+        """Tell the target replicas how many requests wait, for the autoscaling of their pool."""
+        own_id, told = secrets.token_hex(8), 0
+        while True:
+            await asyncio.sleep(WAITING_REPORT_S)
+            waiting = server.service.admission.num_waiting
+            if waiting or told:
+                # A replica that comes or goes may miss it: it is said again.
+                with contextlib.suppress(RayError, RayServeException, TimeoutError):
+                    response = (await self._handle("target")).broadcast("note_waiting", own_id, waiting)
+                    await response.results_async(timeout_s=WAITING_TIMEOUT_S, return_exceptions=True)
+            told = waiting
+
     async def __del__(self) -> None:
-        for task in self._wakers:
+        for task in self._tasks:
             task.cancel()
         if self._hosted is not None:
             await self._hosted.stop()
@@ -118,16 +143,13 @@ def router_config(pool: PoolName) -> dict[str, Any]:
     }
 
 
-def orchestrator_application(config: Config, pools: Mapping[PoolName, serve.Application]) -> serve.Application:
-    """The deployment `orchestrator`, the root of the application, bound to the pools it drives."""
+def orchestrator_application(config: Config, pools: Mapping[PoolName, serve.Application | str]) -> serve.Application:
+    """The deployment `orchestrator`.
+
+    pools: those it drives, as parts of its own application, or as names of applications that they are in.
+    """
     return serve.deployment(
         OrchestratorReplica,
-        name="orchestrator",
-        # One: it listens on the configured public address.
-        num_replicas=1,
-        ray_actor_options={"num_cpus": 0.1},
-        health_check_period_s=HEALTH_CHECK_PERIOD_S,
-        health_check_timeout_s=HEALTH_CHECK_TIMEOUT_S,
-        graceful_shutdown_timeout_s=SHUTDOWN_TIMEOUT_S,
-        graceful_shutdown_wait_loop_s=0.1,
+        **scaling_options(config, "orchestrator"),
+        **fixed_options(drain_s=config.deployment.orchestrator.drain_s),
     ).bind(config, dict(pools))

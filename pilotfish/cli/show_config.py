@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 import yaml
 
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import ConfigFile, Overrides
-from pilotfish.config import Config, config_to_yaml, default_cache_dir, load_config
+from pilotfish.config import config_to_yaml, load_config
+from pilotfish.pools.serve_file import serve_file
 
 
 @fail_on_error()
@@ -24,25 +25,4 @@ def config(
     serve.yaml; serve deploy serve.yaml`
     """
     effective = load_config(config_file, overrides or ())
-    print(serve_config(effective) if serve else config_to_yaml(effective), end="")
-
-
-def serve_config(effective: Config) -> str:
-    """The declarative Ray Serve configuration that runs `effective`."""
-    arguments: dict[str, Any] = yaml.safe_load(config_to_yaml(effective))
-    if effective.cache_dir == default_cache_dir():
-        # Each machine of the cluster has its own default.
-        del arguments["cache_dir"]
-    application = {
-        "name": "pilotfish",
-        "import_path": "pilotfish.serve_app:build",
-        # No HTTP route: the public address is the orchestrator's own.
-        "route_prefix": None,
-        "args": arguments,
-    }
-    values = {
-        "proxy_location": "Disabled",
-        "logging_config": {"enable_access_log": False},
-        "applications": [application],
-    }
-    return yaml.safe_dump(values, sort_keys=False)
+    print(yaml.safe_dump(serve_file(effective), sort_keys=False) if serve else config_to_yaml(effective), end="")

@@ -7,7 +7,13 @@ One YAML file serves every process; each reads its own section. `load_config` tu
 from __future__ import annotations
 
 from pilotfish.config.config import Config, config_from_dict, config_from_yaml, config_to_yaml, load_config, replace
-from pilotfish.config.deployment import AutoscalingConfig, DeploymentConfig, PoolConfig, ScaledPoolConfig
+from pilotfish.config.deployment import (
+    AutoscalingConfig,
+    DeploymentConfig,
+    OrchestratorPoolConfig,
+    PoolConfig,
+    ScaledPoolConfig,
+)
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import EngineConfig, Quantization
@@ -30,6 +36,7 @@ __all__ = [
     "HttpConfig",
     "InternalSecurityConfig",
     "OrchestratorConfig",
+    "OrchestratorPoolConfig",
     "PoolConfig",
     "PublicSecurityConfig",
     "Quantization",

@@ -20,7 +20,7 @@ class AutoscalingConfig:
     """At least. Never 0: a pool without a replica could not tell that it is needed."""
     target_sequences: float = 32.0
     """Sequences per replica that are aimed at: those open there, and of the target pool also the requests that wait
-    at the orchestrators. Half of engine.max_sequences by default, so that there is room until the next replica is up."""
+    at the orchestrators. By default half of engine.max_sequences: room until the next replica is up."""
     target_kv_usage: float = 0.8
     """Share of its KV blocks in use that is aimed at. The pool grows by whichever of the two asks for more."""
     look_back_s: float = 30.0
@@ -66,12 +66,13 @@ class PoolConfig:
     """CPUs that a replica reserves. Its engine's threads are its own business (engine.num_threads): a whole one
     would keep three pools off a machine with two."""
     num_gpus: float | None = None
-    """GPUs that a replica reserves; below 1 it shares one with others, which drafts may well do. null: 1 where it
-    computes on one, and on this machine under `pilotfish up` its share of those there are."""
+    """GPUs that a replica reserves, and with target.tensor_parallel_size each of its ranks; below 1 it shares one with
+    others, which drafts may well do. null: 1 where it computes on one, and on this machine under `pilotfish up` its
+    share of those there are."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """Custom Ray resources that a replica reserves."""
     max_replicas_per_node: int = 0
-    """0: as many as fit."""
+    """0: as many as fit, which Ray always does with replicas of several ranks."""
     surge_percent: int = 0
     """Share of the replicas that a rolling update starts before it stops old ones, in percent. 0 needs no spare GPU,
     but the pool is smaller meanwhile, and a pool of one replica away."""
@@ -98,6 +99,19 @@ class ScaledPoolConfig(PoolConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OrchestratorPoolConfig(PoolConfig):
+    """What one orchestrator takes, from which nodes. There is one on a node, unless orchestrator.port is 0."""
+
+    drain_s: float = 30.0
+    """An orchestrator that is replaced refuses new requests and gives those it has this long to end. (Requests leave
+    target and draft replicas at once, for other replicas.)"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.drain_s >= 0, "drain_s must be at least 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeploymentConfig:
     """The pools on a Ray cluster. Plain processes have no use for it."""
 
@@ -107,5 +121,5 @@ class DeploymentConfig:
     """The target pool."""
     draft: ScaledPoolConfig = field(default_factory=ScaledPoolConfig)
     """The draft pool."""
-    orchestrator: PoolConfig = field(default_factory=PoolConfig)
-    """The orchestrators. Without max_replicas_per_node there is one on a node, unless orchestrator.port is 0."""
+    orchestrator: OrchestratorPoolConfig = field(default_factory=OrchestratorPoolConfig)
+    """The orchestrators."""

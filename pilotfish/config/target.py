@@ -51,6 +51,9 @@ class TargetConfig:
     too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""
     num_replicas: int = 1
     """Replicas under Ray Serve."""
+    tensor_parallel_size: int = 1
+    """Ranks of one replica (vLLM's name): processes of one machine that share each layer's heads, MLP and KV cache,
+    on CUDA each with a GPU of its own. Heads, key/value heads and MLP neurons must divide by it."""
     self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
     feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
     """Layers whose inputs are kept beside the KV cache and sent to drafters that ask for them: some 15 % of the
@@ -62,6 +65,7 @@ class TargetConfig:
         require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
         require(-1 <= self.metrics_port <= 65535, "target.metrics_port must be between 0 and 65535, or -1 for none")
         require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
+        require(self.tensor_parallel_size >= 1, "target.tensor_parallel_size must be at least 1 (1: one process)")
         require(
             self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
             f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "

@@ -42,14 +42,16 @@ class HostedService:
     7.6 s).
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, *, stop_grace_s: float = STOP_GRACE_S) -> None:
+        """stop_grace_s: what is open gets this long to end when it is stopped."""
         self._service = service
+        self._stop_grace_s = stop_grace_s
         self._watch = asyncio.create_task(self._exit_when_lost())
 
     async def stop(self) -> None:
         """Drain and stop the service. Idempotent."""
         self._watch.cancel()
-        await self._service.drain_and_stop(STOP_GRACE_S)
+        await self._service.drain_and_stop(self._stop_grace_s)
 
     async def _exit_when_lost(self) -> None:
         try:

@@ -22,19 +22,21 @@ def test_printed_configuration_loads_as_the_effective_one(tmp_path: Path) -> Non
     assert loaded.target.engine.num_threads == 2
 
 
-def test_serve_form_carries_the_configuration_as_application_args(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_form_carries_the_configuration_as_the_applications_args(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = runner.invoke(app, ["config", "--serve", "--set", "target.host=0.0.0.0"])
     assert printed.exit_code == 0
-    values = yaml.safe_load(printed.stdout)
-    (application,) = values["applications"]
-    assert application["import_path"] == "pilotfish.serve_app:build"
-    assert "cache_dir" not in application["args"], "each machine has its own default"
-    assert config_from_dict(application["args"]).target.host == "0.0.0.0"
+    target, draft, orchestrator = yaml.safe_load(printed.stdout)["applications"]
+    assert target["import_path"] == "pilotfish.serve_app:build_target"
+    assert draft["import_path"] == "pilotfish.serve_app:build_draft"
+    assert orchestrator["import_path"] == "pilotfish.serve_app:build_orchestrator"
+    assert "cache_dir" not in target["args"], "each machine has its own default"
+    assert config_from_dict(target["args"]).target.host == "0.0.0.0"
 
 
 def test_serve_form_keeps_a_cache_folder_that_was_asked_for() -> None:
     printed = runner.invoke(app, ["config", "--serve", "--set", "cache_dir=/mnt/models"])
-    assert yaml.safe_load(printed.stdout)["applications"][0]["args"]["cache_dir"] == "/mnt/models"
+    applications = yaml.safe_load(printed.stdout)["applications"]
+    assert [application["args"]["cache_dir"] for application in applications] == ["/mnt/models"] * 3
 
 
 @pytest.mark.parametrize("override", ["target.colour=blue", "nonsense", "target.port=70000"])

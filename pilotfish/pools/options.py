@@ -1,0 +1,149 @@
+"""What Ray Serve is told of each pool: options of its deployment, as plain values in Serve's words."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from pilotfish.config import AutoscalingConfig, Config, PoolConfig, replace
+
+Pool = Literal["target", "draft", "orchestrator"]
+"""Also the name of the pool's deployment."""
+
+LOAD_POLICY = "pilotfish.pools.autoscaling:LoadPolicy"
+SHUTDOWN_MARGIN_S = 10.0
+"""From the end of a replica's own drain until Serve kills it."""
+UNBOUNDED_CALLS = 1000
+"""Calls through handles at once: only the control plane makes any."""
+
+
+def pools(config: Config) -> tuple[Pool, ...]:
+    """Those that have replicas."""
+    return ("target", "draft", "orchestrator") if config.draft.num_replicas else ("target", "orchestrator")
+
+
+def placement(config: Config, pool: Pool) -> PoolConfig:
+    """The pool's section."""
+    section = config.deployment
+    return {"target": section.target, "draft": section.draft, "orchestrator": section.orchestrator}[pool]
+
+
+def autoscaling(config: Config, pool: Pool) -> AutoscalingConfig | None:
+    """How the pool scales; None: it does not."""
+    scaled = {"target": config.deployment.target, "draft": config.deployment.draft}.get(pool)
+    return scaled.autoscaling if scaled is not None and scaled.autoscaling.is_on else None
+
+
+def num_replicas(config: Config, pool: Pool) -> int:
+    """At the start: with autoscaling within its bounds."""
+    wanted = {
+        "target": config.target.num_replicas,
+        "draft": config.draft.num_replicas,
+        "orchestrator": config.orchestrator.num_replicas,
+    }[pool]
+    scaling = autoscaling(config, pool)
+    return wanted if scaling is None else min(max(wanted, scaling.min_replicas), scaling.max_replicas)
+
+
+def computes_on_gpu(config: Config, pool: Pool) -> bool:
+    """Whether the pool's engines run on a GPU. Lookups and emulated engines run on none."""
+    if pool == "orchestrator" or config.emulation.is_on:
+        return False
+    if pool == "draft":
+        return config.draft.engine.device.startswith("cuda") and config.draft.proposer not in ("ngram", "suffix")
+    return config.target.engine.device.startswith("cuda")
+
+
+def gpus_per_replica(config: Config, pool: Pool) -> float:
+    """GPUs that a replica reserves, or of several ranks each."""
+    wanted = placement(config, pool).num_gpus
+    if wanted is None:
+        return 1.0 if computes_on_gpu(config, pool) else 0.0
+    return wanted
+
+
+def with_gpus_per_replica(config: Config, num_gpus: float) -> Config:
+    """The configuration with a number in place of each `num_gpus: null` of a pool that computes on a GPU."""
+    deployment = config.deployment
+    for pool in ("target", "draft"):
+        section = getattr(deployment, pool)
+        if section.num_gpus is None and computes_on_gpu(config, pool):
+            section = dataclasses.replace(section, num_gpus=num_gpus)
+            deployment = dataclasses.replace(deployment, **{pool: section})
+    return replace(config, deployment=deployment)
+
+
+def num_ranks(config: Config, pool: Pool) -> int:
+    """Processes of a replica that hold a shard of the model each. Emulated engines are never sharded."""
+    return config.target.tensor_parallel_size if pool == "target" and not config.emulation.is_on else 1
+
+
+def scaling_options(config: Config, pool: Pool) -> dict[str, Any]:
+    """What may be changed in place, as `deployments` of a file for `serve deploy` lists it."""
+    options = {"name": pool, **_resource_options(config, pool)}
+    scaling = autoscaling(config, pool)
+    if scaling is None:
+        options["num_replicas"] = num_replicas(config, pool)
+    else:
+        options["autoscaling_config"] = _autoscaling_options(scaling, num_replicas(config, pool))
+    if limit := _max_replicas_per_node(config, pool):
+        options["max_replicas_per_node"] = limit
+    if surge_percent := placement(config, pool).surge_percent:
+        options["max_surge_percent"] = surge_percent
+    return options
+
+
+def fixed_options(*, drain_s: float) -> dict[str, Any]:
+    """What is the same for all pools, whatever the configuration. drain_s: a replica's own time to stop."""
+    return {
+        "max_ongoing_requests": UNBOUNDED_CALLS,
+        "health_check_period_s": 1.0,
+        "health_check_timeout_s": 5.0,
+        "graceful_shutdown_timeout_s": drain_s + SHUTDOWN_MARGIN_S,
+        "graceful_shutdown_wait_loop_s": 0.1,
+    }
+
+
+def _resource_options(config: Config, pool: Pool) -> dict[str, Any]:
+    where, num_gpus, ranks = placement(config, pool), gpus_per_replica(config, pool), num_ranks(config, pool)
+    if ranks == 1:
+        actor: dict[str, Any] = {"num_cpus": where.num_cpus, "num_gpus": num_gpus}
+        actor |= {"resources": dict(where.resources)} if where.resources else {}
+        actor |= {"label_selector": dict(where.labels)} if where.labels else {}
+        return {"ray_actor_options": actor}
+    rank = {"CPU": where.num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
+    front = {"CPU": where.num_cpus, **where.resources}
+    options: dict[str, Any] = {
+        "ray_actor_options": {"num_cpus": where.num_cpus, "num_gpus": 0},
+        # The replica itself, which computes nothing, then its ranks, all on one node.
+        "placement_group_bundles": [front] + [rank] * ranks,
+        "placement_group_strategy": "STRICT_PACK",
+    }
+    if where.labels:
+        options["placement_group_bundle_label_selector"] = [dict(where.labels)] * (1 + ranks)
+    return options
+
+
+def _autoscaling_options(scaling: AutoscalingConfig, initial_replicas: int) -> dict[str, Any]:
+    return {
+        "min_replicas": scaling.min_replicas,
+        "initial_replicas": initial_replicas,
+        "max_replicas": scaling.max_replicas,
+        "target_ongoing_requests": scaling.target_sequences,
+        "metrics_interval_s": scaling.report_interval_s,
+        "look_back_period_s": scaling.look_back_s,
+        "upscale_delay_s": scaling.upscale_delay_s,
+        "downscale_delay_s": scaling.downscale_delay_s,
+        "policy": {"policy_function": LOAD_POLICY, "policy_kwargs": {"target_kv_usage": scaling.target_kv_usage}},
+    }
+
+
+def _max_replicas_per_node(config: Config, pool: Pool) -> int:
+    """0: no limit, which is all that Ray knows for replicas of several ranks. Two orchestrators cannot listen on one
+    port of a node."""
+    if num_ranks(config, pool) > 1:
+        return 0
+    limit = placement(config, pool).max_replicas_per_node
+    if pool == "orchestrator" and config.orchestrator.port and config.orchestrator.num_replicas > 1:
+        return 1
+    return limit

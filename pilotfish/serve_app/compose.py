@@ -1,0 +1,51 @@
+"""Three deployments: as one Serve application, or as one each.
+
+Serve restarts every replica of an application whose arguments or image change. As three applications, a change of
+the orchestrator's settings leaves the models where they are; that is what `pilotfish config --serve` writes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+
+from draft_service.deployment import draft_application
+from orchestrator.deployment import orchestrator_application, router_config
+from orchestrator.replicas.directory import PoolName
+from pilotfish.config import Config, config_from_dict
+from pilotfish.pools.serve_file import APPLICATIONS
+from target_service.deployment import target_application
+
+SOURCE = "the application's args"
+
+
+def build(args: dict[str, Any]) -> serve.Application:
+    """All three as one application. `args` is the configuration."""
+    return compose(config_from_dict(args, source=SOURCE))
+
+
+def build_target(args: dict[str, Any]) -> serve.Application:
+    """The target pool alone. `args` is the configuration."""
+    return target_application(config_from_dict(args, source=SOURCE), router_config=router_config("target"))
+
+
+def build_draft(args: dict[str, Any]) -> serve.Application:
+    """The draft pool alone. `args` is the configuration."""
+    return draft_application(config_from_dict(args, source=SOURCE), router_config=router_config("draft"))
+
+
+def build_orchestrator(args: dict[str, Any]) -> serve.Application:
+    """The orchestrators alone, which find the pools by the names of their applications, now or later."""
+    config = config_from_dict(args, source=SOURCE)
+    return orchestrator_application(config, {"target": APPLICATIONS["target"], "draft": APPLICATIONS["draft"]})
+
+
+def compose(config: Config) -> serve.Application:
+    """The orchestrator's deployment, bound to those of the pools that the configuration asks for."""
+    pools: dict[PoolName, serve.Application | str] = {
+        "target": target_application(config, router_config=router_config("target"))
+    }
+    if config.draft.num_replicas > 0:
+        pools["draft"] = draft_application(config, router_config=router_config("draft"))
+    return orchestrator_application(config, pools)

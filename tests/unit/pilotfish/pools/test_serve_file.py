@@ -1,0 +1,58 @@
+"""The file for `serve deploy`: what a change restarts, and what it does not."""
+
+from typing import Any
+
+from pilotfish.config import config_from_dict, load_config
+from pilotfish.pools.serve_file import APPLICATIONS, application_args, serve_file
+
+
+def applications(*overrides: str) -> dict[str, dict[str, Any]]:
+    listed = serve_file(load_config(overrides=list(overrides)))["applications"]
+    return {application["name"]: application for application in listed}
+
+
+def restarted(*overrides: str) -> set[str]:
+    """Applications whose args a setting changes: Serve replaces their replicas."""
+    before, after = applications(), applications(*overrides)
+    return {name for name in before if before[name]["args"] != after[name]["args"]}
+
+
+def test_one_application_per_pool() -> None:
+    assert list(applications()) == ["pilotfish-target", "pilotfish-draft", "pilotfish"]
+    assert list(applications("draft.num_replicas=0")) == ["pilotfish-target", "pilotfish"]
+    for pool, name in APPLICATIONS.items():
+        (deployment,) = applications()[name]["deployments"]
+        assert deployment["name"] == pool
+
+
+def test_scaling_and_placement_restart_nothing_through_args() -> None:
+    for change in (
+        "target.num_replicas=3",
+        "draft.num_replicas=2",
+        "orchestrator.num_replicas=2",
+        "deployment.target.autoscaling.max_replicas=4",
+        "deployment.draft.labels={pool: draft}",
+    ):
+        assert restarted(change) == set(), change
+
+
+def test_what_restarts_what() -> None:
+    everything = {"pilotfish-target", "pilotfish-draft", "pilotfish"}
+    assert restarted("orchestrator.speculation.num_speculative_tokens=3") == {"pilotfish"}
+    assert restarted("security.public.max_connections=9") == {"pilotfish"}
+    assert restarted("deployment.orchestrator.drain_s=9") == {"pilotfish"}
+    assert restarted("target.engine.kv_cache_tokens=4096") == {"pilotfish-target"}
+    assert restarted("draft.engine.num_threads=2") == {"pilotfish-draft"}
+    assert restarted("target.model=other") == everything
+    assert restarted("emulation.profile=instant") == everything
+
+
+def test_args_load_as_what_the_pool_runs_with() -> None:
+    config = load_config(
+        overrides=["target.engine.kv_cache_tokens=4096", "target.host=0.0.0.0", "deployment.orchestrator.drain_s=9"]
+    )
+    assert config_from_dict(application_args(config, "target")).target == config.target
+    assert config_from_dict(application_args(config, "draft")).draft == config.draft
+    orchestrator = config_from_dict(application_args(config, "orchestrator"))
+    assert orchestrator.orchestrator == config.orchestrator
+    assert orchestrator.deployment.orchestrator.drain_s == 9

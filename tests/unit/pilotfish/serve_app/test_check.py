@@ -1,0 +1,30 @@
+"""`python -m pilotfish.serve_app.check`, without a cluster."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pilotfish.config import Config
+from pilotfish.errors import ConfigError
+from pilotfish.pools.serve_file import serve_file
+from pilotfish.serve_app.check import check
+
+
+def test_a_generated_file_is_right(tmp_path: Path) -> None:
+    path = tmp_path / "serve.yaml"
+    path.write_text(yaml.safe_dump(serve_file(Config())))
+    assert "3 applications, 3 deployments" in check(path, "")
+
+
+@pytest.mark.parametrize(("text", "said"), [("a: [", "is not YAML"), ("applicatoins: []", "did you mean applications")])
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "serve.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        check(path, "")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.yaml"):
+        check(tmp_path / "nothing.yaml", "")

@@ -1,0 +1,50 @@
+"""The builders that `serve deploy` imports, without a Ray."""
+
+import pytest
+from ray.serve._private.build_app import build_app
+
+from pilotfish.config import load_config
+from pilotfish.errors import ConfigError
+from pilotfish.pools.serve_file import APPLICATIONS, BUILDERS, serve_file
+from pilotfish.serve_app import build, build_draft, build_orchestrator, build_target
+
+BY_PATH = {
+    "pilotfish.serve_app:build_target": build_target,
+    "pilotfish.serve_app:build_draft": build_draft,
+    "pilotfish.serve_app:build_orchestrator": build_orchestrator,
+}
+
+
+def deployments(application, name: str = "pilotfish") -> dict:
+    return {each.name: each for each in build_app(application, name=name).deployments}
+
+
+def test_wrong_args_are_refused_by_name() -> None:
+    for builder in (build, build_target, build_draft, build_orchestrator):
+        with pytest.raises(ConfigError, match=r"target\.colour"):
+            builder({"target": {"colour": "blue"}})
+
+
+def test_one_application_has_all_pools() -> None:
+    assert set(deployments(build({}))) == {"target", "draft", "orchestrator"}
+    assert set(deployments(build({"draft": {"num_replicas": 0}}))) == {"target", "orchestrator"}
+
+
+def test_each_listed_application_has_the_deployment_that_it_lists() -> None:
+    scaled = "deployment.draft.autoscaling.max_replicas=3"
+    listed = serve_file(load_config(overrides=[scaled, "deployment.target.labels={pool: target}"]))["applications"]
+    assert {application["import_path"] for application in listed} == set(BUILDERS.values())
+    for application in listed:
+        built = deployments(BY_PATH[application["import_path"]](application["args"]), application["name"])
+        (deployment,) = application["deployments"]
+        assert set(built) == {deployment["name"]}
+        assert APPLICATIONS[deployment["name"]] == application["name"]
+
+
+def test_options_reach_serve() -> None:
+    target = deployments(build({"deployment": {"target": {"labels": {"pool": "target"}, "num_gpus": 0.5}}}))["target"]
+    assert target.ray_actor_options["label_selector"] == {"pool": "target"}
+    assert target.ray_actor_options["num_gpus"] == 0.5
+    scaled = deployments(build({"deployment": {"draft": {"autoscaling": {"max_replicas": 3}}}}))["draft"]
+    assert scaled._deployment_config.autoscaling_config.max_replicas == 3
+    assert scaled._deployment_config.autoscaling_config.policy.get_policy().__name__ == "LoadPolicy"
