@@ -71,6 +71,8 @@ lock: $(STAMP) ## Write requirements.lock: what a deployment needs, with hashes
 	$(BIN)/uv pip compile pyproject.toml --extra serve --constraint constraints.txt --generate-hashes --python-version 3.11 \
 	  --python-platform x86_64-manylinux_2_28 --no-config --no-annotate --custom-compile-command 'make lock' \
 	  --quiet --output-file requirements.lock
+	$(BIN)/uv pip compile docker/build-requirements.in --generate-hashes --python-version 3.11 --no-config --no-annotate \
+	  --custom-compile-command 'make lock' --quiet --output-file docker/build-requirements.txt
 
 audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit==2.10.1

@@ -9,6 +9,7 @@ from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.link_security import LinkSecurity
+from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import LoadReport, ModelInfo
@@ -31,6 +32,9 @@ class DraftServer:
         """
         security = LinkSecurity(config.security.internal)
         security.check_host(config.draft.host, "draft.host")
+        if engine is None:
+            await require_free_port(config.draft.host, config.draft.port, "draft.port")
+            await require_free_port(config.telemetry.metrics_host, config.draft.metrics_port, "draft.metrics_port")
         if engine is None and config.emulation.is_on:
             engine = start_emulated_engine(config, "draft")
         name = engine.model.proposer if engine is not None else config.draft.proposer

@@ -24,6 +24,7 @@ from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.server import GrpcServer
+from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.telemetry.otlp_metrics import MetricsExport
 from pilotfish.telemetry.registry import new_registry
@@ -62,6 +63,7 @@ class OrchestratorServer:
         tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
         public = PublicSide(config)
+        await _require_free_ports(config.orchestrator)
 
         def register(server: grpc.aio.Server) -> None:
             servicer = InferenceServicer(service, config.orchestrator, public.gatekeeper)
@@ -151,6 +153,12 @@ def _check_proposer(config: Config) -> None:
     proposer = config.orchestrator.speculation.proposer
     if proposer not in PROPOSERS:
         raise ConfigError(f"orchestrator.speculation.proposer is {proposer!r}; known are {', '.join(PROPOSERS)}")
+
+async def _require_free_ports(config: OrchestratorConfig) -> None:
+    """Before the tokenizer is looked for: that may take a model's download."""
+    await require_free_port(config.host, config.port, "orchestrator.port")
+    await require_free_port(config.http_host, config.http_port, "orchestrator.http.port")
+
 
 
 def _service(

@@ -6,6 +6,7 @@ from pilotfish.config import Config
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.process import ProcessEngine
 from pilotfish.rpc.link_security import LinkSecurity
+from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.testing.emulation import start_emulated_engine
@@ -29,6 +30,9 @@ class TargetServer:
         """
         security = LinkSecurity(config.security.internal)
         security.check_host(config.target.host, "target.host")
+        if engine is None:
+            await require_free_port(config.target.host, config.target.port, "target.port")
+            await require_free_port(config.telemetry.metrics_host, config.target.metrics_port, "target.metrics_port")
         engine = engine or await _start_engine(config)
         replica = await ReplicaServer.start(
             TargetFrames(),

@@ -16,13 +16,14 @@ from pilotfish.cli.checks.configuration import check_configuration, check_named_
 from pilotfish.cli.checks.finding import Finding, Verdict, worst
 from pilotfish.cli.checks.hardware import check_hardware
 from pilotfish.cli.checks.installation import check_installation
+from pilotfish.cli.checks.limits import check_limits
 from pilotfish.cli.checks.model_cache import check_model_cache
 from pilotfish.cli.checks.network import check_network
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
 from pilotfish.cli.options import ConfigFile, NoColor, Overrides
-from pilotfish.config import load_config
+from pilotfish.config import Config
 
 MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.PROBLEM: ("✗", "red")}
 SUMMARIES = {
@@ -39,7 +40,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
     no_color: NoColor = False,
 ) -> None:
-    """Check the installation, the hardware, the model cache, the configuration, ports, proxies and replicas.
+    """Check the installation, configuration, limits, hardware, model cache, ports, proxies and replicas.
 
     Says of each whether it is well, and what to do where it is not. Exit code 1: there is a problem;
     warnings alone are 0.
@@ -66,8 +67,9 @@ def examine(config_file: Path | None, overrides: Sequence[str]) -> Iterator[Find
     config, finding = check_configuration(config_file, overrides)
     yield finding
     if config is None:
-        config = load_config()
+        config = Config()
     yield from check_named_files(config)
+    yield from check_limits(config)
     yield from check_hardware(config)
     yield from check_model_cache(config)
     yield from check_network(config)

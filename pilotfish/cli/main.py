@@ -13,10 +13,12 @@ from pilotfish.cli.chat import chat
 from pilotfish.cli.demo import demo
 from pilotfish.cli.doctor import doctor
 from pilotfish.cli.generate import generate
+from pilotfish.cli.health import health
 from pilotfish.cli.keys import keys_app
 from pilotfish.cli.models import models_app
 from pilotfish.cli.plan import plan
 from pilotfish.cli.profile import profile
+from pilotfish.cli.serve import serve
 from pilotfish.cli.show_config import config
 from pilotfish.cli.train import train
 from pilotfish.cli.up import up
@@ -65,6 +67,8 @@ app.command()(plan)
 app.command()(profile)
 app.command()(config)
 app.command()(doctor)
+app.command()(serve)
+app.command()(health)
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")
 app.command(hidden=True)(demo)

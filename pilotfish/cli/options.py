@@ -42,7 +42,10 @@ BenchAddress = Annotated[
     ),
 ]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", "-c", metavar="FILE", help="YAML configuration; without it, the defaults.")
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", help="YAML configuration; else $PILOTFISH_CONFIG, else the defaults."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

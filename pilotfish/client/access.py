@@ -31,6 +31,8 @@ class Access:
     certificate_file: str = ""
     """The client's own, where the orchestrator asks for one."""
     key_file: str = ""
+    server_name: str = ""
+    """Name in the orchestrator's certificate. Empty: the host that is dialled."""
 
     @classmethod
     def from_environment(cls) -> Access:
@@ -53,13 +55,13 @@ class Access:
         """For blocking calls; connects when it is first used. Raises ConfigError for files that cannot be read."""
         if not self.ca_file:
             return grpc.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
-        return grpc.secure_channel(address, self._credentials(), options=PUBLIC_CHANNEL_OPTIONS)
+        return grpc.secure_channel(address, self._credentials(), options=self._options)
 
     def open_async_channel(self, address: str) -> grpc.aio.Channel:
         """The same for asyncio."""
         if not self.ca_file:
             return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
-        return grpc.aio.secure_channel(address, self._credentials(), options=PUBLIC_CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(address, self._credentials(), options=self._options)
 
     @property
     def unreachable_hint(self) -> str:
@@ -67,6 +69,11 @@ class Access:
         if self.ca_file:
             return f"; ${CA_FILE} is set: is it TLS there, with a certificate of that authority for this name?"
         return f"; if it speaks TLS there, set ${CA_FILE}"
+
+    @property
+    def _options(self) -> tuple[tuple[str, int | str], ...]:
+        name = (("grpc.ssl_target_name_override", self.server_name),) if self.server_name else ()
+        return (*PUBLIC_CHANNEL_OPTIONS, *name)
 
     def _credentials(self) -> grpc.ChannelCredentials:
         if bool(self.certificate_file) != bool(self.key_file):

@@ -1,7 +1,7 @@
 """The configuration, declared once: frozen dataclasses, validated when they are made.
 
-One YAML file serves every process; each reads its own section. `load_config` turns YAML and
-`section.key=value` overrides into a `Config`; everything else gets its part passed in.
+One YAML file serves every process; each reads its own section. `load_config` turns YAML, variables of
+the environment and `section.key=value` overrides into a `Config`; everything else gets its part passed in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pilotfish.config.deployment import (
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import EngineConfig, Quantization
-from pilotfish.config.environment import default_cache_dir, environment
+from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.routing import RoutingConfig
@@ -53,5 +53,7 @@ __all__ = [
     "default_cache_dir",
     "environment",
     "load_config",
+    "default_config_file",
     "replace",
 ]
+    "setting_variables",

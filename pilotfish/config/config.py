@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from pilotfish.config.deployment import DeploymentConfig
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
-from pilotfish.config.environment import default_cache_dir
+from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.security import SecurityConfig
@@ -82,32 +82,54 @@ def _keys_of(path: list[str]) -> list[str]:
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
-    """Read a YAML file (None: all defaults) and apply `section.key=value` overrides (YAML values)."""
-    values: Any = {}
-    if path is not None:
-        try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        except OSError as error:
-            raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{path} is not YAML: {error}") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path} must hold a mapping of sections (target, draft, orchestrator)")
+    """The configuration of this process: a YAML file, then variables of the environment, then `section.key=value`.
+
+    path: None takes $PILOTFISH_CONFIG, and without it the defaults. The values of PILOTFISH__SECTION__KEY variables and
+    of overrides are YAML. Raises ConfigError.
+    """
+    path = path if path is not None else default_config_file() or None
+    values = {} if path is None else _read(Path(path))
+    variables, process_environment = setting_variables(), environment()
+    for variable, key in variables.items():
+        _override(values, key, process_environment[variable], f"${variable}")
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
             raise ConfigError(f"override {override!r} must look like section.key=value")
-        node = values
-        *sections, last = key.split(".")
-        for section in sections:
-            node = node.setdefault(section, {})
-            if not isinstance(node, dict):
-                raise ConfigError(f"override {override!r}: {section} is not a section")
-        try:
-            node[last] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ConfigError(f"override {override!r}: {text!r} is not a YAML value; quote it: {key}='...'") from None
-    return config_from_dict(values, source=str(path) if path is not None else "the configuration")
+        _override(values, key, text, f"override {override!r}")
+    source = str(path) if path is not None else "the configuration"
+    if variables:
+        source += " with " + ", ".join(f"${variable}" for variable in variables)
+    return config_from_dict(values, source)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What a YAML file holds; nothing is a mapping of nothing."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold a mapping of sections (target, draft, orchestrator)")
+    return values
+
+
+def _override(values: dict[str, Any], key: str, text: str, source: str) -> None:
+    """Put the YAML value `text` at `key` (`section.key`). source: what says so, for messages."""
+    node = values
+    *sections, last = key.split(".")
+    for section in sections:
+        if node.get(section) is None:  # `target:` with nothing below it
+            node[section] = {}
+        node = node[section]
+        if not isinstance(node, dict):
+            raise ConfigError(f"{source}: {section} is not a section")
+    try:
+        node[last] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"{source}: {text!r} is not a YAML value; quote it: {key}='...'") from None
 
 
 def config_from_yaml(text: str) -> Config:

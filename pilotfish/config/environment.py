@@ -9,6 +9,26 @@ from pathlib import Path
 
 from pilotfish.errors import ConfigError
 
+CONFIG_FILE = "PILOTFISH_CONFIG"
+"""The configuration file where no `--config` names one."""
+SETTING_PREFIX = "PILOTFISH__"
+"""PILOTFISH__TARGET__ENGINE__DEVICE=cuda is target.engine.device. Two underscores, because Kubernetes puts
+PILOTFISH_PORT and the like into every container beside a Service named `pilotfish`."""
+
+
+def default_config_file() -> str:
+    """$PILOTFISH_CONFIG; empty: there is none."""
+    return os.environ.get(CONFIG_FILE, "")
+
+
+def setting_variables() -> dict[str, str]:
+    """The variables that override configuration values, and the key of each (`section.key`), by name.
+
+    Empty ones count as absent, as templates leave them.
+    """
+    names = sorted(name for name, value in os.environ.items() if name.startswith(SETTING_PREFIX) and value)
+    return {name: name.removeprefix(SETTING_PREFIX).replace("__", ".").lower() for name in names}
+
 
 def default_cache_dir() -> str:
     """$PILOTFISH_CACHE, else the XDG cache folder.

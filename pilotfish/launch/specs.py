@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.config import Config, SecurityConfig, config_to_yaml, environment
+from pilotfish.config import Config, SecurityConfig, config_to_yaml, environment, setting_variables
 from pilotfish.launch.child import ChildSpec
 from pilotfish.security.link_token import write_new_token
 
@@ -29,14 +29,15 @@ class Launch:
 def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
     """Write config.yaml into `folder` and say what to start there: plain processes, or Ray Serve.
 
-    The replicas serve nobody else: see `with_link_token`.
+    The replicas serve nobody else: see `with_link_token`. Variables that override values stay here: config.yaml has
+    them already, and addresses of its own.
     """
     config = with_link_token(with_absolute_paths(config), folder)
     if standalone:
         config = with_local_addresses(config)
-        launch = Launch(config, standalone_specs(config, folder), environment())
+        launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))
     else:
-        variables = environment(ray_environment(), without=FOREIGN_RAY_VARIABLES)
+        variables = environment(ray_environment(), without={*FOREIGN_RAY_VARIABLES, *setting_variables()})
         launch = Launch(config, ray_specs(config, folder), variables)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")
     return launch

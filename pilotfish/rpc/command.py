@@ -45,7 +45,7 @@ def run_service(
     Prints `NAME ready on HOST:PORT (DESCRIPTION)` on standard output when the service is ready.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {name}")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file; without it, the defaults")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="YAML file; else $PILOTFISH_CONFIG")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", help="may be repeated")
     options = parser.parse_args(arguments)
     try:

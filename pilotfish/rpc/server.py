@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import errno
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -13,6 +11,7 @@ from grpc_reflection.v1alpha import reflection
 
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.channel import SERVER_OPTIONS
+from pilotfish.rpc.listening import require_free_port
 
 LIVENESS = "liveness"
 """Health name that stays SERVING while the process can answer at all."""
@@ -56,7 +55,10 @@ class GrpcServer:
             else:
                 bound_port = server.add_secure_port(f"{host}:{port}", credentials)
         except RuntimeError:
-            raise UnavailableError(await _bind_problem(host, port, port_setting)) from None
+            # gRPC does not tell why.
+            await require_free_port(host, port, port_setting)
+            advice = f"try again, or choose another with --set {port_setting}=PORT"
+            raise UnavailableError(f"cannot listen on {host}:{port}: {advice}") from None
         self = cls(server, f"{host}:{bound_port}", service_names)
         register(server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
@@ -75,18 +77,3 @@ class GrpcServer:
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, give open ones grace_s to end, cancel the rest. Idempotent."""
         await self._server.stop(grace_s)
-
-
-async def _bind_problem(host: str, port: int, port_setting: str) -> str:
-    """Why the address cannot be had: gRPC does not tell, so ask the system."""
-    advice = f"choose another with --set {port_setting}=PORT"
-    try:
-        probe = await asyncio.start_server(lambda _reader, writer: writer.close(), host, port)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            advice = f"stop what uses it (another Pilotfish?) or {advice}"
-            return f"cannot listen on {host}:{port}: the port is in use; {advice}"
-        return f"cannot listen on {host}:{port}: {error.strerror or error}"
-    probe.close()
-    await probe.wait_closed()
-    return f"cannot listen on {host}:{port}: try again, or {advice}"

@@ -7,7 +7,6 @@ them goes on when it is started again.
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 import torch
 
 from pilotfish.config import Config, EngineConfig, TargetConfig
+from pilotfish.engine.cores import usable_cores
 from pilotfish.engine.factory import build_engine
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.eagle3.config import default_feature_layers
@@ -205,4 +205,4 @@ def _export(out: Path, drafter: Drafter, curve: Curve, card: str) -> None:
 
 
 def _num_threads(request: TrainingRequest) -> int:
-    return request.num_threads or len(os.sched_getaffinity(0))
+    return request.num_threads or usable_cores()

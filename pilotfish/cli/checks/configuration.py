@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from pilotfish.cli.checks.finding import Finding, Verdict
-from pilotfish.config import Config, PublicSecurityConfig, load_config
+from pilotfish.config import Config, PublicSecurityConfig, default_config_file, load_config, setting_variables
 from pilotfish.errors import ConfigError
 from pilotfish.profiles import load_profile
 from pilotfish.rpc.link_security import LinkSecurity
@@ -22,7 +22,9 @@ def check_configuration(file: Path | None, overrides: Sequence[str]) -> tuple[Co
     except ConfigError as error:
         advice = "docs/configuration.md names every key; `pilotfish config` prints those in force"
         return None, Finding("configuration", Verdict.PROBLEM, str(error), advice)
-    found = str(file) if file else "the defaults"
+    found = str(file or default_config_file() or "the defaults")
+    if variables := setting_variables():
+        found += f" with {', '.join(f'${name}' for name in variables)}"
     if overrides:
         found += f" with {len(overrides)} --set"
     return config, Finding("configuration", Verdict.OK, found)

@@ -13,7 +13,8 @@ from typing import Any
 
 from pilotfish.cli.checks.finding import Finding, Verdict
 from pilotfish.config import Config
-from pilotfish.models.native.build import FLAGS, find_compiler
+from pilotfish.models.native.prebuilt import find_prebuilt
+from pilotfish.models.native.source import FLAGS, find_compiler
 
 PROBE_TIMEOUT_S = 120.0
 COMPILE_TIMEOUT_S = 60.0
@@ -73,6 +74,9 @@ def check_compiler(*, needed: bool) -> Finding:
     compiler = find_compiler()
     if not needed:
         return Finding("compiler", Verdict.OK, f"{compiler or 'none'}; nothing configured needs one")
+    prebuilt = find_prebuilt()
+    if compiler is None and prebuilt is not None:
+        return Finding("compiler", Verdict.OK, f"none, but the native CPU kernels are compiled ahead: {prebuilt.name}")
     if compiler is None:
         advice = "install g++ or clang++ (apt-get install g++): torch's own operations are slower"
         return Finding("compiler", Verdict.WARNING, "no C++ compiler for the native CPU kernels", advice)

@@ -28,9 +28,12 @@ def check_installation() -> Iterator[Finding]:
 
 
 def check_packages(requirements: Iterable[str]) -> Finding:
-    """Whether what is installed is what these lines of a project's metadata ask for; extras do not count."""
+    """Whether what is installed is what these lines of a project's metadata ask for.
+
+    Of its extras only `serve` counts: the command line is in it.
+    """
     wanted = [Requirement(line) for line in requirements]
-    needed = [item for item in wanted if item.marker is None or item.marker.evaluate({"extra": ""})]
+    needed = [item for item in wanted if item.marker is None or item.marker.evaluate({"extra": "serve"})]
     faults = [fault for item in needed if (fault := _fault(item))]
     if faults:
         advice = "install again: `make setup`, or pip install with the release's constraints.txt"

@@ -7,27 +7,33 @@ processor, so that a cache folder shared by unlike machines never mixes them.
 from __future__ import annotations
 
 import ctypes
-import hashlib
+import logging
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=fast")
-COMPILERS = ("c++", "g++", "clang++")
-BUILD_TIMEOUT_S = 300
+from pilotfish.models.native.prebuilt import find_prebuilt
+from pilotfish.models.native.source import BUILD_TIMEOUT_S, COMPILERS, FLAGS, SOURCE, find_compiler, source_digest
+
+logger = logging.getLogger(__name__)
 
 
 class NativeKernelsUnavailableError(Exception):
     """No compiler, or it failed; the caller falls back to torch and says why."""
 
 
-def find_compiler() -> str | None:
-    """Path of the system's C++ compiler; None: there is none."""
-    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
+def find_kernels(cache_dir: Path) -> Path:
+    """Path of the shared library: compiled here, else compiled ahead. Raises NativeKernelsUnavailableError."""
+    try:
+        return build_kernels(cache_dir)
+    except NativeKernelsUnavailableError as error:
+        library = find_prebuilt()
+        if library is None:
+            raise
+        logger.info("kernels compiled ahead, %s: %s", library.name, error)
+        return library
 
 
 def build_kernels(cache_dir: Path) -> Path:
@@ -85,11 +91,7 @@ def load_kernels(library: Path) -> ctypes.CDLL:
 
 def _key(compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    digest = hashlib.sha256()
-    sources = [path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))]
-    for part in (*sources, " ".join(FLAGS).encode(), version.encode(), _processor().encode()):
-        digest.update(part + b"\0")
-    return digest.hexdigest()[:24]
+    return source_digest(" ".join(FLAGS).encode(), version.encode(), _processor().encode())
 
 
 def _processor() -> str:

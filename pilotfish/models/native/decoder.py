@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from pilotfish.config import Quantization
 from pilotfish.models.capture import check_exit, layers_to_capture
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.native.build import build_kernels, load_kernels
+from pilotfish.models.native.build import find_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
 from pilotfish.models.native.step import LogitsBuffer, StepRows
 from pilotfish.types import BLOCK_SIZE
@@ -50,7 +50,7 @@ class NativeDecoder:
         cache_dir: Path,
         quantization: Quantization = "none",
     ) -> None:
-        self.kernels = load_kernels(build_kernels(cache_dir))
+        self.kernels = load_kernels(find_kernels(cache_dir))
         self.vocab_size: int = model.config.vocab_size
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16

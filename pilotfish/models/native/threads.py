@@ -6,7 +6,7 @@ import ctypes
 import weakref
 from pathlib import Path
 
-from pilotfish.models.native.build import build_kernels, load_kernels
+from pilotfish.models.native.build import find_kernels, load_kernels
 from pilotfish.models.native.layout import ModelStruct
 
 
@@ -15,7 +15,7 @@ class NativeThreads:
 
     def __init__(self, *, num_threads: int, max_context_tokens: int, cache_dir: Path) -> None:
         """Raises NativeKernelsUnavailableError."""
-        self.kernels = load_kernels(build_kernels(cache_dir))
+        self.kernels = load_kernels(find_kernels(cache_dir))
         self.max_context_tokens = max_context_tokens
         no_layers = ModelStruct()
         self.engine = self.kernels.pilotfish_create(ctypes.addressof(no_layers), num_threads)  # copies the struct

@@ -1,10 +1,11 @@
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
 
 from draft_service.server import DraftServer
 from pilotfish.config import Config, DraftConfig
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.faulty_drafter import GARBAGE_TOKEN_ID, FaultyDrafter
@@ -102,3 +103,11 @@ async def test_death_in_the_middle_of_a_round_is_a_loss() -> None:
             assert "has ended" in str(peer.losses[0])
     finally:
         await server.drain_and_stop(0)
+
+
+async def test_a_port_in_use_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("draft_service.server.start_proposer", lambda _: pytest.fail("a proposer is started"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = Config(draft=DraftConfig(port=taken.getsockname()[1]))
+        with pytest.raises(UnavailableError, match=r"the port is in use.*draft\.port=PORT"):
+            await DraftServer.start(config)

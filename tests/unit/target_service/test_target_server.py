@@ -1,3 +1,4 @@
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -33,6 +34,15 @@ async def test_the_port_of_another_is_refused(server: TargetServer) -> None:
         await TargetServer.start(config, engine=engine)
     with pytest.raises(UnavailableError, match="closed"):
         engine.send([])
+
+
+@pytest.mark.parametrize("setting", ["port", "metrics_port"])
+async def test_a_port_in_use_is_told_before_a_model_is_loaded(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("target_service.server._start_engine", lambda _: pytest.fail("a model is loaded"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"port": 0, setting: taken.getsockname()[1]}
+        with pytest.raises(UnavailableError, match=rf"the port is in use.*target\.{setting}=PORT"):
+            await TargetServer.start(Config(target=TargetConfig(**ports)))
 
 
 async def test_wait_closed_follows_the_stop(server: TargetServer) -> None:

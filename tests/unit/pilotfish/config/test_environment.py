@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.config import default_cache_dir, load_config
+from pilotfish.config import Config, default_cache_dir, load_config, setting_variables
 from pilotfish.errors import ConfigError
 
 
@@ -31,3 +31,55 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
     with pytest.raises(ConfigError, match="set PILOTFISH_CACHE"):
         load_config()
     assert load_config(overrides=["cache_dir=/mine"]).cache_dir == "/mine"
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that says nothing about the configuration."""
+    for name in (*setting_variables(), "PILOTFISH_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+def test_variables_override_the_file_and_options_override_them(clean: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "pilotfish.yaml"
+    file.write_text("target: {model: from-file, port: 1}\ndraft:\nlog_level: ERROR\n")
+    clean.setenv("PILOTFISH_CONFIG", str(file))
+    clean.setenv("PILOTFISH__TARGET__MODEL", "from-environment")
+    clean.setenv("PILOTFISH__DRAFT__ENGINE__MAX_SEQUENCES", "3")
+    clean.setenv("PILOTFISH__ORCHESTRATOR__TARGET_ADDRESSES", "[a:1, b:2]")
+    clean.setenv("PILOTFISH__LOG_LEVEL", "")  # as templates leave them: absent
+    config = load_config(overrides=["target.port=2"])
+    assert (config.target.model, config.target.port, config.log_level) == ("from-environment", 2, "ERROR")
+    assert config.draft.engine.max_sequences == 3
+    assert config.orchestrator.target_addresses == ("a:1", "b:2")
+    other = tmp_path / "other.yaml"
+    other.write_text("")
+    assert load_config(other).log_level == "INFO"
+
+
+def test_a_wrong_variable_is_named(clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("PILOTFISH__TARGET__PROT", "1")
+    with pytest.raises(ConfigError, match=r"\$PILOTFISH__TARGET__PROT: target\.prot: .* did you mean port\?"):
+        load_config()
+    clean.setenv("PILOTFISH__TARGET__PROT", "[")
+    with pytest.raises(ConfigError, match=r"^\$PILOTFISH__TARGET__PROT: '\[' is not a YAML value"):
+        load_config()
+
+
+def test_what_kubernetes_puts_beside_a_service_called_pilotfish_is_not_ours(clean: pytest.MonkeyPatch) -> None:
+    clean.setenv("PILOTFISH_PORT", "tcp://10.0.0.1:50051")
+    clean.setenv("PILOTFISH_TARGET_SERVICE_HOST", "10.0.0.2")
+    assert load_config(overrides=["cache_dir=/mine"]) == Config(cache_dir="/mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"\xff\xfe\x00target", "is not YAML"), (b"- a\n", "must hold a mapping"), (b"a: [", "is not YAML")],
+)
+def test_a_file_that_is_no_configuration(content: bytes, told: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=told):
+        load_config(tmp_path / "a.yaml")
+    with pytest.raises(ConfigError, match="cannot read configuration"):
+        load_config(tmp_path)

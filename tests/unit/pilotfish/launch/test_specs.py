@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from pilotfish.config import Config, load_config
+import pytest
+
+from pilotfish.config import Config, config_from_yaml, load_config
 from pilotfish.launch.specs import (
     free_ports,
+    prepare,
     ray_environment,
     ray_specs,
     standalone_specs,
@@ -71,3 +74,14 @@ def test_files_are_found_from_any_folder() -> None:
         for name in names:
             assert getattr(getattr(security, section), name) == str(Path.cwd() / "a" / name)
     assert with_absolute_paths(Config()) == Config()
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+def test_children_read_the_file_and_no_variables(
+    standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PILOTFISH__TARGET__PORT", "7")
+    launch = prepare(load_config(), tmp_path, standalone=standalone)
+    assert "PILOTFISH__TARGET__PORT" not in launch.environment
+    written = config_from_yaml((tmp_path / "config.yaml").read_text(encoding="utf-8"))
+    assert (written.target.port == 7) is not standalone

@@ -4,7 +4,11 @@ from pilotfish.cli.checks.finding import Verdict
 from pilotfish.cli.checks.installation import check_packages
 
 
-def test_packages_in_range_are_well_and_extras_do_not_count() -> None:
+def test_the_command_line_needs_what_the_services_need() -> None:
+    assert "no-such-package is missing" in check_packages(["no-such-package; extra == 'serve'"]).found
+
+
+def test_packages_in_range_are_well_and_other_extras_do_not_count() -> None:
     finding = check_packages(["pytest>=1", "no-such-package; extra == 'dev'", "no-such-package; python_version < '3'"])
     assert finding.verdict is Verdict.OK
     assert "all 1 packages" in finding.found

@@ -1,0 +1,53 @@
+"""What a container leaves of its machine: cores, shared memory, and somewhere to write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pilotfish.cli.checks.finding import Finding, Verdict
+from pilotfish.config import Config
+from pilotfish.engine.cores import usable_cores
+
+SHARED_MEMORY = Path("/dev/shm")
+NEEDED_SHARED_BYTES = 512 * 2**20
+"""Ranks of a target share buffers there; container engines give 64 MiB unless told otherwise."""
+
+
+def check_limits(config: Config, shared_memory: Path = SHARED_MEMORY) -> Iterator[Finding]:
+    """Cores, the temporary folder and, for a target in several ranks, shared memory."""
+    yield check_cores(usable_cores(), os.cpu_count() or 1)
+    yield _temporary_folder()
+    if config.target.tensor_parallel_size > 1 and shared_memory.is_dir():
+        yield _shared_memory(shared_memory)
+
+
+def check_cores(usable: int, visible: int) -> Finding:
+    """Whether there are enough for an engine and its front."""
+    found = f"{usable} of {visible} may be used" if usable < visible else f"{visible}"
+    if usable == 1:
+        advice = "the engine and the service's front share it; allow the container two or more"
+        return Finding("cores", Verdict.WARNING, found, advice)
+    return Finding("cores", Verdict.OK, found)
+
+
+def _temporary_folder() -> Finding:
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"\0")
+    except OSError as error:
+        advice = "mount a writable file system at /tmp (docker run --tmpfs /tmp), or set TMPDIR"
+        return Finding("temporary folder", Verdict.PROBLEM, f"cannot be written: {error.strerror}", advice)
+    return Finding("temporary folder", Verdict.OK, tempfile.gettempdir())
+
+
+def _shared_memory(folder: Path) -> Finding:
+    total = shutil.disk_usage(folder).total
+    found = f"{folder}, {total / 2**20:.0f} MiB"
+    if total < NEEDED_SHARED_BYTES:
+        advice = "give the container more: docker run --shm-size 1g, or a memory-backed emptyDir at /dev/shm"
+        return Finding("shared memory", Verdict.PROBLEM, found, advice)
+    return Finding("shared memory", Verdict.OK, found)

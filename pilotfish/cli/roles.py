@@ -1,0 +1,33 @@
+"""The services that a container can be, one each."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from pilotfish.config import Config
+
+ROLE_VARIABLE = "PILOTFISH_ROLE"
+
+
+class Role(StrEnum):
+    """As the sections of the configuration are called."""
+
+    TARGET = "target"
+    DRAFT = "draft"
+    ORCHESTRATOR = "orchestrator"
+
+    @property
+    def module(self) -> str:
+        """What `python -m` runs."""
+        return "orchestrator" if self is Role.ORCHESTRATOR else f"{self}_service"
+
+    def listens_on(self, config: Config) -> tuple[str, int]:
+        """Host and port of its gRPC server."""
+        section = {Role.TARGET: config.target, Role.DRAFT: config.draft, Role.ORCHESTRATOR: config.orchestrator}[self]
+        return section.host, section.port
+
+
+RoleArgument = Annotated[Role, typer.Argument(envvar=ROLE_VARIABLE, help="Which service.", show_default=False)]

@@ -1,0 +1,49 @@
+"""What an image for CPUs installs."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SHA256 = "0" * 64
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("cpu_requirements", ROOT / "scripts" / "cpu_requirements.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_torch_apart_and_nothing_of_cuda(script: ModuleType, tmp_path: Path) -> None:
+    lock = ROOT / "requirements.lock"
+    torch, rest = tmp_path / "torch.txt", tmp_path / "rest.txt"
+    assert script.main([str(lock), "--torch-sha256", SHA256, "--torch", str(torch), "--rest", str(rest)]) == 0
+    assert torch.read_text() == f"torch==2.13.0+cpu --hash=sha256:{SHA256}\n"
+    names = [name for name, _, _ in script.requirements(rest.read_text())]
+    everything = [name for name, _, _ in script.requirements(lock.read_text())]
+    left_out = set(everything) - set(names)
+    assert {"torch", "triton"} < left_out
+    assert all(name in ("torch", "triton") or name.startswith(("nvidia-", "cuda-")) for name in left_out)
+    assert {"transformers", "grpcio", "ray", "numpy"} <= set(names)
+
+
+def test_hashes_stay_with_their_requirement(script: ModuleType) -> None:
+    first = "a==1 \\\n    --hash=sha256:x \\\n    --hash=sha256:y\n"
+    last = "b==3 \\\n    --hash=sha256:w\n"
+    lock = f"# made\n{first}torch==2 \\\n    --hash=sha256:z\n{last}"
+    assert script.without_cuda(lock) == first + last
+
+
+def test_a_hash_must_be_given(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lock = str(ROOT / "requirements.lock")
+    arguments = [lock, "--torch-sha256", "", "--torch", str(tmp_path / "t"), "--rest", str(tmp_path / "r")]
+    assert script.main(arguments) == 1
+    assert "TORCH_CPU_SHA256: give the SHA-256" in capsys.readouterr().err
