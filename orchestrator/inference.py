@@ -21,7 +21,8 @@ from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.report import Report
 from orchestrator.request_observer import ObservedRequest, RequestObserver
 from orchestrator.request_statistics import RequestStatistics
-from orchestrator.requests.admission import Admission, Caller, actual_cost, estimated_cost
+from orchestrator.requests.admission import Admission, actual_cost, estimated_cost
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
@@ -135,8 +136,8 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `Admission.place` does, InvalidRequestError for what the caller can mend, and UnavailableError
-        without a target.
+        Raises what `Admission.place` does, InvalidRequestError for what the caller can mend, UnavailableError
+        without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if isinstance(prompt, ChatPrompt) else "text_completion"
@@ -144,11 +145,12 @@ class InferenceService:
             async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
-                answer = await self._answer(prompt, options, observed, caller.allowance)
-                try:
-                    yield answer
-                finally:
-                    place.cost = answer.cost
+                async with caller.deadline():
+                    answer = await self._answer(prompt, options, observed, caller.allowance)
+                    try:
+                        yield answer
+                    finally:
+                        place.cost = answer.cost
 
     async def _answer(
         self, prompt: Prompt, options: GenerationOptions, observed: ObservedRequest, allowance: Allowance | None

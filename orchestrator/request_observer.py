@@ -10,7 +10,7 @@ from typing import Self
 from orchestrator.report import Report
 from orchestrator.request_statistics import CANCELLED, RequestStatistics
 from orchestrator.request_trace import RequestTimes, add_spans, report_attributes, request_attributes
-from orchestrator.requests.admission import Caller
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.round_log import RecordedRounds, RoundLog
 from orchestrator.session import Session

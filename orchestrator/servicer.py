@@ -14,7 +14,7 @@ from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.gatekeeper import Gatekeeper, client_id_of
 from orchestrator.inference import InferenceService
-from orchestrator.requests.admission import Caller
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import token_ids_of
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig

@@ -15,7 +15,7 @@ from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from orchestrator.report import Report
-from orchestrator.requests.admission import Caller
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt
 from orchestrator.requests.request import GenerationOptions
 

@@ -10,6 +10,7 @@ import msgspec
 
 from pilotfish.errors import (
     AuthenticationError,
+    DeadlineExceededError,
     InvalidRequestError,
     ModelNotFoundError,
     PilotfishError,
@@ -48,6 +49,7 @@ _CODES: tuple[tuple[type[PilotfishError], str], ...] = (
     (ModelNotFoundError, "model_not_found"),
     (ResourceExhaustedError, "rate_limit_exceeded"),
     (UnavailableError, "service_unavailable"),
+    (DeadlineExceededError, "deadline_exceeded"),
 )
 _TYPES = {
     400: "invalid_request_error",
@@ -90,4 +92,7 @@ def describe_error(
             "retry-after": str(math.ceil(error.retry_after_s)),
             "retry-after-ms": str(math.ceil(error.retry_after_s * 1000)),
         }
+    elif isinstance(error, DeadlineExceededError):
+        # OpenAI's clients would ask three times over: nobody waits that long.
+        headers = {"x-should-retry": "false"}
     return status, error_body(status, str(error), param=param, code=code), headers

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from orchestrator.gatekeeper import client_id_of
-from orchestrator.http.admittance import allowance_of
 from orchestrator.http.answers import AnswerServer, ChoiceEvents, Finished, Sample
 from orchestrator.http.body import decode_body
+from orchestrator.http.caller import caller_of
 from orchestrator.http.chat_format import ChatFormat
 from orchestrator.http.chat_request import ChatCompletionRequest
 from orchestrator.http.completion_request import CompletionRequest
@@ -23,17 +21,13 @@ from orchestrator.http.sampling import GenerationFields, check_num_choices, gene
 from orchestrator.http.served_model import served_model
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.inference import InferenceService
-from orchestrator.requests.admission import Caller
+from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import InvalidRequestError
-from pilotfish.telemetry.tracing import RemoteContext
 from pilotfish.types import Grammar
 
-CLIENT_ID_HEADER = "x-client-id"
-"""Whose request it is, for the fair queue; else the host that the call comes from."""
 IGNORED_HEADER = "x-pilotfish-ignored"
 _COMPLETION_NAMES = {
     "proposer": "speculation.proposer",
@@ -66,10 +60,12 @@ class GenerationApi:
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
         exchange.param_names = _CHAT_NAMES
-        caller = caller_of(exchange)
+        caller = caller_of(exchange.request)
         fields = decode_body(self._chat_decoder, exchange.body)
         model = await served_model(self._service, fields.model)
         tools = fields.tool_use()
+        grammar_name = "tools" if tools.choice == "required" else grammar_field(fields.structured_outputs)
+        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_name}
         options = generation_options(
             fields,
             max_tokens=fields.max_output_tokens(model.max_context_tokens),
@@ -77,8 +73,6 @@ class GenerationApi:
             grammar=_chat_grammar(fields, tools),
             defaults=self._config.speculation,
         )
-        grammar_name = "tools" if tools.grammar is not None else grammar_field(fields.structured_outputs)
-        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_name}
         samples = await self._samples(fields, [fields.prompt(tools)], options)
         answer_format = ChatFormat(
             new_envelope("chatcmpl", model),
@@ -91,7 +85,7 @@ class GenerationApi:
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
-        caller = caller_of(exchange)
+        caller = caller_of(exchange.request)
         fields = decode_body(self._completion_decoder, exchange.body)
         exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.structured_outputs)}
         model = await served_model(self._service, fields.model)
@@ -151,24 +145,7 @@ class GenerationApi:
 
 def _chat_grammar(fields: ChatCompletionRequest, tools: ToolUse) -> Grammar | None:
     """What the answer must be. Raises InvalidRequestError."""
-    grammar = wanted_grammar(fields.response_format, fields.structured_outputs)
-    if grammar is None or tools.choice == "none":
-        return grammar or tools.grammar
-    if tools.choice == "auto":
-        raise InvalidRequestError(
-            "response_format and tools that may or may not be called are not served together: set tool_choice to "
-            "required or none",
-            param="tool_choice",
-        )
-    return tools.grammar
-
-
-def caller_of(exchange: Exchange) -> Caller:
-    """Who calls: the holder of the API key, else the client that the header names, else the host that the call comes
-    from."""
-    request = exchange.request
-    host = request.client.host if request.client else ""
-    allowance = allowance_of(request.scope)
-    client_id = client_id_of(allowance, request.headers.get(CLIENT_ID_HEADER, ""), host)
-    trace = RemoteContext(request.headers.get("traceparent", ""), request.headers.get("tracestate", ""))
-    return Caller(client_id=client_id, arrival_ns=time.monotonic_ns(), trace=trace, allowance=allowance)
+    answer = wanted_grammar(fields.response_format, fields.structured_outputs)
+    if answer is None or tools.choice == "none":
+        return answer or tools.grammar
+    return tools.grammar_beside(answer) if tools.choice == "auto" else tools.grammar

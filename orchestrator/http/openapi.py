@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 import pilotfish
+from orchestrator.http.caller import TIMEOUT_HEADER
 from orchestrator.http.chat_request import ChatCompletionRequest
 from orchestrator.http.chat_response import ChatCompletion, ChatCompletionChunk
 from orchestrator.http.completion_request import CompletionRequest
@@ -23,6 +24,12 @@ from orchestrator.http.tokenization import (
 )
 
 _REF = "#/components/schemas/{name}"
+_TIME_LIMIT = {
+    "name": TIMEOUT_HEADER,
+    "in": "header",
+    "description": "How long the whole answer may take, in milliseconds; 504 afterwards",
+    "schema": {"type": "integer", "minimum": 1, "maximum": 10**9},
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Operation:
     event: type | None = None
     """Of the stream, where `stream` may be asked for."""
     failures: tuple[int, ...] = ()
+    has_time_limit: bool = False
+    """Whether its clients may say how long they wait."""
 
 
 _GENERATION_FAILURES = (400, 404, 413, 429, 500, 503, 504)
@@ -49,6 +58,7 @@ OPERATIONS = (
         ChatCompletionRequest,
         ChatCompletionChunk,
         _GENERATION_FAILURES,
+        has_time_limit=True,
     ),
     Operation(
         "post",
@@ -58,6 +68,7 @@ OPERATIONS = (
         CompletionRequest,
         Completion,
         _GENERATION_FAILURES,
+        has_time_limit=True,
     ),
     Operation("get", "/v1/models", "The served model", ModelList),
     Operation("get", "/v1/models/{model_id}", "The served model, by its name", ModelCard, failures=(404, 503)),
@@ -136,6 +147,8 @@ def _describe(operation: Operation, schemas: dict[type, dict[str, Any]]) -> dict
     if "{model_id}" in operation.path:
         parameter = {"name": "model_id", "in": "path", "required": True, "schema": {"type": "string"}}
         described["parameters"] = [parameter]
+    if operation.has_time_limit:
+        described["parameters"] = [_TIME_LIMIT]
     return described
 
 

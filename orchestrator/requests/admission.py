@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -13,8 +13,6 @@ from orchestrator.requests.fair_queue import FairQueue
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
-from pilotfish.security.allowance import Allowance
-from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext
 
 _OUTPUT_COST = 2
 """An output token costs as much as this many prompt tokens, as in the paper on the virtual token counter."""
@@ -25,29 +23,6 @@ _MAX_RETRY_S = 60.0
 _UNMEASURED_DEPARTURE_S = 0.05
 _DEPARTURE_WEIGHT = 0.05
 """Of the latest value in the moving average of the time between departures."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Caller:
-    """Who asks, since when, and until when."""
-
-    client_id: str
-    """The fair queue's notion of one client."""
-    arrival_ns: int
-    """On time.monotonic_ns()'s clock."""
-    timeout_s: float | None = None
-    """What is left of the call's deadline; None: it has none."""
-    trace: RemoteContext = NO_CONTEXT
-    """The trace that the call belongs to."""
-    allowance: Allowance | None = None
-    """What the caller's API key lets it use; None: as much as there is."""
-
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        """One request of the caller's, as long as the block lasts. Raises ResourceExhaustedError where its key's limits
-        are reached."""
-        with contextlib.nullcontext() if self.allowance is None else self.allowance.request():
-            yield
 
 
 @dataclass

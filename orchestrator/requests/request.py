@@ -122,6 +122,11 @@ def bind_request(
             f"num_speculative_tokens is {num_draft_tokens}; the target takes at most {model.max_draft_tokens} a round",
             param="num_speculative_tokens",
         )
+    if sampling.grammar is not None and not model.eos_token_ids:
+        raise InvalidRequestError(
+            "the model has no token that ends an answer, and an answer that follows a grammar must be able to end",
+            param="grammar",
+        )
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(
         prompt_token_ids=tuple(prompt_token_ids),

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
-from pilotfish.structured.grammar import json_rule
+from pilotfish.structured.grammar import json_rule, lark_rule
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_TOOLS = 128
@@ -54,15 +54,23 @@ class ToolUse:
         """What the answer must be when a call is demanded; None when it may be text."""
         if self.choice != "required":
             return None
+        return Grammar(GrammarKind.LARK, "\n".join(("start: calls", *self._call_rules())))
+
+    def grammar_beside(self, answer: Grammar) -> Grammar:
+        """Calls, or else an answer that follows a grammar of its own: the model chooses. Raises InvalidRequestError."""
+        rules = ("start: calls | answer", *self._call_rules(), f"answer: {lark_rule(answer)}")
+        return Grammar(GrammarKind.LARK, "\n".join(rules))
+
+    def _call_rules(self) -> list[str]:
         several = ' ("\\n" call)*' if self.allows_several else ""
         # A rule for each tool, so that references in its schema start where they did.
         calls = " | ".join(f"call_{index}" for index in range(len(self.tools)))
-        rules = [f"start: call{several}", f"call: {calls}"]
+        rules = [f"calls: call{several}", f"call: {calls}"]
         for index, tool in enumerate(self.tools):
             begin = json.dumps(f'{CALL_BEGIN}{{"name": {json.dumps(tool.name)}, "arguments": ')
             rules.append(f"call_{index}: {begin} arguments_{index} {json.dumps('}' + CALL_END)}")
             rules.append(f"arguments_{index}: {json_rule(tool.parameters)}")
-        return Grammar(GrammarKind.LARK, "\n".join(rules))
+        return rules
 
 
 NO_TOOLS = ToolUse()

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, regex_to_lark
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import Grammar, GrammarKind
@@ -54,16 +54,33 @@ def json_rule(schema: Mapping[str, Any] | bool) -> str:
     return f"%json {json.dumps({**_as_object(schema), 'x-guidance': _JSON_OPTIONS})}"
 
 
+def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
+    """The right-hand side of a Lark rule for texts of a grammar of any kind. Raises InvalidRequestError."""
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return json_rule(_schema(grammar.text, param))
+        case GrammarKind.JSON_OBJECT:
+            return json_rule(_schema(ANY_OBJECT, param))
+        case GrammarKind.REGEX:
+            return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
+        case GrammarKind.LARK:
+            return f"%lark {{\n{grammar.text}\n}}"
+
+
 def _json_grammar(text: str, param: str) -> str:
+    # The library's own options, which a schema may hold, are not the caller's to set.
+    schema = {**_as_object(_schema(text, param)), "x-guidance": _JSON_OPTIONS}
+    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+
+
+def _schema(text: str, param: str) -> Mapping[str, Any] | bool:
     try:
         schema: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     if not isinstance(schema, dict | bool):
         raise InvalidRequestError(f"a JSON schema is an object or a boolean, not {type(schema).__name__}", param=param)
-    # The library's own options, which a schema may hold, are not the caller's to set.
-    schema = {**_as_object(schema), "x-guidance": _JSON_OPTIONS}
-    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    return schema
 
 
 def _as_object(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -15,16 +18,31 @@ from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.rpc.v1 import inference_pb2_grpc
+from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
+from pilotfish.types import Grammar, GrammarKind
 from target_service.server import TargetServer
 
 Ask = Callable[..., Awaitable[tuple[list[int], pb.SpeculationStats]]]
-"""Keywords of SpeculationOptions, and the temperature -> output tokens and what became of the drafts."""
+"""Keywords of SpeculationOptions, the temperature and a grammar -> output tokens and what became of the drafts."""
+GRAMMAR = grammar_to_proto(Grammar(GrammarKind.REGEX, "([a-f][0-9]){200}"))
+IN_TURNS = re.compile("([a-f][0-9])*[a-f]?")
+
+
+@pytest.fixture(scope="module")
+def ending_target(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The target with a token that ends answers: grammars need one."""
+    folder = tmp_path_factory.mktemp("ending") / "target"
+    shutil.copytree(target_folder, folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "eos_token_id": 0}))
+    return folder
 
 
 @pytest.fixture
-async def make_stack(target_folder: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Ask]]]:
+async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Ask]]]:
     threads = torch.get_num_threads()
     async with contextlib.AsyncExitStack() as exits:
 
@@ -33,7 +51,7 @@ async def make_stack(target_folder: Path, tmp_path: Path) -> AsyncIterator[Calla
             config = config_from_dict(
                 {
                     "target": {
-                        "model": str(target_folder),
+                        "model": str(ending_target),
                         "port": 0,
                         "engine": engine,
                         "self_drafter": self_drafter,
@@ -52,12 +70,16 @@ async def make_stack(target_folder: Path, tmp_path: Path) -> AsyncIterator[Calla
             exits.push_async_callback(channel.close)
             stub = inference_pb2_grpc.InferenceStub(channel)
 
-            async def ask(temperature: float = 0.0, **options: object) -> tuple[list[int], pb.SpeculationStats]:
+            async def ask(
+                temperature: float = 0.0, grammar: types_pb2.Grammar | None = None, **options: object
+            ) -> tuple[list[int], pb.SpeculationStats]:
                 request = pb.GenerateRequest(
                     text="The pilot fish swims ahead; the big one decides.",
                     max_tokens=60,
                     temperature=temperature,
                     seed=11,
+                    grammar=grammar,
+                    ignore_eos=grammar is None,
                     speculation=pb.SpeculationOptions(**options),  # type: ignore[arg-type]
                 )
                 token_ids: list[int] = []
@@ -81,16 +103,24 @@ async def test_the_text_is_that_of_plain_decoding(
 ) -> None:
     self_drafter = {"proposer": proposer, "model": str(head_folder) if proposer == "eagle3" else ""}
     ask = await make_stack(self_drafter, tree_nodes=tree_nodes)
-    for temperature in (0.0, 0.9):
-        plain, off = await ask(temperature, mode=pb.SPECULATION_MODE_OFF, proposer=proposer)
+    for temperature, grammar in ((0.0, None), (0.9, None), (0.9, GRAMMAR)):
+        plain, off = await ask(temperature, grammar, mode=pb.SPECULATION_MODE_OFF, proposer=proposer)
         assert len(plain) > 20
+        assert grammar is None or IN_TURNS.fullmatch(text_of(plain))
         assert off.num_draft_tokens == 0
         for mode in (pb.SPECULATION_MODE_ON, pb.SPECULATION_MODE_AUTO):
-            drafted, statistics = await ask(temperature, mode=mode, proposer=proposer, num_speculative_tokens=4)
+            drafted, statistics = await ask(
+                temperature, grammar, mode=mode, proposer=proposer, num_speculative_tokens=4
+            )
             assert drafted == plain
             if mode == pb.SPECULATION_MODE_ON:
                 assert statistics.num_draft_tokens > 20
                 assert statistics.reason == ""
+
+
+def text_of(token_ids: list[int]) -> str:
+    """By ../conftest.py's vocabulary: an end, a space, then all printable characters."""
+    return "".join(chr(token_id - 2 + 0x21) for token_id in token_ids)
 
 
 async def test_a_target_that_has_another_drafter_says_so(make_stack: Callable[..., Awaitable[Ask]]) -> None:

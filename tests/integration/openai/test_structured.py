@@ -66,6 +66,34 @@ def test_a_demanded_call(real_client: openai.OpenAI) -> None:
     assert answer.choices[0].message.content
 
 
+def test_a_call_or_else_a_document(real_client: openai.OpenAI) -> None:
+    """With `auto` the model chooses: here the bias does, of what the first token may be."""
+    tokens = {}
+    for text in "<{":
+        body = {"prompt": text}
+        url = str(real_client.base_url.join("/tokenize"))
+        (tokens[text],) = real_client.post(url, body=body, cast_to=object)["tokens"]
+    for favourite, other in ("<{", "{<"):
+        choices = [
+            ask(
+                real_client,
+                mode,
+                tools=TOOLS,
+                parallel_tool_calls=False,
+                logit_bias={tokens[favourite]: 100, tokens[other]: -100},
+                temperature=0,
+                **FORMATS["json_schema"],
+            ).choices[0]
+            for mode in ("off", "on")
+        ]
+        calls = [[call.function.arguments for call in choice.message.tool_calls or ()] for choice in choices]
+        assert calls[0] == calls[1]
+        assert choices[0].message.content == choices[1].message.content
+        assert [choice.finish_reason for choice in choices] == ["tool_calls" if favourite == "<" else "stop"] * 2
+        text = calls[0][0] if favourite == "<" else choices[0].message.content
+        assert set(json.loads(text)) == {"n", "ok"}
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [
@@ -78,7 +106,8 @@ def test_a_demanded_call(real_client: openai.OpenAI) -> None:
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "tool_choice"),
+        ({"tools": TOOLS, "extra_body": {"structured_outputs": {"json": "{"}}}, "structured_outputs"),
+        ({"tools": TOOLS, "extra_body": {"structured_outputs": {"grammar": "start: }"}}}, "structured_outputs"),
     ],
 )
 def test_what_is_wrong_is_named(real_client: openai.OpenAI, options, param: str) -> None:

@@ -24,7 +24,7 @@ from pilotfish.errors import (
         (ModelNotFoundError("x"), 404, "invalid_request_error", "model_not_found"),
         (ResourceExhaustedError("x"), 429, "rate_limit_error", "rate_limit_exceeded"),
         (UnavailableError("x"), 503, "service_unavailable_error", "service_unavailable"),
-        (DeadlineExceededError("x"), 504, "timeout_error", None),
+        (DeadlineExceededError("x"), 504, "timeout_error", "deadline_exceeded"),
         (InternalError("x"), 500, "server_error", None),
     ],
 )
@@ -43,6 +43,10 @@ def test_a_full_queue_says_when_to_come_back() -> None:
     assert describe_error(error)[2] == {}
     error.retry_after_s = 1.2501
     assert describe_error(error)[2] == {"retry-after": "2", "retry-after-ms": "1251"}
+
+
+def test_nobody_is_to_wait_for_a_deadline_again() -> None:
+    assert describe_error(DeadlineExceededError("late"))[2] == {"x-should-retry": "false"}
 
 
 def test_a_parameter_has_the_name_that_this_api_gives_it() -> None:

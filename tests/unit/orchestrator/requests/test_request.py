@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from orchestrator.requests.request import (
@@ -116,3 +118,11 @@ def test_drawn_seeds_fit_the_apis_signed_integer() -> None:
     seeds = {draw_seed() for _ in range(100)}
     assert len(seeds) == 100
     assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_a_grammar_needs_a_token_that_ends_the_answer() -> None:
+    wanted = options(sampling=SamplingParams(grammar=Grammar(GrammarKind.REGEX, "a")))
+    assert bind_request(wanted, [1], MODEL).sampling.grammar is not None
+    with pytest.raises(InvalidRequestError, match="no token that ends") as failure:
+        bind_request(wanted, [1], dataclasses.replace(MODEL, eos_token_ids=frozenset()))
+    assert failure.value.param == "grammar"

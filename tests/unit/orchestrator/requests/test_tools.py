@@ -11,7 +11,7 @@ from llguidance import LLMatcher, LLTokenizer
 from orchestrator.requests.tools import MAX_TOOLS, tool_use
 from pilotfish.errors import InvalidRequestError
 from pilotfish.structured.grammar import check_grammar, engine_grammar
-from pilotfish.types import GrammarKind
+from pilotfish.types import Grammar, GrammarKind
 
 WEATHER: dict[str, Any] = {
     "type": "function",
@@ -51,6 +51,33 @@ def test_a_named_function_is_the_only_one_that_can_be_called_and_all_are_offered
     assert "get_time" not in grammar.text
 
 
+@pytest.mark.parametrize(
+    ("answer", "accepted", "refused"),
+    [
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), "7", "hello"),
+        (Grammar(GrammarKind.JSON_SCHEMA, "true"), "[7]", "hello"),
+        (Grammar(GrammarKind.JSON_OBJECT), '{"a": 1}', "7"),
+        (Grammar(GrammarKind.REGEX, r"a/b\/\d\n?"), "a/b/7", "a/b/c"),
+        (Grammar(GrammarKind.REGEX, ""), "", "a"),
+        (Grammar(GrammarKind.LARK, 'start: call "!"\ncall: "a" | "}"'), "}!", "a"),
+    ],
+)
+def test_a_call_or_else_an_answer_with_a_grammar_of_its_own(answer: Grammar, accepted: str, refused: str) -> None:
+    grammar = tool_use([WEATHER], "auto", parallel_tool_calls=False).grammar_beside(answer)
+    check_grammar(grammar)
+    assert is_whole(grammar, accepted)
+    assert is_whole(grammar, CALL)
+    for text in (refused, CALL + (accepted or "!"), f"{CALL}\n{CALL}", CALL.replace("Bern", "Bern" * 9)):
+        assert not is_whole(grammar, text), text
+
+
+def is_whole(grammar: Grammar, text: str) -> bool:
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, engine_grammar(grammar))
+    token_ids = tokenizer.tokenize_str(text)
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
 def test_demanded_calls_have_a_grammar_that_compiles() -> None:
     for choice in ("required", NAMED):
         grammar = tool_use([WEATHER, TIME], choice).grammar
@@ -71,13 +98,9 @@ def test_a_demanded_call_is_all_that_can_be_said(
 ) -> None:
     grammar = tool_use([WEATHER], choice).grammar
     assert grammar is not None
-    tokenizer = LLTokenizer("byte")
     for texts, expected in ((accepted, True), (refused, False)):
         for text in texts:
-            matcher = LLMatcher(tokenizer, engine_grammar(grammar))
-            token_ids = tokenizer.tokenize_str(text)
-            is_whole = matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
-            assert is_whole == expected, text
+            assert is_whole(grammar, text) == expected, text
 
 
 def test_no_tools() -> None:

@@ -1,0 +1,47 @@
+"""Who asks over HTTP, and how long the answer may take."""
+
+from __future__ import annotations
+
+import time
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from orchestrator.gatekeeper import client_id_of
+from orchestrator.http.admittance import allowance_of
+from orchestrator.requests.caller import Caller
+from pilotfish.errors import InvalidRequestError
+from pilotfish.telemetry.tracing import RemoteContext
+
+CLIENT_ID_HEADER = "x-client-id"
+"""Whose request it is, for the fair queue; else the host that the call comes from."""
+TIMEOUT_HEADER = "x-request-timeout-ms"
+"""How long the whole answer may take, from the request's arrival on: what a deadline is to gRPC."""
+_MAX_TIMEOUT_DIGITS = 12
+
+
+def caller_of(request: Request) -> Caller:
+    """Who calls: the holder of the API key, else the client that the header names, else the host that the call comes
+    from. Raises InvalidRequestError for a time limit that is none."""
+    host = request.client.host if request.client else ""
+    allowance = allowance_of(request.scope)
+    return Caller(
+        client_id=client_id_of(allowance, request.headers.get(CLIENT_ID_HEADER, ""), host),
+        arrival_ns=time.monotonic_ns(),
+        timeout_s=_timeout_s(request.headers),
+        trace=RemoteContext(request.headers.get("traceparent", ""), request.headers.get("tracestate", "")),
+        allowance=allowance,
+    )
+
+
+def _timeout_s(headers: Headers) -> float | None:
+    text = headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return None
+    timeout_ms = int(text) if text.isdecimal() and len(text) <= _MAX_TIMEOUT_DIGITS else 0
+    if timeout_ms == 0:
+        raise InvalidRequestError(
+            f"the header {TIMEOUT_HEADER} is {text[:40]!r}; it must be a whole number of milliseconds, at least 1",
+            param=TIMEOUT_HEADER,
+        )
+    return timeout_ms / 1000

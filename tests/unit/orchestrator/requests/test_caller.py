@@ -1,0 +1,52 @@
+"""Who asks, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from orchestrator.requests.caller import Caller
+from pilotfish.errors import DeadlineExceededError
+
+
+def caller(timeout_s: float | None, age_s: float = 0.0) -> Caller:
+    return Caller(client_id="a", arrival_ns=time.monotonic_ns() - int(age_s * 1e9), timeout_s=timeout_s)
+
+
+async def test_a_deadline_ends_what_lasts_longer() -> None:
+    with pytest.raises(DeadlineExceededError, match=r"before the answer was complete, after 0\.01 s"):
+        async with caller(0.01).deadline():
+            await asyncio.Event().wait()
+
+
+async def test_it_counts_from_the_arrival() -> None:
+    with pytest.raises(DeadlineExceededError):
+        async with caller(3600, age_s=3600).deadline():
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0, 1e10])  # gRPC tells an absurdly long time where there is none
+async def test_what_is_in_time_is_left_alone(timeout_s: float | None) -> None:
+    async with caller(timeout_s).deadline():
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("timeout_s", [None, 60.0])
+async def test_a_timeout_of_something_else_is_not_taken_for_it(timeout_s: float | None) -> None:
+    with pytest.raises(TimeoutError):
+        async with caller(timeout_s).deadline():
+            raise TimeoutError
+
+
+async def test_a_cancelled_request_is_not_late() -> None:
+    async def work() -> None:
+        async with caller(60).deadline():
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
