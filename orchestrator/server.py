@@ -10,7 +10,7 @@ import grpc.aio
 from orchestrator.http.app import build_app
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
-from orchestrator.metrics import OrchestratorCollector
+from orchestrator.metrics.collector import OrchestratorCollector
 from orchestrator.public_side import PublicSide
 from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import ReplicaDirectory

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -20,12 +20,21 @@ from pilotfish.errors import DeadlineExceededError, UnavailableError
 STOP_TIMEOUT_S = 20.0
 _LOG_TAIL_BYTES = 600
 
+_AnswerT = TypeVar("_AnswerT")
+
 
 class _Answer(msgspec.Struct):
     token_ids: tuple[int, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
-    error: str = ""
+
+
+class _Ready(msgspec.Struct):
     ready: dict[str, Any] = {}
+
+
+class _Failure(msgspec.Struct):
+    error: str = ""
+    """Empty: it is none."""
 
 
 class PeerProcess:
@@ -61,7 +70,7 @@ class PeerProcess:
         self._reader = threading.Thread(target=self._read, name=f"peer-{self.name}")
         self._reader.start()
         try:
-            self.facts = self._receive(self._start_timeout_s).ready
+            self.facts = self._receive(_Ready, self._start_timeout_s).ready
         except BaseException:
             self._stop(kill=True)
             raise
@@ -92,16 +101,21 @@ class PeerProcess:
     def ask(self, prompt_token_ids: Sequence[int], *, max_tokens: int, mode: str, timeout_s: float) -> Measurement:
         """One greedy answer. Raises UnavailableError or DeadlineExceededError."""
         request = {"prompt_token_ids": list(prompt_token_ids), "max_tokens": max_tokens, "mode": mode}
+        answer = self.exchange(request, _Answer, timeout_s=timeout_s)
+        return Measurement(token_ids=answer.token_ids, arrivals=answer.arrivals)
+
+    def exchange(self, request: Mapping[str, Any], answer: type[_AnswerT], *, timeout_s: float) -> _AnswerT:
+        """A line there and a line back, which is an `answer` (a class that msgspec decodes), for peers that speak
+        something of their own. Raises UnavailableError or DeadlineExceededError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise UnavailableError(f"{self.name} ended: {self._last_words()}") from None
-        answer = self._receive(timeout_s)
-        return Measurement(token_ids=answer.token_ids, arrivals=answer.arrivals)
+        return self._receive(answer, timeout_s)
 
-    def _receive(self, timeout_s: float) -> _Answer:
+    def _receive(self, answer: type[_AnswerT], timeout_s: float) -> _AnswerT:
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
@@ -109,10 +123,10 @@ class PeerProcess:
         if not line:
             self._lines.put("")  # for whoever asks next
             raise UnavailableError(f"{self.name} ended: {self._last_words()}")
-        answer = msgspec.json.decode(line, type=_Answer)
-        if answer.error:
-            raise UnavailableError(f"{self.name}: {answer.error}")
-        return answer
+        error = msgspec.json.decode(line, type=_Failure).error
+        if error:
+            raise UnavailableError(f"{self.name}: {error}")
+        return msgspec.json.decode(line, type=answer)
 
     def _read(self) -> None:
         assert self._process.stdout is not None

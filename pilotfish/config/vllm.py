@@ -10,6 +10,7 @@ import yaml
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT, require, yaml_word
+from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.security import InternalSecurityConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.errors import ConfigError
@@ -32,7 +33,8 @@ class RemoteProposerConfig:
     __pydantic_config__ = STRICT
 
     draft_addresses: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = ("127.0.0.1:50062",)
-    """host:port of each draft replica. A name with several addresses (a headless Service) is all of them."""
+    """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name, as the pods of a headless
+    Service."""
     mode: Annotated[Literal["auto", "on", "off"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: drafts are asked for where that makes answers sooner, as measured. `on`: always. `off`: never."""
     draft_deadline_ms: float = 0.0
@@ -60,8 +62,11 @@ class RemoteProposerConfig:
     def __post_init__(self) -> None:
         require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")
         for address in self.draft_addresses:
-            host, _, port = address.rpartition(":")
-            require(bool(host) and port.isdecimal(), f"draft_addresses has {address!r}; it must be host:port")
+            host, _, port = address.removeprefix(DNS_PREFIX).rpartition(":")
+            require(
+                bool(host) and port.isdecimal(),
+                f"draft_addresses has {address!r}; it must be host:port, or dns:///NAME:PORT",
+            )
         require(self.draft_deadline_ms >= 0, "draft_deadline_ms must be at least 0 (0: measured)")
         require(0 <= self.draft_ahead_tokens <= 256, "draft_ahead_tokens must be between 0 (off) and 256")
         require(self.silence_timeout_s >= 1, "silence_timeout_s must be at least 1: reports come twice a second")
@@ -81,7 +86,9 @@ def remote_proposer_config(
     section = (additional_config or {}).get(ADDITIONAL_CONFIG_KEY) or {}
     if not isinstance(section, Mapping):
         raise ConfigError(f"additional_config's {ADDITIONAL_CONFIG_KEY!r} must be a mapping of settings")
-    values: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in section.items()}
+    values: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in section.items()
+    }
     for variable, text in sorted(variables.items()):
         if variable.startswith(VARIABLE_PREFIX):
             _set(values, variable, text)

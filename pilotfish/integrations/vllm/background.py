@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.replicas.link import StreamHandlers
+from orchestrator.replicas.names import NameFollower
 from orchestrator.replicas.pool import ReplicaPool
+from pilotfish.config import OrchestratorConfig
+from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.vllm import RemoteProposerConfig
-from pilotfish.errors import PilotfishError
-from pilotfish.integrations.vllm import discovery
+from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.metrics import ProposerCollector
@@ -33,22 +35,27 @@ _log = logging.getLogger("vllm.pilotfish")
 PEER_NAME = "vllm"
 _IDLE_CHECK_S = 1.0
 _STOP_TIMEOUT_S = 5.0
+_AFTERMATH_S = 0.1
+"""gRPC tells of calls that were cancelled a moment later, and on a closed loop takes that for an error."""
 
 
 class BackgroundDrafting:
-    """Drafting, as vLLM's thread sees it. Never blocks but in a step's wait, never raises."""
+    """Drafting, as vLLM's thread sees it: nothing blocks but a step's wait."""
 
-    def __init__(self, config: RemoteProposerConfig, target: TargetModel, security: LinkSecurity) -> None:
+    def __init__(
+        self, config: RemoteProposerConfig, target: TargetModel, security: LinkSecurity, counters: ProposerCounters
+    ) -> None:
         """Returns at once; the connections come about behind it."""
-        self.counters = ProposerCounters()
+        self.counters = counters
         self._config = config
         self._target = target
         self._security = security
         self._directory = ReplicaDirectory()
         self._loop = asyncio.new_event_loop()
-        self._pool: ReplicaPool | None = None
         self._drafting: Drafting | None = None
         self._stopped = asyncio.Event()
+        self.is_usable = False
+        """Whether asking may be answered, as of the last step or the last change of the connections."""
         self.has_lost_rows = False
         """It follows no row any more: the next step must tell it all tokens. Cleared by whoever does."""
         # A daemon: vLLM's workers end without asking anybody.
@@ -56,18 +63,12 @@ class BackgroundDrafting:
         self._thread.start()
 
     @property
-    def is_usable(self) -> bool:
-        """Whether asking may be answered."""
-        pool = self._pool
-        return self._drafting is not None and pool is not None and any(link.is_healthy for link in pool.links)
-
-    @property
     def is_ready(self) -> bool:
         """Whether it takes steps."""
         return self._drafting is not None
 
     def begin(self, step: DraftingStep) -> None:
-        """Hand a step over; wait for its drafts with step.wait()."""
+        """Hand a step over; wait for its drafts with step.wait(). Raises RuntimeError once it was stopped."""
         self._loop.call_soon_threadsafe(self._begin, step)
 
     def stop(self) -> None:
@@ -78,9 +79,12 @@ class BackgroundDrafting:
             self._thread.join(_STOP_TIMEOUT_S)
 
     def _begin(self, step: DraftingStep) -> None:
-        assert self._drafting is not None
+        if self._drafting is None:
+            step.expect(())  # it was stopped just now
+            return
         try:
             self._drafting.begin(step)
+            self.is_usable = self._drafting.is_usable
         except Exception:
             # Whatever it is, vLLM goes on without drafts, and the rows begin anew.
             _log.exception("Pilotfish's drafter failed in a step; it begins anew")
@@ -88,6 +92,10 @@ class BackgroundDrafting:
             self._drafting.close()
             self.has_lost_rows = True
             step.expect(())
+
+    def _note_change(self) -> None:
+        if self._drafting is not None:
+            self.is_usable = self._drafting.is_usable
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -98,7 +106,8 @@ class BackgroundDrafting:
         except Exception:
             _log.exception("vLLM serves without Pilotfish's drafts: the drafter ended")
         finally:
-            self._drafting = None
+            self._drafting, self.is_usable = None, False
+            self._loop.run_until_complete(asyncio.sleep(_AFTERMATH_S))
             self._loop.close()
 
     async def _serve(self) -> None:
@@ -111,7 +120,9 @@ class BackgroundDrafting:
             policy = AheadPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
             self.counters.ahead = policy.counters
             drafting = Drafting(pool, policy, self.counters, tracing, self._target.vocab_size)
-            self._pool, self._drafting = pool, drafting
+            self._drafting = drafting
+            pool.on_change(self._note_change)
+            self._note_change()
             try:
                 while not self._stopped.is_set():
                     with contextlib.suppress(TimeoutError):
@@ -137,18 +148,18 @@ class BackgroundDrafting:
                 security=self._security,
             )
 
-        timeout_s = self._config.silence_timeout_s
-        pool = ReplicaPool(
-            "draft", self._directory, connect, self._target.check_drafter, silence_timeout_s=timeout_s
-        )
-        pool.on_change(lambda: _tell_change(pool))
+        addresses, timeout_s = self._config.draft_addresses, self._config.silence_timeout_s
+        self._directory.set_replicas("draft", {each: each for each in addresses if not each.startswith(DNS_PREFIX)})
+        pool = ReplicaPool("draft", self._directory, connect, self._target.check_drafter, silence_timeout_s=timeout_s)
+        pool.on_change(_ChangeLog(pool).note)
         pool.start()
-        follower = asyncio.create_task(discovery.follow(self._config.draft_addresses, self._directory))
         try:
-            yield pool
+            names = await NameFollower.start(OrchestratorConfig(draft_addresses=addresses), self._directory)
+            try:
+                yield pool
+            finally:
+                await names.close()
         finally:
-            follower.cancel()
-            await asyncio.wait((follower,))
             await pool.close()
 
     @contextlib.asynccontextmanager
@@ -158,7 +169,12 @@ class BackgroundDrafting:
             return
         registry = new_registry(ProposerCollector(self._target.name, self.counters, pool))
         host, port = self._config.telemetry.metrics_host, self._config.metrics_port
-        server = MetricsServer(registry, host, port, port_setting="metrics_port")
+        try:
+            server = MetricsServer(registry, host, port, port_setting="metrics_port")
+        except UnavailableError as error:
+            _log.warning("%s", error)  # drafts matter more
+            yield
+            return
         _log.info("Pilotfish's metrics: http://%s/metrics", server.address)
         try:
             yield
@@ -166,10 +182,19 @@ class BackgroundDrafting:
             await asyncio.to_thread(server.close)
 
 
-def _tell_change(pool: ReplicaPool) -> None:
-    """What the pool is after a (dis)connection."""
-    if pool.num_connected:
-        names = ", ".join(f"{link.address} ({link.model.proposer})" for link in pool.links if link.is_connected)
-        _log.info("Pilotfish drafts: %s", names)
-    elif pool.links:
-        _log.warning("vLLM decodes without drafts: %s", pool.absence_reason)
+class _ChangeLog:
+    """Tells vLLM's log when drafts begin to come, and when none will."""
+
+    def __init__(self, pool: ReplicaPool) -> None:
+        self._pool = pool
+        self._connected: frozenset[str] = frozenset()
+
+    def note(self) -> None:
+        """The pool has changed."""
+        before, self._connected = self._connected, self._pool.connected_ids
+        if self._connected and self._connected != before:
+            links = [link for link in self._pool.links if link.is_connected]
+            names = ", ".join(f"{link.address} ({link.model.proposer})" for link in links)
+            _log.info("Pilotfish drafts for vLLM: %s", names)
+        elif before and not self._connected:
+            _log.warning("vLLM decodes without drafts: %s", self._pool.absence_reason)

@@ -88,6 +88,7 @@ class BatchRows:
         self._slots: list[_KnownRow] = []
         """The rows of the last step, in vLLM's order."""
         self._absent: list[_KnownRow] = []
+        self._forgotten: tuple[int, ...] = ()
 
     def update(
         self, sampled_token_ids: Sequence[Sequence[int]], num_tokens: Sequence[int] | TokenIds, token_ids: TokenIds
@@ -102,15 +103,14 @@ class BatchRows:
             step, after = self._step(row, len(sampled), before)
             steps.append(step)
             slots.append(after)
-        ended = self._retire(slots)
+        ended, self._forgotten = (*self._forgotten, *self._retire(slots)), ()
         self._slots = slots
         return BatchStep(tuple(steps), ended)
 
-    def forget(self) -> tuple[int, ...]:
-        """Begin anew; returns the ids of all rows that were known."""
-        ids = tuple(known.row_id for known in (*self._slots, *self._absent))
+    def forget(self) -> None:
+        """Begin anew: to the next step all rows are new, and those that were known have ended."""
+        self._forgotten += tuple(known.row_id for known in (*self._slots, *self._absent))
         self._slots, self._absent = [], []
-        return ids
 
     def _match(self, rows: Sequence[TokenIds], sampled: Sequence[Sequence[int]]) -> list[_KnownRow | None]:
         """The known row that each row continues, each at most once. Where rows hold equal tokens any will do."""
@@ -124,8 +124,9 @@ class BatchRows:
             if matched[slot] is None and left:
                 candidates = [known for known in left if known.is_continued_by(row, _MAX_MISSED_TOKENS)]
                 if candidates:
-                    matched[slot] = max(candidates, key=lambda known: known.length)
-                    left.remove(matched[slot])
+                    longest = max(candidates, key=lambda known: known.length)
+                    matched[slot] = longest
+                    left.remove(longest)
         return matched
 
     def _step(self, row: TokenIds, num_sampled: int, known: _KnownRow | None) -> tuple[RowStep, _KnownRow]:

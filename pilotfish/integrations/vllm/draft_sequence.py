@@ -12,8 +12,8 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.remote_sequence import Link
 from pilotfish.errors import PilotfishError
 from pilotfish.integrations.vllm.batch_rows import RowStep
+from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
-from pilotfish.integrations.vllm.row_trace import NO_TRACE, RowTrace
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.messages import CloseSequence, Event, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.types import SamplingParams, SequenceErrorCode
@@ -43,20 +43,11 @@ class _Question:
 class DraftSequence:
     """Event loop only. A Mailbox of its link."""
 
-    def __init__(
-        self,
-        row: RowStep,
-        policy: AheadPolicy,
-        counters: ProposerCounters,
-        vocab_size: int,
-        trace: RowTrace = NO_TRACE,
-    ) -> None:
+    def __init__(self, row: CommittedRow, policy: AheadPolicy, counters: ProposerCounters, vocab_size: int) -> None:
         """vocab_size: vLLM's: a token beyond it would bring vLLM down."""
-        self._token_ids: list[int] = []
-        self._num_prompt_tokens = row.num_prompt_tokens
+        self.row = row
         self._counters = counters
         self._vocab_size = vocab_size
-        self._trace = trace
         self._loop = asyncio.get_running_loop()
         self._ahead = AheadDrafts(policy)
         self._arrived: list[PreparedDrafts] = []
@@ -66,17 +57,6 @@ class DraftSequence:
         self._has_answered = False
         self._question: _Question | None = None
         self._late: Proposal | None = None
-        self._given: tuple[int, ...] = ()
-        """The draft that vLLM verifies now."""
-
-    @property
-    def length(self) -> int:
-        """Committed tokens."""
-        return len(self._token_ids)
-
-    def tokens_since(self, position: int) -> tuple[int, ...]:
-        """Committed tokens from absolute `position` on."""
-        return tuple(self._token_ids[position:])
 
     @property
     def link(self) -> Link | None:
@@ -86,18 +66,9 @@ class DraftSequence:
         return self._link
 
     def commit(self, row: RowStep) -> None:
-        """What vLLM's step added; also tells what became of the last draft."""
-        given, self._given = self._given, ()
-        self._token_ids.extend(row.new_token_ids)
-        if not row.num_sampled_tokens:
-            return
-        if given:
-            num_accepted = _num_common(given, row.new_token_ids[:-1])
-            self._counters.acceptance.add(len(given), num_accepted)
-            self._trace.add_verified(len(given), num_accepted)
-        else:
-            self._counters.num_plain_tokens += row.num_sampled_tokens
-        self._ahead.learn(self, self._loop.time())
+        """What vLLM's step added."""
+        self.row.commit(row)
+        self._ahead.learn(self.row, self._loop.time())
 
     def open(self, link: Link) -> None:
         """On another replica, or a first one, with every committed token. Raises UnavailableError."""
@@ -108,13 +79,13 @@ class DraftSequence:
         link.send(
             OpenSequence(
                 sequence_id=self._sequence_id,
-                prompt_token_ids=tuple(self._token_ids[: self._num_prompt_tokens]),
-                output_token_ids=self.tokens_since(self._num_prompt_tokens),
+                prompt_token_ids=self.row.prompt_token_ids,
+                output_token_ids=self.row.output_token_ids,
                 sampling=GREEDY,
-                traceparent=self._trace.traceparent,
+                traceparent=self.row.trace.traceparent,
             )
         )
-        self._told_length = self.length
+        self._told_length = self.row.length
 
     def take_prepared(self, num_tokens: int) -> tuple[int, ...]:
         """What is at hand for the committed tokens; the replica is asked for what follows. Empty: nothing.
@@ -122,7 +93,7 @@ class DraftSequence:
         Raises UnavailableError or ResourceExhaustedError.
         """
         arrived, self._arrived = self._arrived, []
-        draft = self._ahead.take(arrived, self, num_tokens)
+        draft = self._ahead.take(arrived, self.row, num_tokens)
         if draft is None or not self._is_sound(draft.draft_token_ids, num_tokens):
             return ()
         self._send_propose(len(draft.draft_token_ids), is_prepared=True)
@@ -131,28 +102,25 @@ class DraftSequence:
     def take_late(self, num_tokens: int) -> tuple[int, ...]:
         """What is left of a draft that came too late, if vLLM has decoded its beginning by itself. Empty: nothing."""
         late, self._late = self._late, None
-        if late is None:
-            return ()
-        committed = self.tokens_since(late.base_length)
-        if not committed or late.draft_token_ids[: len(committed)] != committed:
-            return ()
-        rest = late.draft_token_ids[len(committed) :][:num_tokens]
+        rest = () if late is None else self.row.rest_of(late.base_length, late.draft_token_ids)[:num_tokens]
         self._counters.num_late_drafts += bool(rest)
         return rest
 
-    def ask(self, step: DraftingStep, slot: int, num_tokens: int) -> bool:
-        """Ask for a draft on the committed tokens; whether the answer is worth waiting for.
+    def ask(self, step: DraftingStep, slot: int, num_tokens: int, *, has_draft: bool) -> bool:
+        """Ask for a draft on the committed tokens; whether the answer is waited for.
 
-        The first one is not: the drafter reads the prompt before it. Raises UnavailableError or ResourceExhaustedError.
+        The first one is not: the drafter reads the prompt before it. Nor is one where the step has_draft already.
+        Raises UnavailableError or ResourceExhaustedError.
         """
         self._send_propose(num_tokens)
-        self._question = _Question(self.length, slot, step, self._loop.time(), self._has_answered)
-        return self._has_answered
+        is_awaited = self._has_answered and not has_draft
+        self._question = _Question(self.row.length, slot, step, self._loop.time(), is_awaited)
+        return is_awaited
 
     def give(self, token_ids: tuple[int, ...]) -> None:
         """vLLM verifies this draft next."""
-        self._given = token_ids
-        self._ahead.remember(self, token_ids, self._loop.time())
+        self.row.give(token_ids)
+        self._ahead.remember(self.row, token_ids, self._loop.time())
 
     def note_missed(self) -> None:
         """vLLM's next step is here: what was not answered has missed its deadline."""
@@ -189,7 +157,7 @@ class DraftSequence:
     def close(self) -> None:
         """The row has ended. Idempotent."""
         self.leave()
-        self._trace.end(len(self._token_ids) - self._num_prompt_tokens)
+        self.row.trace.end(len(self.row.output_token_ids))
 
     # What the link calls.
 
@@ -211,6 +179,8 @@ class DraftSequence:
 
     def _take_proposal(self, proposal: Proposal) -> None:
         question = self._question
+        # Whatever it stands on: it has read the prompt.
+        self._has_answered = True
         if question is None or proposal.base_length != question.base_length or self._link is None:
             return  # of a step that is over
         token_ids = proposal.draft_token_ids
@@ -220,9 +190,9 @@ class DraftSequence:
             return
         elapsed_s = self._loop.time() - question.sent_s
         self._ahead.add_ask(elapsed_s)
-        self._trace.add_proposal(elapsed_s, len(token_ids))
+        self.row.trace.add_proposal(elapsed_s, len(token_ids))
         is_in_time = self._answer(token_ids)
-        self._question, self._has_answered = None, True
+        self._question = None
         if not is_in_time:
             self._late = proposal
         if question.is_awaited and is_in_time:
@@ -236,13 +206,13 @@ class DraftSequence:
             self._arrived.append(prepared)
             return
         num_tokens = question.step.num_draft_tokens
-        draft = self._ahead.take_late(prepared, self, num_tokens)
+        draft = self._ahead.take_late(prepared, self.row, num_tokens)
         if draft is not None and self._is_sound(draft.draft_token_ids, num_tokens):
             self._answer(draft.draft_token_ids)
 
     def _take_error(self, error: SequenceError) -> None:
         if self._link is None or (
-            error.code is SequenceErrorCode.STALE and (self._question is None or error.base_length < self.length)
+            error.code is SequenceErrorCode.STALE and (self._question is None or error.base_length < self.row.length)
         ):
             return
         if error.code is SequenceErrorCode.RESOURCE_EXHAUSTED:
@@ -269,22 +239,14 @@ class DraftSequence:
         self._link.send(
             Propose(
                 sequence_id=self._sequence_id,
-                base_length=self.length,
-                new_token_ids=self.tokens_since(self._told_length),
+                base_length=self.row.length,
+                new_token_ids=self.row.tokens_since(self._told_length),
                 num_draft_tokens=min(num_tokens, self._link.limits.max_draft_tokens),
-                ahead=self._ahead.request(self._link, self, num_tokens),
+                ahead=self._ahead.request(self._link, self.row, num_tokens),
                 is_prepared=is_prepared,
             )
         )
-        self._told_length = self.length
+        self._told_length = self.row.length
 
     def _is_sound(self, token_ids: tuple[int, ...], num_tokens: int) -> bool:
         return len(token_ids) <= num_tokens and all(0 <= token_id < self._vocab_size for token_id in token_ids)
-
-
-def _num_common(draft: tuple[int, ...], committed: tuple[int, ...]) -> int:
-    """Draft tokens that were committed."""
-    for position, (drafted, said) in enumerate(zip(draft, committed, strict=False)):
-        if drafted != said:
-            return position
-    return min(len(draft), len(committed))

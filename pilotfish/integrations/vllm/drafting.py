@@ -8,6 +8,7 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.errors import PilotfishError
 from pilotfish.integrations.vllm.batch_rows import RowStep
+from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.draft_sequence import DraftSequence
 from pilotfish.integrations.vllm.row_trace import RowTracing
@@ -39,9 +40,11 @@ class Drafting:
         self._last_step_s = self._loop.time()
 
     @property
-    def num_sequences(self) -> int:
-        """Rows that are followed."""
-        return len(self._sequences)
+    def is_usable(self) -> bool:
+        """Whether asking may be answered: somewhere, or where a row is open, which may be to try a replica again."""
+        return any(link.is_healthy for link in self._pool.links) or any(
+            sequence.link is not None for sequence in self._sequences.values()
+        )
 
     def begin(self, step: DraftingStep) -> None:
         """Take in what vLLM's step committed, answer what is at hand, and ask for the rest."""
@@ -70,8 +73,9 @@ class Drafting:
 
     def _followed(self, row: RowStep) -> DraftSequence:
         if row.num_prompt_tokens:
-            trace = self._tracing.begin()
-            self._sequences[row.row_id] = DraftSequence(row, self._policy, self._counters, self._vocab_size, trace)
+            committed = CommittedRow(row.num_prompt_tokens, self._counters, self._tracing.begin())
+            sequence = DraftSequence(committed, self._policy, self._counters, self._vocab_size)
+            self._sequences[row.row_id] = sequence
         return self._sequences[row.row_id]
 
     def _serve(self, step: DraftingStep, slot: int, row: RowStep, sequence: DraftSequence) -> bool:
@@ -90,11 +94,10 @@ class Drafting:
                 sequence.give(draft)
                 return False
             late = sequence.take_late(num_tokens)
-            is_worth_waiting = sequence.ask(step, slot, num_tokens)
-            if late and step.answer(slot, late):
+            if late:
+                step.answer(slot, late)
                 sequence.give(late)
-                return False
-            return is_worth_waiting
+            return sequence.ask(step, slot, num_tokens, has_draft=bool(late))
         except PilotfishError as error:
             if sequence.link is not None:
                 sequence.link.report_failure(str(error))

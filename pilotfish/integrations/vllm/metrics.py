@@ -8,8 +8,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import pilotfish
+from orchestrator.metrics.ahead import ahead_families
 from orchestrator.metrics.fleet import replica_families
-from orchestrator.metrics.speculation import ahead_families
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.telemetry.families import by_label, counter, info, labelled_counter

@@ -12,6 +12,7 @@ from pilotfish.config import environment
 from pilotfish.config.vllm import remote_proposer_config
 from pilotfish.integrations.vllm.background import BackgroundDrafting
 from pilotfish.integrations.vllm.batch_rows import BatchRows, BatchStep, TokenIds
+from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.pace import Pace
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
@@ -42,9 +43,11 @@ class RemoteProposer:
         config = remote_proposer_config(additional if isinstance(additional, dict) else None, environment())
         self._ranks = tensor_parallel_ranks(vllm_config.parallel_config.tensor_parallel_size)
         self._asker: Asker | None = None
+        self.counters = ProposerCounters()
         if config.mode != "off" and self._ranks.asks:
-            background = BackgroundDrafting(config, TargetModel.of(vllm_config), LinkSecurity(config.security))
-            weakref.finalize(self, background.stop)
+            security = LinkSecurity(config.security)
+            background = BackgroundDrafting(config, TargetModel.of(vllm_config), security, self.counters)
+            self._stop = weakref.finalize(self, background.stop)
             pace = Pace(config.draft_deadline_ms / 1000, is_measuring=config.mode == "auto")
             self._asker = Asker(background, pace, self._num_draft_tokens)
 
@@ -67,6 +70,11 @@ class RemoteProposer:
 
     def load_model(self, *args: object, **kwargs: object) -> None:
         """vLLM calls it on every proposer; the model is elsewhere."""
+
+    def close(self) -> None:
+        """End the connections and their thread; from then on no drafts. At the latest when the worker ends."""
+        if self._asker is not None:
+            self._stop()
 
 
 class Asker:
@@ -105,6 +113,7 @@ class Asker:
     ) -> Drafts:
         background = self._background
         if not background.is_ready:
+            self._num_rows = 0
             return [[] for _ in sampled]
         if background.has_lost_rows:
             background.has_lost_rows = False

@@ -80,9 +80,7 @@ class RecordedRow:
             return
         self._has_ended = True
         for start_ns, end_ns, num_tokens in self._proposals:
-            self._tracing.add(
-                self._span, "propose", start_ns, end_ns, {"pilotfish.num_draft_tokens": num_tokens}
-            )
+            self._tracing.add(self._span, "propose", start_ns, end_ns, {"pilotfish.num_draft_tokens": num_tokens})
         self._span.attributes = {
             "gen_ai.usage.output_tokens": num_output_tokens,
             "pilotfish.speculation.num_rounds": self._num_rounds,

@@ -1,0 +1,92 @@
+"""What the faults of a draft service cost a vLLM that asks it: the same requests with and without, in turns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pilotfish.bench.vllm_process import VllmProcess
+from pilotfish.errors import PilotfishError
+from pilotfish.launch.draft_process import DraftProcess
+from pilotfish.testing.conditions import Conditions
+from pilotfish.testing.proxy_process import ProxyProcess
+
+SLOW = Conditions(delay_ms=100)
+"""Each way: no answer comes within a step."""
+SLUGGISH = Conditions(delay_ms=5)
+"""Each way: answers come within a step, and cost half of one."""
+_STRIKE_AFTER_S = 0.3
+"""A fault strikes in the middle of an answer."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some requests under one fault."""
+
+    name: str
+    strike: Callable[[], object] | None
+    """What happens in the middle of the first request; None: nothing."""
+    is_gone: bool
+    """Whether drafts are missing in it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One phase."""
+
+    phase: Phase
+    num_requests: int
+    num_failed: int
+    plain_tokens_per_s: float
+    remote_tokens_per_s: float
+    num_missed_deadlines: float
+
+    @property
+    def ratio(self) -> float:
+        return self.remote_tokens_per_s / self.plain_tokens_per_s
+
+
+def phases(draft: DraftProcess, proxy: ProxyProcess) -> list[Phase]:
+    """In their order; the draft service is well again at the end."""
+    return [
+        Phase("sound", None, False),
+        Phase("stopped", draft.kill, True),
+        Phase("restarted", draft.start, False),
+        Phase("frozen", draft.freeze, True),
+        Phase("thawed", draft.thaw, False),
+        Phase("slow (100 ms each way)", lambda: proxy.apply(SLOW), True),
+        Phase("sluggish (5 ms each way)", lambda: proxy.apply(SLUGGISH), True),
+        Phase("sound again", lambda: proxy.apply(Conditions()), False),
+    ]
+
+
+def measure(
+    phase: Phase, plain: VllmProcess, remote: VllmProcess, prompts: Sequence[Sequence[int]], max_tokens: int
+) -> Outcome:
+    """The prompts one by one, each by both in turns."""
+    seconds = {plain: 0.0, remote: 0.0}
+    tokens = {plain: 0, remote: 0}
+    num_failed = 0
+    missed = [0.0, 0.0]
+    for index, prompt in enumerate(prompts):
+        for vllm in (plain, remote) if index % 2 else (remote, plain):
+            striking = None
+            if vllm is remote and index == 0 and phase.strike is not None:
+                striking = threading.Timer(_STRIKE_AFTER_S, phase.strike)
+                striking.start()
+            try:
+                batch = vllm.answer([prompt], max_tokens=max_tokens, concurrency=1)
+            except PilotfishError:
+                num_failed += 1
+                continue
+            finally:
+                if striking is not None:
+                    striking.join()
+            num_failed += not batch.answers[0]
+            seconds[vllm] += batch.elapsed_s
+            tokens[vllm] += batch.num_tokens
+            if vllm is remote:
+                missed = [missed[0] or batch.counters["num_missed_deadlines"], batch.counters["num_missed_deadlines"]]
+    speeds = {vllm: tokens[vllm] / seconds[vllm] for vllm in (plain, remote)}
+    return Outcome(phase, len(prompts), num_failed, speeds[plain], speeds[remote], missed[1] - missed[0])

@@ -1,0 +1,235 @@
+"""What is Pilotfish's draft pool worth to a stock vLLM: does it say the same, how fast, and what if the pool fails?
+
+vLLM on the processor (benchmarks/peers/setup.sh vllm) without speculation, with its own n-gram lookup, and with
+Pilotfish's draft service through pilotfish.integrations.vllm.RemoteProposer; beside them Pilotfish's own target with
+the same drafter. All answer the same prompts in turns, greedily, one request at a time and eight. Then the draft
+service is stopped, started again, frozen and slowed in the middle of requests, while vLLM without it answers the same
+ones beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from asking import ask_all
+from behind_vllm.outage import Outcome, measure, phases
+from report import Report, parser
+
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.suite import STACK_DEFAULTS
+from pilotfish.bench.vllm_process import Batch, Mode, VllmProcess
+from pilotfish.client.inference import InferenceClient
+from pilotfish.config import load_config
+from pilotfish.launch.draft_process import DraftProcess
+from pilotfish.launch.local_stack import LocalStack
+from pilotfish.models.cache import ModelCache
+from pilotfish.models.catalogue import resolve
+from pilotfish.models.pull import cached_folder
+from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.testing.proxy_process import ProxyProcess
+from pilotfish.types import ChatMessage
+
+CONTEXT = 2048
+CONCURRENCY = (1, 8)
+DRAFTER = ("draft.proposer=suffix", "draft.suffix_shared_tokens=0", "draft.lookup_min_probability=0.03")
+"""No shared outputs: all arms answer the same prompts, and one would draft the other's. A verification of vLLM costs
+hardly more than a step, so that unlikely drafts pay as well."""
+NATIVE = "pilotfish target"
+
+Answer = Callable[[Sequence[Sequence[int]], int], Batch]
+"""answer(prompts, concurrency)."""
+
+
+@dataclass
+class Arm:
+    """One contestant's answers, by requests in flight."""
+
+    name: str
+    answer: Answer
+    answers: dict[int, list[list[int]]] = field(default_factory=lambda: defaultdict(list))
+    seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    counters: dict[str, float] = field(default_factory=dict)
+
+    def add(self, prompts: Sequence[Sequence[int]], concurrency: int) -> None:
+        batch = self.answer(prompts, concurrency)
+        self.answers[concurrency] += batch.answers
+        self.seconds[concurrency] += batch.elapsed_s
+        self.counters = batch.counters
+
+    def tokens_per_s(self, concurrency: int) -> float:
+        """Over whole answers, prefill included."""
+        return sum(map(len, self.answers[concurrency])) / self.seconds[concurrency]
+
+    def num_equal(self, other: Arm, concurrency: int) -> int:
+        """Answers that are the other's, token for token."""
+        pairs = zip(self.answers[concurrency], other.answers[concurrency], strict=True)
+        return sum(own == theirs for own, theirs in pairs)
+
+
+def vllm_arm(vllm: VllmProcess, max_tokens: int) -> Arm:
+    return Arm(
+        vllm.name,
+        lambda prompts, concurrency: vllm.answer(prompts, max_tokens=max_tokens, concurrency=concurrency),
+    )
+
+
+def native_arm(address: str, max_tokens: int) -> Arm:
+    def answer(prompts: Sequence[Sequence[int]], concurrency: int) -> Batch:
+        requests = [
+            pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=each), max_tokens=max_tokens, temperature=0)
+            for each in prompts
+        ]
+        start = time.perf_counter()
+        answers = asyncio.run(ask_all(address, requests, concurrency))
+        return Batch([each.token_ids for each in answers], time.perf_counter() - start)
+
+    return Arm(NATIVE, answer)
+
+
+def take_turns(arms: Sequence[Arm], prompts: Sequence[Sequence[int]], concurrency: int) -> None:
+    """So many prompts at a time by each arm; slow spells of the machine hit all alike."""
+    for start in range(0, len(prompts), concurrency):
+        chunk = prompts[start : start + concurrency]
+        turn = start // concurrency % len(arms)
+        for arm in (*arms[turn:], *arms[:turn]):
+            arm.add(chunk, concurrency)
+        print(
+            f"{min(start + concurrency, len(prompts))}/{len(prompts)} prompts, {concurrency} at once", file=sys.stderr
+        )
+
+
+def add_speeds(report: Report, arms: dict[str, Arm], num_prompts: int) -> None:
+    """The table, and what is asked of it."""
+    plain, ngram, remote = arms["vllm plain"], arms["vllm ngram"], arms["vllm remote"]
+    for concurrency in CONCURRENCY:
+        for arm in arms.values():
+            report.row(
+                **{
+                    "in flight": concurrency,
+                    "arm": arm.name,
+                    "tokens/s": arm.tokens_per_s(concurrency),
+                    "over vllm plain": arm.tokens_per_s(concurrency) / plain.tokens_per_s(concurrency),
+                    "answers equal to vllm plain": f"{arm.num_equal(plain, concurrency)}/{num_prompts}",
+                }
+            )
+    for concurrency in CONCURRENCY:
+        report.check(
+            f"answers equal to vllm plain, {concurrency} in flight: remote, at least as vllm's own n-gram",
+            remote.num_equal(plain, concurrency),
+            ngram.num_equal(plain, concurrency),
+            "",
+            "at least",
+        )
+    gain = remote.tokens_per_s(1) / plain.tokens_per_s(1)
+    report.check("vllm remote over vllm plain, 1 in flight", gain, 1.3, kind="at least")
+    for name, value in remote.counters.items():
+        report.row(**{"arm": f"vllm remote {name}", "tokens/s": value})
+
+
+def add_outage(report: Report, outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        report.row(
+            **{
+                "in flight": 1,
+                "arm": f"draft service {outcome.phase.name}: {outcome.num_requests} requests",
+                "tokens/s": outcome.remote_tokens_per_s,
+                "over vllm plain": outcome.ratio,
+                "missed deadlines": outcome.num_missed_deadlines,
+            }
+        )
+    report.check("failed requests", sum(outcome.num_failed for outcome in outcomes), 0, "", "equal to")
+    for outcome in outcomes:
+        if outcome.phase.is_gone:
+            report.check(f"over vllm plain, draft service {outcome.phase.name}", outcome.ratio, 0.95, kind="at least")
+
+
+def run(options: argparse.Namespace, report: Report) -> None:
+    config = load_config(overrides=[*STACK_DEFAULTS, *DRAFTER, *options.set])
+    model = cached_folder(resolve(config.target.model), ModelCache(Path(config.cache_dir)))
+    if model is None:
+        raise SystemExit(f"run `pilotfish models pull {config.target.model}` first")
+    with contextlib.ExitStack() as stack:
+        address = stack.enter_context(LocalStack(config)).address
+        client = stack.enter_context(InferenceClient(address))
+        draft = stack.enter_context(DraftProcess([*DRAFTER, *options.set]))
+        proxy = stack.enter_context(ProxyProcess(draft.address))
+        texts = load_prompts(options.dataset, per_category=options.prompts)
+        prompts = [client.tokenize((ChatMessage("user", each.text),)) for each in texts]
+        prompts = [each for each in prompts if len(each) + options.max_tokens + 16 <= CONTEXT]
+
+        def start(mode: Mode) -> VllmProcess:
+            print(f"starting vllm {mode}", file=sys.stderr)
+            vllm = VllmProcess(
+                options.peers / "vllm/bin/python",
+                model,
+                mode,
+                context=CONTEXT,
+                threads=len(os.sched_getaffinity(0)),
+                num_draft_tokens=options.ngram_k if mode == "ngram" else options.k,
+                pilotfish={"draft_addresses": [proxy.address]},
+            )
+            return stack.enter_context(vllm)
+
+        plain, remote = start("plain"), start("remote")
+        report.conditions |= {"vllm": plain.version, "prompts": len(prompts)}
+        if not options.only_faults:
+            arms = [vllm_arm(each, options.max_tokens) for each in (plain, start("ngram"), remote)]
+            arms.append(native_arm(address, options.max_tokens))
+            for concurrency in CONCURRENCY:
+                # Whatever is compiled or measured at the first request of a kind is no answer.
+                for arm in arms:
+                    arm.answer(prompts[:concurrency], concurrency)
+                take_turns(arms, prompts, concurrency)
+            add_speeds(report, {arm.name: arm for arm in arms}, len(prompts))
+        if options.requests:
+            asked = [prompts[index % len(prompts)] for index in range(options.requests)]
+            parts = phases(draft, proxy)
+            size = max(1, len(asked) // len(parts))
+            outcomes = []
+            for index, phase in enumerate(parts):
+                outcomes.append(measure(phase, plain, remote, asked[index * size : (index + 1) * size], 128))
+                print(f"draft service {phase.name}: {outcomes[-1].ratio:.2f}", file=sys.stderr)
+            add_outage(report, outcomes)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options_parser = parser(__doc__, dataset=True)
+    options_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed vLLM")
+    options_parser.add_argument("--prompts", type=int, help="of each category (default 2, quick 1)")
+    options_parser.add_argument("--max-tokens", type=int, default=128)
+    options_parser.add_argument("-k", type=int, default=8, help="num_speculative_tokens with the draft service")
+    options_parser.add_argument("--ngram-k", type=int, default=5, help="of vLLM's own n-gram speculation")
+    options_parser.add_argument("--requests", type=int, help="under faults (default 200, quick 16; 0: none)")
+    options_parser.add_argument("--only-faults", action="store_true")
+    options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of Pilotfish")
+    options = options_parser.parse_args(arguments)
+    options.prompts = options.prompts or (1 if options.quick else 2)
+    options.max_tokens = 32 if options.quick else options.max_tokens
+    options.requests = (16 if options.quick else 200) if options.requests is None else options.requests
+    report = Report(
+        "What is Pilotfish's draft pool worth to a stock vLLM?",
+        {
+            "sampling": "greedy",
+            "output tokens at most": options.max_tokens,
+            "drafter": " ".join((*DRAFTER, *options.set)),
+            "draft tokens": f"{options.k}, vLLM's n-gram {options.ngram_k}",
+            "prompts from": options.dataset.name if options.dataset else "our own set",
+            "cores shared by all": len(os.sched_getaffinity(0)),
+        },
+    )
+    run(options, report)
+    report.finish(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

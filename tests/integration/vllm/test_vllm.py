@@ -1,0 +1,126 @@
+"""A real vLLM whose drafts come from a real draft service. Large, so that it runs where it is asked for:
+
+    PILOTFISH_TEST_VLLM=/path/to/vllm/bin/python pytest tests/integration/vllm
+
+benchmarks/peers/setup.sh vllm makes such an environment.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pilotfish.bench.vllm_process import Batch, VllmProcess
+from pilotfish.config import Config, load_config
+from pilotfish.errors import UnavailableError
+from pilotfish.launch.draft_process import DraftProcess
+from pilotfish.models.cache import ModelCache
+from pilotfish.models.catalogue import resolve
+from pilotfish.models.pull import cached_folder
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.types import ChatMessage
+
+ROOT = Path(__file__).parents[3]
+VLLM = os.environ.get("PILOTFISH_TEST_VLLM", "")
+MAX_TOKENS = 48
+PROMPTS = (
+    "Repeat this sentence three times: The quick brown fox jumps over the lazy dog.",
+    "Count from one to twenty in words.",
+    "What is the capital of France?",
+    "Write the word fish ten times.",
+)
+
+pytestmark = [
+    pytest.mark.skipif(not VLLM, reason="PILOTFISH_TEST_VLLM names the Python of an environment with vLLM"),
+    pytest.mark.model,
+    pytest.mark.timeout(900),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    config: Config = load_config()
+    folder = cached_folder(resolve(config.target.model), ModelCache(Path(config.cache_dir)))
+    assert folder is not None
+    return folder
+
+
+@pytest.fixture(scope="module")
+def prompts(model: Path) -> list[tuple[int, ...]]:
+    tokenizer = Tokenizer.load(model)
+    return [tokenizer.apply_chat_template((ChatMessage("user", each),)) for each in PROMPTS]
+
+
+@pytest.fixture(scope="module")
+def draft() -> Iterator[DraftProcess]:
+    with DraftProcess(["draft.proposer=suffix", "draft.suffix_shared_tokens=0"]) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def start(model: Path) -> Callable[..., VllmProcess]:
+    def make(mode: str, **pilotfish: object) -> VllmProcess:
+        return VllmProcess(
+            Path(VLLM),
+            model,
+            mode,  # type: ignore[arg-type]
+            context=1024,
+            threads=len(os.sched_getaffinity(0)),
+            num_draft_tokens=5,
+            pilotfish=pilotfish,
+            options=["--eager"],
+        )
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def plain(start, prompts) -> dict[int, Batch]:
+    """What vLLM says by itself, by requests in flight."""
+    with start("plain") as vllm:
+        return {n: vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=n) for n in (1, 4)}
+
+
+def test_vllm_says_the_same_with_drafts_and_without_and_after_they_end(start, prompts, plain, draft) -> None:
+    with start("remote", draft_addresses=[draft.address], mode="on") as vllm:
+        # The first prompts may find the connection not made yet.
+        vllm.answer(prompts[:1], max_tokens=MAX_TOKENS, concurrency=1)
+        alone = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1)
+        together = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=4)
+        assert alone.counters["num_faults"] == 0
+        assert alone.counters["num_accepted_tokens"] > 20
+        assert together.counters["num_accepted_tokens"] > alone.counters["num_accepted_tokens"]
+        draft.kill()
+        after = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1)
+        assert all(map(len, after.answers))
+        draft.start()
+    assert after.answers == plain[1].answers
+    # Rows of a verification are computed in other shapes than those of a step: near ties may fall differently.
+    equal = sum(own == theirs for own, theirs in zip(alone.answers, plain[1].answers, strict=True))
+    assert equal >= len(prompts) - 1
+    assert [answer[:8] for answer in together.answers] == [answer[:8] for answer in plain[4].answers]
+
+
+def test_vllm_starts_without_a_draft_service(start, prompts, plain) -> None:
+    with start("remote", draft_addresses=["127.0.0.1:1"]) as vllm:
+        assert vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1).answers == plain[1].answers
+
+
+def test_wrong_settings_stop_the_start_with_their_name(start) -> None:
+    with pytest.raises(UnavailableError, match="no_such_setting"), start("remote", no_such_setting=1):
+        pass
+
+
+def test_the_client_imports_in_vllms_environment_what_vllm_has() -> None:
+    script = (
+        "import sys; import pilotfish.integrations.vllm; "
+        "print([name for name in ('torch', 'ray', 'transformers', 'vllm') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [VLLM, "-c", script], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,204 @@
+"""A draft service on loopback, and the little of vLLM that a proposer is given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from draft_service.proposers.lookup import LookupProposer
+from draft_service.server import DraftServer
+from pilotfish.config import Config, load_config
+from pilotfish.engine.client import EngineClient
+from pilotfish.integrations.vllm.proposer import RemoteProposer
+from pilotfish.messages import Command
+from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.testing.faulty_drafter import Fault, FaultyDrafter
+from pilotfish.types import Limits, ModelInfo
+
+VOCAB_SIZE = 100
+CONTEXT = 256
+NUM_DRAFT_TOKENS = 4
+PERIOD = (11, 12, 13, 14, 15)
+"""What the rows of the tests repeat: a lookup foresees it."""
+_PATIENCE_S = 10.0
+_STEP_S = 0.002
+"""Between looks at what comes about behind the engine."""
+
+
+class Loop:
+    """An event loop on a thread, for a server beside a proposer that blocks."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class RecordingProposer(LookupProposer):
+    """A lookup that keeps what it was told: a list for each frame's commands that came together."""
+
+    def __init__(self, model: ModelInfo, limits: Limits, config: Config) -> None:
+        super().__init__(model, limits, LOOKUPS["ngram"](config.draft))
+        self.batches: list[list[Command]] = []
+
+    @property
+    def commands(self) -> list[Command]:
+        return [command for batch in self.batches for command in batch]
+
+    def send(self, commands: Sequence[Command]) -> None:
+        self.batches.append(list(commands))
+        super().send(commands)
+
+
+class DraftPool:
+    """One draft replica that can be stopped and started again at the same address."""
+
+    def __init__(self, loop: Loop, fingerprint: str) -> None:
+        self._loop = loop
+        self.fingerprint = fingerprint
+        self.port = 0
+        self.feature_layers: tuple[int, ...] = ()
+        self.server: DraftServer | None = None
+        self.engine: RecordingProposer
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, fault: Fault | None = None, *, after_rounds: int = 0, **overrides: str) -> None:
+        """fault: what is wrong with it after so many drafts. overrides: of the configuration, `__` for the dot."""
+        settings = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
+        config = load_config(overrides=[f"draft.port={self.port}", *settings])
+        self._loop.run(self._start(config, fault, after_rounds))
+
+    async def _start(self, config: Config, fault: Fault | None, after_rounds: int) -> None:
+        model = ModelInfo(
+            model_id="toy",
+            tokenizer_fingerprint=self.fingerprint,
+            vocab_size=VOCAB_SIZE,
+            max_context_tokens=CONTEXT,
+            proposer="ngram",
+            feature_layers=self.feature_layers,
+        )
+        self.engine = RecordingProposer(model, Limits(max_draft_tokens=8, max_sequences=64), config)
+        engine: EngineClient = self.engine
+        if fault is not None:
+            engine = FaultyDrafter(self.engine, fault, after_rounds=after_rounds, delay_s=0.3)
+        self.server = await DraftServer.start(config, engine=engine)
+        self.port = int(self.server.address.rpartition(":")[2])
+
+    def stop(self) -> None:
+        if self.server is not None:
+            self._loop.run(self.server.drain_and_stop(0))
+            self.server = None
+
+
+class Engine:
+    """vLLM's rows as far as a proposer sees them: every step commits what PERIOD says."""
+
+    def __init__(self, proposer: RemoteProposer, num_rows: int = 1) -> None:
+        self.proposer = proposer
+        self.token_ids = np.zeros((num_rows + 1, CONTEXT), dtype=np.int32)
+        self.num_tokens = np.zeros(num_rows + 1, dtype=np.int32)
+        self.drafts: list[list[int]] = [[] for _ in range(num_rows)]
+        for row in range(num_rows):
+            self.append(row, [row + 1, *PERIOD, *PERIOD])
+
+    def append(self, row: int, token_ids: Sequence[int]) -> None:
+        start = int(self.num_tokens[row])
+        self.token_ids[row, start : start + len(token_ids)] = token_ids
+        self.num_tokens[row] += len(token_ids)
+
+    def truth(self, row: int, num_tokens: int) -> list[int]:
+        """What the row says next."""
+        start = int(self.num_tokens[row]) - 1
+        return [PERIOD[(start + index) % len(PERIOD)] for index in range(num_tokens)]
+
+    def step(self) -> list[list[int]]:
+        """Verify the drafts of the step before, and have new ones."""
+        sampled = []
+        for row, draft in enumerate(self.drafts):
+            truth = self.truth(row, len(draft) + 1)
+            num_accepted = next((i for i, token in enumerate(draft) if token != truth[i]), len(draft))
+            sampled.append(truth[: num_accepted + 1])
+            self.append(row, sampled[-1])
+        self.drafts = self.proposer.propose(sampled, self.num_tokens, self.token_ids)
+        return self.drafts
+
+    def steps_until(self, condition: Callable[[], object]) -> None:
+        """Plain steps, as often as it takes: rows begin anew where they get too long."""
+        end_s = time.monotonic() + _PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end_s, "it never came to that"
+            if int(self.num_tokens.max()) > CONTEXT - 4 * NUM_DRAFT_TOKENS:
+                self.num_tokens[:] = 0
+                for row in range(len(self.drafts)):
+                    self.append(row, [row + 1, *PERIOD, *PERIOD])
+            self.drafts = [[] for _ in self.drafts]
+            self.step()
+            time.sleep(_STEP_S)
+
+
+@pytest.fixture(scope="session")
+def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    vocabulary = {f"t{token_id}": token_id for token_id in range(VOCAB_SIZE)}
+    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.fixture
+def pool(tokenizer_folder: Path) -> Iterator[DraftPool]:
+    loop = Loop()
+    pool = DraftPool(loop, tokenizer_fingerprint(tokenizer_folder))
+    yield pool
+    pool.stop()
+    loop.close()
+
+
+@pytest.fixture
+def make_proposer(tokenizer_folder: Path) -> Iterator[Callable[..., RemoteProposer]]:
+    """RemoteProposer as vLLM makes it, with settings of ours."""
+    made: list[RemoteProposer] = []
+
+    def make(address: str, **settings: Any) -> RemoteProposer:
+        section = {"draft_addresses": [address], "mode": "on", "draft_deadline_ms": 2000, **settings}
+        vllm_config = SimpleNamespace(
+            speculative_config=SimpleNamespace(num_speculative_tokens=NUM_DRAFT_TOKENS),
+            additional_config={"pilotfish": section},
+            parallel_config=SimpleNamespace(tensor_parallel_size=1),
+            model_config=SimpleNamespace(
+                model="toy", tokenizer=str(tokenizer_folder), tokenizer_revision=None, get_vocab_size=lambda: VOCAB_SIZE
+            ),
+        )
+        proposer = RemoteProposer(vllm_config)
+        made.append(proposer)
+        return proposer
+
+    yield make
+    for proposer in made:
+        proposer.close()
+
+
+@pytest.fixture
+def make_engine() -> type[Engine]:
+    return Engine

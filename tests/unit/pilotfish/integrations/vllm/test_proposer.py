@@ -1,0 +1,205 @@
+"""The proposer as vLLM uses it, against a draft service on loopback: sound, absent, stopped, slow and mad."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import urllib.request
+
+import pytest
+
+from pilotfish.errors import ConfigError
+from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.messages import CloseSequence, OpenSequence, Propose
+
+PROMPT = (1, 11, 12, 13, 14, 15, 11, 12, 13, 14, 15)
+
+
+@pytest.fixture
+def engine(pool, make_proposer, make_engine):
+    """An engine whose drafts come."""
+    pool.start()
+    engine = make_engine(make_proposer(pool.address))
+    engine.steps_until(lambda: any(engine.drafts))
+    return engine
+
+
+def test_drafts_come_and_are_accepted(engine) -> None:
+    before = engine.proposer.counters.acceptance.num_accepted_tokens
+    for _ in range(4):
+        (draft,) = engine.step()
+        assert draft
+        assert draft == engine.truth(0, len(draft))
+    assert engine.proposer.counters.acceptance.num_accepted_tokens - before >= 12
+
+
+def test_the_replica_is_told_the_prompt_once_and_then_what_is_new(pool, engine) -> None:
+    opened = [command for command in pool.engine.commands if isinstance(command, OpenSequence)]
+    assert opened[-1].prompt_token_ids[: len(PROMPT)] == PROMPT
+    length = int(engine.num_tokens[0])
+    pool.engine.batches.clear()
+    engine.step()
+    (propose,) = [command for command in pool.engine.commands if isinstance(command, Propose)]
+    assert propose.base_length == int(engine.num_tokens[0])
+    assert len(propose.new_token_ids) == int(engine.num_tokens[0]) - length
+
+
+def test_all_rows_of_a_step_travel_in_one_frame(pool, make_proposer, make_engine) -> None:
+    pool.start()
+    engine = make_engine(make_proposer(pool.address), num_rows=16)
+    engine.steps_until(lambda: all(engine.drafts))
+    pool.engine.batches.clear()
+    engine.step()
+    (batch,) = pool.engine.batches
+    assert len(batch) == 16
+
+
+def test_rows_that_move_are_not_told_anew(pool, make_proposer, make_engine) -> None:
+    pool.start()
+    engine = make_engine(make_proposer(pool.address), num_rows=2)
+    engine.steps_until(lambda: all(engine.drafts))
+    pool.engine.batches.clear()
+    engine.token_ids[[0, 1]] = engine.token_ids[[1, 0]]
+    engine.num_tokens[[0, 1]] = engine.num_tokens[[1, 0]]
+    engine.drafts.reverse()
+    assert all(engine.step())
+    assert not any(isinstance(command, OpenSequence) for command in pool.engine.commands)
+
+
+def test_a_row_that_ended_is_closed_there(pool, make_proposer, make_engine) -> None:
+    pool.start()
+    engine = make_engine(make_proposer(pool.address), num_rows=2)
+    engine.steps_until(lambda: all(engine.drafts))
+    engine.drafts.pop()
+    engine.steps_until(lambda: any(isinstance(command, CloseSequence) for command in pool.engine.commands))
+
+
+def test_without_a_draft_service_vllm_starts_and_never_waits(make_proposer, make_engine, monkeypatch) -> None:
+    monkeypatch.delattr(DraftingStep, "wait")
+    engine = make_engine(make_proposer("127.0.0.1:1"))
+    for _ in range(50):
+        assert engine.step() == [[]]
+    assert engine.proposer.counters.num_faults == 0
+
+
+def test_a_draft_service_that_comes_later_is_found(pool, make_proposer, make_engine) -> None:
+    pool.start()
+    pool.stop()
+    engine = make_engine(make_proposer(pool.address))
+    engine.step()
+    pool.start()
+    engine.steps_until(lambda: any(engine.drafts))
+
+
+def test_one_that_is_stopped_and_started_again_drafts_again(pool, engine) -> None:
+    pool.stop()
+    engine.steps_until(lambda: not any(engine.drafts))
+    for _ in range(20):
+        engine.step()
+    pool.start()
+    engine.steps_until(lambda: any(engine.drafts))
+
+
+def test_one_that_says_nothing_is_soon_left_alone(pool, make_proposer, make_engine) -> None:
+    pool.start("silent", after_rounds=30)
+    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
+    engine.steps_until(lambda: any(engine.drafts))
+    counters = engine.proposer.counters
+    engine.steps_until(lambda: counters.num_missed_deadlines)
+    for _ in range(40):
+        engine.step()
+    assert counters.num_missed_deadlines == 3
+
+
+def test_one_that_is_slow_is_soon_left_alone(pool, make_proposer, make_engine) -> None:
+    pool.start("slow")  # 300 ms
+    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
+    counters = engine.proposer.counters
+    engine.steps_until(lambda: counters.num_missed_deadlines >= 3)
+    missed = counters.num_missed_deadlines
+    for _ in range(20):
+        assert engine.step() == [[]]
+    assert counters.num_missed_deadlines == missed
+
+
+def test_token_ids_that_no_vocabulary_has_never_reach_vllm(pool, make_proposer, make_engine) -> None:
+    pool.start("garbage")
+    engine = make_engine(make_proposer(pool.address))
+    engine.steps_until(lambda: engine.proposer.counters.num_sequences > 3)
+    for _ in range(5):
+        assert engine.step() == [[]]
+
+
+def test_another_tokenizer_is_refused(pool, make_proposer, make_engine, caplog) -> None:
+    pool.fingerprint = "another"
+    pool.start()
+    engine = make_engine(make_proposer(pool.address))
+    engine.steps_until(lambda: "same tokenizer" in caplog.text)
+    assert engine.step() == [[]]
+
+
+def test_another_tokenizer_is_taken_where_nobody_checks(pool, make_proposer, make_engine) -> None:
+    pool.fingerprint = "another"
+    pool.start()
+    engine = make_engine(make_proposer(pool.address, check_tokenizer=False))
+    engine.steps_until(lambda: any(engine.drafts))
+
+
+def test_a_head_on_hidden_states_is_refused_with_the_reason(pool, make_proposer, make_engine, caplog) -> None:
+    pool.feature_layers = (1, 2)
+    pool.start()
+    engine = make_engine(make_proposer(pool.address))
+    engine.steps_until(lambda: "hidden states" in caplog.text)
+    assert engine.step() == [[]]
+
+
+def test_without_the_tokens_secret_nobody_drafts(pool, make_proposer, make_engine, tmp_path, caplog) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("0123456789" * 4)
+    pool.start(security__internal__token_file=str(secret))
+    stranger = make_engine(make_proposer(pool.address))
+    stranger.steps_until(lambda: "cannot be used" in caplog.text)
+    assert stranger.step() == [[]]
+    friend = make_engine(make_proposer(pool.address, security={"token_file": str(secret)}))
+    friend.steps_until(lambda: any(friend.drafts))
+
+
+def test_a_fault_of_our_own_ends_no_engine(engine, caplog) -> None:
+    assert engine.proposer.propose([[1]], [1], None) == [[]]
+    assert engine.proposer.propose([[1]], [1], None) == [[]]
+    assert caplog.text.count("Traceback") == 1
+    engine.steps_until(lambda: any(engine.drafts))
+
+
+def test_switched_off_it_has_no_thread(make_proposer, make_engine) -> None:
+    before = threading.active_count()
+    engine = make_engine(make_proposer("127.0.0.1:1", mode="off"))
+    assert engine.step() == [[]]
+    assert threading.active_count() == before
+
+
+def test_its_thread_ends_with_it(pool, engine) -> None:
+    engine.proposer.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "pilotfish-drafting"]
+    assert engine.step() == [[]]
+
+
+def test_settings_that_are_wrong_are_told_at_once(make_proposer) -> None:
+    with pytest.raises(ConfigError, match="host:port"):
+        make_proposer("nowhere")
+
+
+def test_metrics_are_served_where_asked_for(pool, make_proposer, make_engine, caplog) -> None:
+    caplog.set_level(logging.INFO)
+    pool.start()
+    engine = make_engine(make_proposer(pool.address, metrics_port=0))
+    engine.steps_until(lambda: any(engine.drafts))
+    engine.step()
+    url = re.search(r"http://\S+/metrics", caplog.text)
+    assert url is not None
+    with urllib.request.urlopen(url[0]) as answer:
+        text = answer.read().decode()
+    (accepted,) = re.findall(r"^pilotfish_spec_decode_num_accepted_tokens_total (\S+)$", text, re.MULTILINE)
+    assert float(accepted) >= 1
+    assert 'pilotfish_replica_connected{pool="draft"' in text
