@@ -1,0 +1,81 @@
+{{- /* The whole configuration as YAML: .Values.config, and what the chart decides. validate.yaml refuses values for the
+latter. */ -}}
+{{- define "pilotfish.config" -}}
+{{- $config := deepCopy .Values.config }}
+{{- range $section := list "target" "draft" "orchestrator" "telemetry" }}
+{{- $_ := set $config $section (default dict (get $config $section)) }}
+{{- end }}
+{{- range $name := list "target" "draft" }}
+{{- $pool := get $.Values.pools $name }}
+{{- $replica := get $config $name }}
+{{- $_ := set $replica "host" $.Values.listenHost }}
+{{- $_ := set $replica "port" (get $.Values.ports $name | int) }}
+{{- $_ := set $replica "metrics_port" ($.Values.ports.metrics | int) }}
+{{- $_ := set $replica "num_replicas" (ternary (int $pool.replicas) 0 $pool.enabled) }}
+{{- $_ := set $replica "engine" (include "pilotfish.engine" (dict "pool" $pool "engine" (default dict $replica.engine)) | fromYaml) }}
+{{- end }}
+{{- if not .Values.pools.target.enabled }}{{ $_ := unset $config.target "num_replicas" }}{{ end }}
+{{- $public := $config.orchestrator }}
+{{- $_ := set $public "host" .Values.listenHost }}
+{{- $_ := set $public "port" (int .Values.ports.grpc) }}
+{{- $_ := set $public "http" (merge (dict "port" (int .Values.ports.http)) (default dict $public.http)) }}
+{{- if eq .Values.mode "deployments" }}
+{{- range $name := list "target" "draft" }}
+{{- if (get $.Values.pools $name).enabled }}
+{{- /* All pods of the pool: a headless Service has an address for each, a Service for others than orchestrators one. */ -}}
+{{- $address := printf "dns:///%s:%d" (include "pilotfish.serviceName" (dict "root" $ "pool" $name)) (get $.Values.ports $name | int) }}
+{{- $_ := set $public (printf "%s_addresses" $name) (list $address) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $_ := set $config.telemetry "metrics_host" .Values.listenHost }}
+{{- if .Values.otel.enabled }}{{ $_ := set $config.telemetry "otlp_endpoint" .Values.otel.endpoint }}{{ end }}
+{{- $security := merge (dict "internal" (include "pilotfish.internalSecurity" . | fromYaml) "public" (include "pilotfish.publicSecurity" . | fromYaml)) (default dict $config.security) }}
+{{- $_ := set $config "security" $security }}
+{{- $_ := set $config "cache_dir" "/models" }}
+{{- toYaml $config }}
+{{- end }}
+
+{{- /* Where a pool computes, unless the values say it themselves. */ -}}
+{{- define "pilotfish.engine" -}}
+{{- $device := ternary (dict "device" "cuda") dict (gt (int .pool.gpus) 0) }}
+{{- merge (deepCopy .engine) $device | toYaml }}
+{{- end }}
+
+{{- define "pilotfish.internalSecurity" -}}
+{{- with .Values.security.internal }}
+{{- if .token.existingSecret }}
+token_file: /etc/pilotfish/links/token
+{{- end }}
+{{- if .tls.enabled }}
+certificate: /etc/pilotfish/links-tls/tls.crt
+private_key: /etc/pilotfish/links-tls/tls.key
+ca: /etc/pilotfish/links-tls/ca.crt
+server_name: {{ .tls.serverName }}
+{{- end }}
+allow_unauthenticated: {{ .allowUnauthenticated }}
+{{- end }}
+{{- end }}
+
+{{- define "pilotfish.publicSecurity" -}}
+{{- with .Values.security.public }}
+{{- if .tls.enabled }}
+certificate: /etc/pilotfish/public-tls/tls.crt
+private_key: /etc/pilotfish/public-tls/tls.key
+{{- if .tls.clientCA }}
+client_ca: /etc/pilotfish/public-tls/ca.crt
+{{- end }}
+{{- end }}
+{{- if .apiKeys.existingSecret }}
+api_keys_file: /etc/pilotfish/api-keys/api-keys.yaml
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Changes when pods of a pool must be replaced: replicas do not read the orchestrator's section, and loading a large
+model takes minutes. dict "root" $ "pool" NAME. */ -}}
+{{- define "pilotfish.configChecksum" -}}
+{{- $config := include "pilotfish.config" .root | fromYaml }}
+{{- if ne .pool "orchestrator" }}{{ $config = omit $config "orchestrator" }}{{ end }}
+{{- toYaml $config | sha256sum }}
+{{- end }}
