@@ -26,7 +26,10 @@ from pilotfish.config import Config
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "pilotfish"
 KUSTOMIZE = ROOT / "k8s"
-COPIES = {"observability/alerts.yaml": "files/alerts.yaml", "observability/grafana/pilotfish.json": "files/dashboard.json"}
+COPIES = {
+    "observability/alerts.yaml": "files/alerts.yaml",
+    "observability/grafana/pilotfish.json": "files/dashboard.json",
+}
 """A chart cannot read what lies outside of it."""
 BASE = "default"
 OVERLAYS = ("cpu-kind", "gpu", "rayservice", "draft-pool")

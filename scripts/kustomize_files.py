@@ -46,7 +46,9 @@ def file_name(key: tuple[str, str]) -> str:
     return f"{key[0].lower()}-{key[1]}.yaml"
 
 
-def _overlay(folder: str, base: Mapping[tuple[str, str], Object], wanted: Mapping[tuple[str, str], Object]) -> dict[str, str]:
+def _overlay(
+    folder: str, base: Mapping[tuple[str, str], Object], wanted: Mapping[tuple[str, str], Object]
+) -> dict[str, str]:
     added = {key: each for key, each in wanted.items() if key not in base}
     files = dict(_resources(folder, added))
     patches: list[Object] = []
@@ -92,7 +94,7 @@ def _kustomization(resources: list[str]) -> Object:
 class _Dumper(yaml.SafeDumper):
     """Writes texts of several lines as such."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, _data: Any) -> bool:
         return True
 
 

@@ -10,7 +10,7 @@ from orchestrator.replicas.link import Connect, StreamHandlers
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import Config
 from pilotfish.errors import ModelError, PilotfishError
-from pilotfish.models.pull import pull_model
+from pilotfish.models.pull import pull_tokenizer
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.link_security import LinkSecurity
@@ -61,7 +61,7 @@ def _configured_tokenizer(config: Config) -> Tokenizer:
     if config.emulation.is_on:
         folder = emulated_tokenizer_folder(config)
     elif not folder.is_dir():
-        folder = pull_model(config.target.model, Path(config.cache_dir))
+        folder = pull_tokenizer(config.target.model, config.cache_dir)
     # A tokenizer needs no weights, so a local folder is taken as it is.
     return Tokenizer.load(folder)
 

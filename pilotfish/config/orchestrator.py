@@ -9,7 +9,6 @@ from pilotfish.config.http import DEFAULT_HTTP_PORT, HttpConfig
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 
-
 DNS_PREFIX = "dns:///"
 """Of an address that stands for all addresses of a name; gRPC's own way to write it."""
 

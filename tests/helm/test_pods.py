@@ -1,0 +1,215 @@
+"""What the pods are: who may what, on which nodes, asked by which probes, with which secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from pilotfish.rpc.server import LIVENESS, READINESS
+
+Objects = list[dict[str, Any]]
+
+
+def pod_templates(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(component, pod) of every pod that the objects ask for."""
+    for each in objects:
+        if each["kind"] == "Deployment":
+            yield component(each["spec"]["template"]), each["spec"]["template"]
+        elif each["kind"] == "Pod":
+            yield "test", each
+        elif each["kind"] == "RayService":
+            cluster = each["spec"]["rayClusterConfig"]
+            for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+                yield component(group["template"]), group["template"]
+
+
+def component(pod: dict[str, Any]) -> str:
+    return str(pod["metadata"]["labels"]["app.kubernetes.io/component"])
+
+
+def pods(objects: Objects) -> dict[str, dict[str, Any]]:
+    return dict(pod_templates(objects))
+
+
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (only,) = pod["spec"]["containers"]
+    return dict(only)
+
+
+def test_every_pod_is_restricted(helm: Any, case: str, extras: bool) -> None:
+    found = pods(helm.objects(case, extras, "helm4"))
+    assert len(found) >= 2
+    for pod in found.values():
+        spec, security = pod["spec"], container(pod)["securityContext"]
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert {"/tmp"} <= {mount["mountPath"] for mount in container(pod)["volumeMounts"]}
+
+
+def test_every_mounted_volume_exists(helm: Any, case: str, extras: bool) -> None:
+    for pod in pods(helm.objects(case, extras, "helm4")).values():
+        volumes = [volume["name"] for volume in pod["spec"]["volumes"]]
+        assert len(volumes) == len(set(volumes))
+        assert {mount["name"] for mount in container(pod)["volumeMounts"]} <= set(volumes)
+
+
+def test_every_secret_file_of_the_configuration_is_mounted(helm: Any) -> None:
+    objects = helm.objects("default", True, "helm4")
+    (config,) = (each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", {}))
+    security = yaml.safe_load(config)["security"]
+    for name, pod in pods(objects).items():
+        if name == "test":
+            continue
+        sections = ["internal", "public"] if name == "orchestrator" else ["internal"]
+        mounted = {mount["mountPath"] for mount in container(pod)["volumeMounts"]}
+        files = [value for each in sections for value in security[each].values() if str(value).startswith("/etc")]
+        assert files
+        assert {file.rpartition("/")[0] for file in files} <= mounted
+    public = {mount["mountPath"] for mount in container(pods(objects)["draft"])["volumeMounts"]}
+    assert "/etc/pilotfish/public-tls" not in public, "a replica has no use for the public API's key"
+
+
+def test_probes_ask_the_health_service_by_its_names(helm: Any) -> None:
+    for name, pod in pods(helm.objects("default", False, "helm4")).items():
+        if name == "test":
+            continue
+        main = container(pod)
+        ports = {port["name"]: port["containerPort"] for port in main["ports"]}
+        assert main["startupProbe"]["grpc"] == {"port": ports["grpc"], "service": LIVENESS}
+        assert main["livenessProbe"]["grpc"] == {"port": ports["grpc"], "service": LIVENESS}
+        assert main["readinessProbe"]["grpc"] == {"port": ports["grpc"], "service": READINESS}
+
+
+def test_with_tls_no_probe_speaks_plain_grpc(helm: Any, case: str) -> None:
+    for name, pod in pods(helm.objects(case, True, "helm4")).items():
+        main = container(pod)
+        probes = [main[key] for key in ("startupProbe", "livenessProbe", "readinessProbe") if key in main]
+        assert not any("grpc" in probe for probe in probes)
+        if name == "orchestrator":
+            assert main["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "http", "scheme": "HTTPS"}
+
+
+def test_gpus_and_nodes(helm: Any) -> None:
+    found = pods(helm.objects("gpu", False, "helm4"))
+    limits = {name: container(pod)["resources"].get("limits", {}).get("nvidia.com/gpu") for name, pod in found.items()}
+    assert limits == {"orchestrator": None, "draft": "1", "target": "4", "test": None}
+    assert found["target"]["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    config = next(each for each in helm.objects("gpu", False, "helm4") if "config.yaml" in each.get("data", {}))
+    engines = yaml.safe_load(config["data"]["config.yaml"])
+    assert engines["target"]["engine"]["device"] == engines["draft"]["engine"]["device"] == "cuda"
+    assert engines["target"]["tensor_parallel_size"] == 4
+
+
+def test_no_update_waits_for_a_gpu_that_the_old_pod_has(helm: Any) -> None:
+    strategies = {
+        component(each): each["spec"]["strategy"]
+        for each in helm.objects("gpu", False, "helm4")
+        if each["kind"] == "Deployment"
+    }
+    assert strategies["target"] == {"type": "Recreate"}
+    assert strategies["draft"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert strategies["orchestrator"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
+def test_replicas_stay_when_only_the_orchestrator_changes(helm: Any) -> None:
+    def checksums(*arguments: str) -> dict[str, str]:
+        return {
+            name: pod["metadata"]["annotations"]["checksum/config"]
+            for name, pod in pod_templates(helm.template(*arguments))
+            if name != "test"
+        }
+
+    before = checksums()
+    after = checksums("--set", "config.orchestrator.max_queued_requests=7")
+    assert before["orchestrator"] != after["orchestrator"]
+    assert (before["draft"], before["target"]) == (after["draft"], after["target"])
+    assert checksums("--set", "config.target.engine.max_sequences=7")["target"] != before["target"]
+
+
+def test_autoscalers_own_the_number_of_replicas(helm: Any) -> None:
+    objects = helm.objects("autoscaling", False, "helm4")
+    scaled = {
+        each["spec"]["scaleTargetRef"]["name"]
+        for each in objects
+        if each["kind"] in ("HorizontalPodAutoscaler", "ScaledObject")
+    }
+    deployments = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Deployment"}
+    assert scaled == set(deployments)
+    assert not any("replicas" in spec for spec in deployments.values())
+    (keda,) = (each for each in objects if each["kind"] == "ScaledObject")
+    assert 'namespace="llm"' in keda["spec"]["triggers"][0]["metadata"]["query"]
+
+
+def test_the_orchestrator_finds_all_pods_of_a_pool(helm: Any) -> None:
+    objects = helm.objects("default", False, "helm4")
+    (config,) = (
+        yaml.safe_load(each["data"]["config.yaml"]) for each in objects if "config.yaml" in each.get("data", {})
+    )
+    services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
+    for pool in ("target", "draft"):
+        (address,) = config["orchestrator"][f"{pool}_addresses"]
+        name, _, port = address.removeprefix("dns:///").rpartition(":")
+        assert services[name]["clusterIP"] == "None"
+        assert services[name]["ports"][0]["port"] == int(port)
+    assert services["pilotfish"]["ports"][0]["appProtocol"] == "kubernetes.io/h2c"
+
+
+def test_a_draft_pool_alone(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+    objects = helm.objects("draft-pool", False, "helm4")
+    assert set(pods(objects)) == {"draft", "test"}
+    service = only(objects, "Service")
+    assert "clusterIP" not in service["spec"], "one address for clients that are no orchestrators"
+    test = container(pods(objects)["test"])
+    assert test["args"] == ["health", f"{service['metadata']['name']}:50062"]
+
+
+def test_the_test_pod_generates_a_token(helm: Any) -> None:
+    (test,) = (each for each in helm.objects("default", False, "helm4") if each["kind"] == "Pod")
+    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    arguments = container(test)["args"]
+    assert {"generate", "--max-tokens=1", "--address=pilotfish:50051"} <= set(arguments)
+
+
+def test_ray_pins_each_pool_to_its_worker_group(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+    spec = only(helm.objects("rayservice-gpu", False, "helm4"), "RayService")["spec"]
+    arguments = yaml.safe_load(spec["serveConfigV2"])["applications"][0]["args"]
+    groups = {group["groupName"]: group for group in spec["rayClusterConfig"]["workerGroupSpecs"]}
+    assert set(groups) == {"orchestrator", "draft", "target"}
+    for name, group in groups.items():
+        assert arguments["deployment"][name]["labels"].items() <= group["labels"].items()
+    assert arguments["deployment"]["draft"]["autoscaling"]["max_replicas"] == groups["draft"]["maxReplicas"] == 3
+    assert "replicas" not in groups["draft"]
+    assert spec["rayClusterConfig"]["enableInTreeAutoscaling"] is True
+    head = spec["rayClusterConfig"]["headGroupSpec"]
+    assert head["rayStartParams"]["num-cpus"] == "0"
+    assert head["template"]["spec"]["automountServiceAccountToken"] is True
+    assert not any(group["template"]["spec"]["automountServiceAccountToken"] for group in groups.values())
+
+
+def test_under_ray_the_public_ports_are_the_orchestrators_own(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
+    objects = helm.objects("rayservice", False, "helm4")
+    service = only(objects, "Service")
+    assert service["spec"]["selector"]["app.kubernetes.io/component"] == "orchestrator"
+    worker = container(pods(objects)["orchestrator"])
+    ports = {port["name"]: port["containerPort"] for port in worker["ports"]}
+    assert ports["serve"] not in (ports["grpc"], ports["http"]), "Serve's proxy would take the port"
+    serve = yaml.safe_load(only(objects, "RayService")["spec"]["serveConfigV2"])
+    assert serve["http_options"]["port"] == ports["serve"]
+    assert worker["readinessProbe"]["grpc"] == {"port": ports["grpc"], "service": READINESS}
+
+
+@pytest.mark.parametrize("values", ["default", "rayservice"])
+def test_a_network_policy_covers_every_pod(helm: Any, only: Callable[..., dict[str, Any]], values: str) -> None:
+    objects = helm.objects(values, True, "helm4")
+    policy = only(objects, "NetworkPolicy")["spec"]
+    selected = policy["podSelector"]["matchLabels"].items()
+    covered = {name for name, pod in pods(objects).items() if selected <= pod["metadata"]["labels"].items()}
+    assert covered == set(pods(objects))
+    open_to_all = [rule for rule in policy["ingress"] if "from" not in rule]
+    assert open_to_all == []

@@ -1,0 +1,135 @@
+"""Values that cannot work are refused before anything is installed, in words that say what to change."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+OPEN = {
+    ("global",),
+    ("podSecurityContext",),
+    ("securityContext",),
+    *((*path, key) for path in (("pools", "*"), ("ray", "head")) for key in ("resources", "affinity")),
+    *(("pools", "*", key) for key in ("strategy",)),
+    ("pools", "*", "autoscaling", "behavior"),
+}
+"""Kubernetes' own objects: the API server knows their keys."""
+MAPS = {"labels", "annotations", "nodeSelector", "podAnnotations", "podLabels", "commonLabels", "commonAnnotations"}
+
+
+def sections(values: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every mapping in the values whose keys are the chart's own."""
+    yield path
+    for key, value in values.items():
+        below = (*path, key)
+        general = tuple("*" if path and path[0] == "pools" and index == 1 else part for index, part in enumerate(below))
+        if isinstance(value, dict) and key not in MAPS | {"resourceAttributes"} and general not in OPEN:
+            yield from sections(value, below)
+
+
+def problems(values: dict[str, Any]) -> list[str]:
+    return [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(values)]
+
+
+def test_the_schema_is_one_and_the_values_follow_it() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+    assert problems(VALUES) == []
+
+
+@pytest.mark.parametrize("path", list(sections(VALUES)), ids=".".join)
+def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
+    values = copy.deepcopy(VALUES)
+    section = values
+    for key in path:
+        section = section[key]
+    section["misspelt"] = 1
+    assert any("misspelt" in problem for problem in problems(values))
+
+
+def test_every_pool_has_the_same_keys() -> None:
+    def keys(values: Any) -> Any:
+        return (
+            {key: keys(value) for key, value in values.items() if key not in ("strategy", "resources")}
+            if isinstance(values, dict)
+            else None
+        )
+
+    assert keys(VALUES["pools"]["orchestrator"]) == keys(VALUES["pools"]["draft"]) == keys(VALUES["pools"]["target"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(
+            ["pools.target.gpus=4,config.target.tensor_parallel_size=2"],
+            "config.target.tensor_parallel_size (2) must equal pools.target.gpus (4)",
+            id="tensor parallel size is not GPUs",
+        ),
+        pytest.param(
+            ["pools.target.gpus=8,pools.target.nodeGpus=4,config.target.tensor_parallel_size=8"],
+            "pools.target.gpus is 8, more than a node of the pool has (pools.target.nodeGpus: 4)",
+            id="more GPUs than a node",
+        ),
+        pytest.param(
+            ["security.internal.token.existingSecret="],
+            "security.internal.token.existingSecret is empty",
+            id="missing secret",
+        ),
+        pytest.param(
+            ["security.public.tls.enabled=true"],
+            "security.public.tls needs a certificate: set existingSecret, or certManager.enabled",
+            id="missing certificate",
+        ),
+        pytest.param(["linkTokenSecret=x"], "linkTokenSecret is of chart 0.0.9: use security.internal", id="removed"),
+        pytest.param(["target.gpus=1"], "target is of chart 0.0.9: use pools.target instead", id="removed section"),
+        pytest.param(["mode=swarm"], "mode", id="unknown mode"),
+        pytest.param(["replicaCount=3"], "replicaCount", id="unknown value"),
+        pytest.param(["config.target.modle=x"], "modle", id="unknown key of the configuration"),
+        pytest.param(
+            ["config.target.port=1"],
+            "config.target.port is the chart's to set: use the value ports.target instead",
+            id="the chart's own key",
+        ),
+        pytest.param([f"fullnameOverride={'n' * 42}"], "has 42 characters", id="name too long"),
+        pytest.param(
+            ["pools.draft.gpus=1"], "config.draft.proposer ngram only looks tokens up", id="a GPU for a lookup"
+        ),
+        pytest.param(
+            ["config.target.engine.device=cuda"], "pools.target.gpus is 0: set gpus, or device to cpu", id="no GPU"
+        ),
+        pytest.param(["pools.target.enabled=false"], "need each other", id="orchestrator without targets"),
+        pytest.param(["modelCache.type=existingClaim"], "set modelCache.existingClaim", id="no claim"),
+        pytest.param(
+            ["pools.draft.autoscaling.enabled=true,pools.draft.autoscaling.minReplicas=9"],
+            "minReplicas (9) is above maxReplicas (4)",
+            id="bounds",
+        ),
+        pytest.param(
+            ["monitoring.podMonitor.enabled=true,security.public.apiKeys.existingSecret=keys"],
+            "set monitoring.podMonitor.apiKeySecret",
+            id="metrics without a key",
+        ),
+    ],
+)
+def test_refusals_say_what_to_change(helm: Any, arguments: list[str], said: str, major: str) -> None:
+    assert said in helm.refusal("--set", *arguments, major=major)
+
+
+def test_all_problems_are_told_at_once(helm: Any) -> None:
+    told = helm.refusal("--set", "pools.target.gpus=4,linkTokenSecret=x,config.cache_dir=/tmp")
+    assert told.count("\n- ") == 3
+
+
+def test_long_release_names_are_refused_not_cut(helm: Any) -> None:
+    done = helm.run("helm4", "template", "a" * 40, str(CHART))
+    assert "choose a shorter release name, or set fullnameOverride" in done.stderr
