@@ -15,7 +15,7 @@ PYTEST_ARGS ?=
 # the next run install again, touching one does not.
 STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit docs-config clean
+.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit docs docs-config chart clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,8 +78,15 @@ audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit==2.10.1
 	$(BIN)/python scripts/audit.py
 
+docs: $(STAMP) ## Build the documentation as a site into build/site
+	$(BIN)/mkdocs build --strict --quiet
+	@echo 'build/site/index.html'
+
 docs-config: $(STAMP) ## Generate docs/configuration.md from pilotfish/config
 	$(BIN)/python scripts/configuration_reference.py
+
+chart: $(STAMP) ## Write what is derived from the Helm chart: README, schema, k8s/
+	$(BIN)/python scripts/helm_chart.py
 
 clean: ## Remove the environment and every build product (keeps downloaded models)
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache ./*.egg-info
