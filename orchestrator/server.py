@@ -14,6 +14,7 @@ from orchestrator.metrics.collector import OrchestratorCollector
 from orchestrator.public_side import PublicSide
 from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import ReplicaDirectory
+from orchestrator.replicas.names import NameFollower
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.replicas.reference import ModelReference
 from orchestrator.replicas.routing import make_router
@@ -23,8 +24,8 @@ from pilotfish.config import Config, OrchestratorConfig
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.link_security import LinkSecurity
-from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.listening import require_free_port
+from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.telemetry.otlp_metrics import MetricsExport
 from pilotfish.telemetry.registry import new_registry
@@ -42,6 +43,7 @@ class OrchestratorServer:
         self.metrics = new_registry(OrchestratorCollector(service))
         """What /metrics tells. Read it on the event loop."""
         self._metrics_export: MetricsExport | None = None
+        self._names: NameFollower | None = None
         self._server = server
         self._http: HttpServer | None = None
         self._is_draining = False
@@ -60,10 +62,10 @@ class OrchestratorServer:
         _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
         links = LinkSecurity(config.security.internal)
-        tokenizer = await find_tokenizer(config, directory, links)
-        service = _service(config, directory, tokenizer, links)
         public = PublicSide(config)
         await _require_free_ports(config.orchestrator)
+        tokenizer = await find_tokenizer(config, directory, links)
+        service = _service(config, directory, tokenizer, links)
 
         def register(server: grpc.aio.Server) -> None:
             servicer = InferenceServicer(service, config.orchestrator, public.gatekeeper)
@@ -85,6 +87,7 @@ class OrchestratorServer:
             await self.drain_and_stop(0)
             raise
         self._metrics_export = MetricsExport.start(config.telemetry, self.metrics, service.observer.tracing.resource)
+        self._names = await NameFollower.start(config.orchestrator, directory)
         service.targets.on_change(self._health_changed.set)
         service.targets.start()
         service.drafts.start()
@@ -117,6 +120,8 @@ class OrchestratorServer:
         await asyncio.gather(*stops)
         self._health_task.cancel()
         await asyncio.gather(self._health_task, return_exceptions=True)
+        if self._names is not None:
+            await self._names.close()
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
         export, self._metrics_export = self._metrics_export, None
         if export is not None:
@@ -149,16 +154,16 @@ class OrchestratorServer:
             await self._server.set_ready(is_ready)
 
 
-def _check_proposer(config: Config) -> None:
-    proposer = config.orchestrator.speculation.proposer
-    if proposer not in PROPOSERS:
-        raise ConfigError(f"orchestrator.speculation.proposer is {proposer!r}; known are {', '.join(PROPOSERS)}")
-
 async def _require_free_ports(config: OrchestratorConfig) -> None:
     """Before the tokenizer is looked for: that may take a model's download."""
     await require_free_port(config.host, config.port, "orchestrator.port")
     await require_free_port(config.http_host, config.http_port, "orchestrator.http.port")
 
+
+def _check_proposer(config: Config) -> None:
+    proposer = config.orchestrator.speculation.proposer
+    if proposer not in PROPOSERS:
+        raise ConfigError(f"orchestrator.speculation.proposer is {proposer!r}; known are {', '.join(PROPOSERS)}")
 
 
 def _service(
