@@ -51,9 +51,9 @@ __all__ = [
     "config_from_yaml",
     "config_to_yaml",
     "default_cache_dir",
+    "default_config_file",
     "environment",
     "load_config",
-    "default_config_file",
     "replace",
-]
     "setting_variables",
+]
