@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import msgspec
@@ -32,8 +32,15 @@ def this_machine() -> Machine:
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         memory_gib=round(int(totals[0].split()[1]) / 2**20, 1) if totals else 0.0,
         python=platform.python_version(),
-        packages={name: version(name) for name in PACKAGES},
+        packages={name: _version(name) for name in PACKAGES},
     )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _lines(path: str) -> list[str]:

@@ -16,7 +16,7 @@ from pilotfish.config.deployment import (
 )
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
-from pilotfish.config.engine import EngineConfig, Quantization
+from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
@@ -27,6 +27,8 @@ from pilotfish.config.target import SelfDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 
 __all__ = [
+    "DEFAULT_KV_CACHE_TOKENS",
+    "AttentionKernels",
     "AutoscalingConfig",
     "Config",
     "DeploymentConfig",

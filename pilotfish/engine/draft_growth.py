@@ -23,6 +23,7 @@ from pilotfish.speculation.branching import branch
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.transfer import to_device
 from pilotfish.speculation.tree_growth import Candidate, GrownTree
 from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, TreeRequest
@@ -214,13 +215,15 @@ def _extend(growths: Sequence[_Growth], logits: Tensor, vocabulary: DraftVocabul
 
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:
-    return logits if len(rows) == logits.shape[0] else logits[rows]
+    if len(rows) == logits.shape[0]:
+        return logits
+    return logits.index_select(0, to_device(rows, torch.int64, logits.device))
 
 
 def _extend_chains(chains: Sequence[_Chain], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> None:
     spread = vocabulary.spread(logits)
     drafts = draft(spread, [chain.row for chain in chains], top_m)
-    chosen = torch.tensor([[drafted.token_id] for drafted in drafts], device=logits.device)
+    chosen = to_device([[drafted.token_id] for drafted in drafts], torch.int64, logits.device)
     confidences = (spread.gather(1, chosen) - logits.logsumexp(1, keepdim=True)).exp_().squeeze(1).tolist()
     for chain, drafted, confidence in zip(chains, drafts, confidences, strict=True):
         chain.extend(drafted, confidence)

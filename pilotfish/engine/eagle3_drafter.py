@@ -23,6 +23,7 @@ from pilotfish.engine.self_drafting import KeptRows
 from pilotfish.engine.sequence import NO_DRAFTS, Drafts
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
+from pilotfish.speculation.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 
@@ -86,7 +87,8 @@ class Eagle3Drafter:
     def _keep_features(self, rows: KeptRows) -> bool:
         """Take the rows' features from the decoder. Whether they fill a block."""
         sequence = rows.sequence
-        features = self._decoder.features[list(rows.step_rows)]
+        step_rows = to_device(list(rows.step_rows), torch.int64, self._decoder.features.device)
+        features = self._decoder.features.index_select(0, step_rows)
         pending = sequence.drafter_state
         if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
             pending.features.append(features)
@@ -106,7 +108,10 @@ class Eagle3Drafter:
             states = torch.cat((before.unsqueeze(0), features))
         blocks = range(first // BLOCK_SIZE, (end - 1) // BLOCK_SIZE + 1)
         last_rows = [min((block + 1) * BLOCK_SIZE, end) - 1 - first for block in blocks]
-        self._last_features[[sequence.block_ids[block] for block in blocks]] = features[last_rows]
+        device = features.device
+        block_ids = to_device([sequence.block_ids[block] for block in blocks], torch.int64, device)
+        taken_in = features.index_select(0, to_device(last_rows, torch.int64, device))
+        self._last_features.index_copy_(0, block_ids, taken_in.to(self._last_features.dtype))
         sequence.drafter_state = _Pending(end, [])
         first = max(first, FIRST_KEY)
         token_ids = sequence.tokens[first : end if rows.wish is None else end + 1]

@@ -27,8 +27,8 @@ class EarlyExitDrafter:
     def __init__(self, decoder: Decoder, exit_layer: int, *, top_m: int) -> None:
         """exit_layer: layers that draft."""
         self._decoder = decoder
-        self._exit_layer = exit_layer
-        self._vocabulary = DraftVocabulary(torch.arange(decoder.vocab_size), decoder.vocab_size)
+        self.exit_layer = exit_layer
+        self._vocabulary = DraftVocabulary(torch.arange(decoder.vocab_size, device=decoder.device), decoder.vocab_size)
         self._top_m = top_m
         self.num_rounds = 0
 
@@ -52,7 +52,7 @@ class EarlyExitDrafter:
                 token_ids.extend(expansion.token_ids)
                 positions.extend(slices[-1].positions())
             self.num_rounds += 1
-            step = StepInput(token_ids, positions, slices, range(len(token_ids)), self._exit_layer)
+            step = StepInput(token_ids, positions, slices, range(len(token_ids)), self.exit_layer)
             return self._decoder.forward(step).float()
 
         logits = expand([last_token(wish, index) for index, wish in enumerate(wishes)])

@@ -23,6 +23,7 @@ from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.rounds import Outcome
+from pilotfish.speculation.transfer import to_device
 from pilotfish.types import BLOCK_SIZE, Features
 
 MAX_FEATURE_TOKENS = 1024
@@ -57,7 +58,8 @@ class FeatureStore:
         if not len(self._pool):
             # Zeros that nobody has touched take no memory.
             self._pool = features.new_zeros(self._num_blocks * BLOCK_SIZE, features.shape[1])
-        self._pool[slots] = features[step_rows]
+        wanted = features.index_select(0, to_device(step_rows, torch.int64, features.device))
+        self._pool.index_copy_(0, to_device(slots, torch.int64, features.device), wanted)
 
     def take(self, sequence: EngineSequence) -> Features | None:
         """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""

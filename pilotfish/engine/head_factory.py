@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from pilotfish.config import Config
+from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, Config
 from pilotfish.engine.factory import DTYPES, num_threads
 from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.head_core import HeadCore
 from pilotfish.engine.head_warm_up import warm_up_head
 from pilotfish.errors import ConfigError
+from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.standalone import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
@@ -31,6 +33,9 @@ def build_head_engine(config: Config) -> HeadCore:
     draft, engine = config.draft, config.draft.engine
     if engine.quantization != "none":
         raise ConfigError("draft.engine.quantization does not apply to a head: set it to none")
+    engine = replace(engine, kv_cache_tokens=engine.kv_cache_tokens or DEFAULT_KV_CACHE_TOKENS)
+    device = resolve_device(engine.device)
+    enter_device(device)
     torch.set_num_threads(num_threads(engine))
     folder = head_folder(draft.head)
     target_folder = pull_model(draft.model, Path(config.cache_dir))
@@ -51,7 +56,7 @@ def build_head_engine(config: Config) -> HeadCore:
     runtime = build_standalone_eagle3(
         head,
         use_kernels=engine.compile,
-        device=engine.device,
+        device=str(device),
         num_threads=num_threads(engine),
         max_context_tokens=model.max_context_tokens,
         cache_dir=Path(config.cache_dir),

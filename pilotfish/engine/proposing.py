@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from pilotfish.engine.ahead_growth import AheadGrowth
@@ -16,6 +17,7 @@ from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.fan_out import MAX_RIVALS
 from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.transfer import to_device
 from pilotfish.speculation.tree_growth import Candidate, GrownTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, Timings
 
@@ -106,7 +108,9 @@ def _draft_row(row: Row) -> DraftRow:
 
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:
-    return logits if len(rows) == logits.shape[0] else logits[rows]
+    if len(rows) == logits.shape[0]:
+        return logits
+    return logits.index_select(0, to_device(rows, torch.int64, logits.device))
 
 
 def _add_token(sequence: EngineSequence, task: ProposeTask, drafted: Drafted) -> list[Proposal]:

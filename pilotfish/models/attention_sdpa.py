@@ -20,6 +20,9 @@ from torch.nn import functional as F  # noqa: N812
 
 from pilotfish.models.attention import AttentionShape, SequenceSlice, slot_mapping
 from pilotfish.models.attention_tiles import Tile, cut_into_tiles
+from pilotfish.models.graphs.attention import StaticSdpa
+from pilotfish.models.graphs.rows import StaticRows
+from pilotfish.speculation.transfer import moved
 from pilotfish.types import BLOCK_SIZE
 
 MIN_TILE_ROWS = 4
@@ -61,7 +64,7 @@ class SdpaBatch:
 
     def write_kv(self, pool: Tensor, key_value: Tensor) -> None:
         if self._slots.device != pool.device:
-            self._slots = self._slots.to(pool.device)
+            self._slots = moved(self._slots, pool.device)
         pool.index_copy_(0, self._slots, key_value)
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
@@ -106,6 +109,12 @@ class SdpaBackend:
     def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> SdpaBatch:
         return SdpaBatch(slices, num_rows, self._deterministic)
 
+    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:  # noqa: ARG002 -- see RecordableBackend
+        return True
+
+    def static(self, rows: StaticRows) -> StaticSdpa:
+        return StaticSdpa(rows)
+
 
 def _power_of_two(value: int, most: int | None = None) -> int:
     size = 1 << (value - 1).bit_length()
@@ -129,13 +138,13 @@ def _group(tiles: Sequence[Tile], size: int, min_width: int, device: torch.devic
     valid = (step[None] <= last).view(-1)
     places = valid.nonzero().view(-1)
     return _Group(
-        rows=rows.view(-1).to(device),
-        positions=positions.to(device),
-        keys=keys.to(device),
+        rows=moved(rows.view(-1), device),
+        positions=moved(positions, device),
+        keys=moved(keys, device),
         are_slots=are_slots,
         num_tiles=len(tiles),
-        places=places.to(device),
-        targets=rows.view(-1)[places].to(device),
+        places=moved(places, device),
+        targets=moved(rows.view(-1)[places], device),
         trees=tiles if tiles[0].tree is not None else (),
     )
 
@@ -147,7 +156,7 @@ def _mask(group: _Group, group_size: int, num_keys: int, shape: AttentionShape, 
     if mask is None:
         keys = torch.arange(num_keys, device=group.positions.device)
         if group.trees:
-            keys = torch.stack([tile.key_positions(num_keys) for tile in group.trees]).to(keys.device)[:, None]
+            keys = moved(torch.stack([tile.key_positions(num_keys) for tile in group.trees]), keys.device)[:, None]
         distance = group.positions[:, :, None] - keys  # [N, Q, L]
         visible = distance >= 0 if window is None else (distance >= 0) & (distance < window)
         if shape.first_key:
@@ -166,7 +175,7 @@ def _hidden(group: _Group, num_keys: int) -> Tensor:
     for tile in group.trees:
         rows = tile.hidden_keys(num_keys)
         hidden.append(torch.cat((rows, rows[-1:].expand(size - len(rows), -1))))
-    return torch.stack(hidden).to(group.positions.device)
+    return moved(torch.stack(hidden), group.positions.device)
 
 
 def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Group) -> Tensor:

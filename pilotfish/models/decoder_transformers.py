@@ -11,14 +11,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models.attention import AttentionBackend, AttentionBatch, AttentionShape
+from pilotfish.models.attention import AttentionBatch, AttentionShape
 from pilotfish.models.attention_sdpa import SdpaBackend
 from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput, bytes_per_block
+from pilotfish.models.graphs.attention import RecordableBackend
+from pilotfish.models.graphs.outputs import StaticOutputs
+from pilotfish.models.graphs.recorder import Recorder, recorder_for
+from pilotfish.models.graphs.runner import GraphRunner, StaticStep
+from pilotfish.models.graphs.shapes import TREE_SPAN, Buckets
 from pilotfish.models.packing import MIN_ROWS, pack_linears
+from pilotfish.models.scaled_linear import ScaledLinear
+from pilotfish.speculation.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 ATTENTION_NAME = "pilotfish_paged"
@@ -60,12 +67,9 @@ def _paged_attention(
     return output.view(1, -1, num_heads, head_dim), None
 
 
-def _no_mask(*_: Any, **__: Any) -> None:
-    """The paged batch carries its own masks."""
-
-
+# No mask is registered under this name: the paged batch carries its own, and transformers then prepares none, for
+# which it would wait for the device.
 AttentionInterface.register(ATTENTION_NAME, _paged_attention)
-AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
 
 
 class TensorPool:
@@ -87,7 +91,7 @@ class TensorPool:
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots (from, to) of every tensor; all are read before any is written."""
-        source, target = torch.tensor(moves, device=self.tensors[0].device).unbind(1)
+        source, target = to_device(moves, torch.int64, self.tensors[0].device).unbind(1)
         for tensor in self.tensors:
             tensor.index_copy_(0, target, tensor.index_select(0, source))
 
@@ -103,8 +107,11 @@ class TransformersDecoder:
         *,
         deterministic: bool,
         max_context_tokens: int,
-        backend: AttentionBackend | None = None,
+        backend: RecordableBackend | None = None,
+        buckets: Buckets | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
+        """buckets: shapes of steps that record_graphs records, as CUDA graphs if recorder does not say otherwise."""
         check_supported(model)
         config = model.config.get_text_config()
         self.vocab_size: int = config.vocab_size
@@ -120,6 +127,17 @@ class TransformersDecoder:
             pack_linears(model, deterministic)
         self._hidden_states = HiddenStates(model)
         self._captures = False
+        self._graphs: GraphRunner | None = None
+        if buckets is not None:
+            self._outputs = StaticOutputs(buckets.max_rows)
+            self._graphs = GraphRunner(
+                self._run_static,
+                backend=self.backend,
+                buckets=buckets,
+                device=self.device,
+                recorder=recorder or recorder_for(self.device),
+                takes_trees=all((layer.sliding_window or TREE_SPAN) >= TREE_SPAN for layer in self._layers),
+            )
 
     @property
     def input_embeddings(self) -> nn.Module:
@@ -127,13 +145,35 @@ class TransformersDecoder:
         embeddings: nn.Module = self._model.get_input_embeddings()
         return embeddings
 
+    @property
+    def num_layers(self) -> int:
+        return len(self._layers)
+
+    @property
+    def num_graphs(self) -> int:
+        """Shapes that record_graphs records, for the whole model."""
+        return 0 if self._graphs is None else self._graphs.num_shapes
+
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
         self._captures = True
+        self._forget_graphs()
 
     def allocate(self, num_blocks: int) -> TensorPool:
+        self._forget_graphs()
+        self._pool = None  # its memory is free before the next pool's is taken
         self._pool = TensorPool(self._layers, num_blocks, self.dtype, self.device)
         return self._pool
+
+    @torch.inference_mode()
+    def record_graphs(self, exit_layers: Sequence[int | None] = (None,)) -> None:
+        """Record the shapes of the buckets for the pool and the captured layers of now; both drop what is recorded.
+
+        exit_layers: those of the steps to come, see StepInput. Without buckets there is nothing to do.
+        """
+        if self._graphs is not None:
+            self._outputs.clear()
+            self._graphs.record(exit_layers)
 
     @torch.inference_mode()
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -144,23 +184,70 @@ class TransformersDecoder:
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
+        static = None if self._graphs is None else self._graphs.replay(step)
+        if static is not None:
+            return self._static_results(step, static)
         # Padding to MIN_ROWS keeps single rows on the same kernels as several (see packing).
-        padding = max(0, MIN_ROWS - len(step.token_ids))
-        batch = self.backend.prepare(step.slices, len(step.token_ids) + padding)
-        with self._hidden_states.exiting_after(step.exit_layer):
-            output = self._model(
-                input_ids=torch.tensor([[*step.token_ids, *[0] * padding]], device=self.device),
-                position_ids=torch.tensor([[*step.positions, *[0] * padding]], device=self.device),
-                use_cache=False,
-                logits_to_keep=torch.tensor(step.logit_rows, dtype=torch.int64, device=self.device),
-                paged_batch=batch,
-                paged_pools=self._pool.tensors,
-            )
+        padding = max(0, MIN_ROWS - len(step.token_ids)) if self.device.type == "cpu" else 0
+        logits = self._run_model(
+            to_device([*step.token_ids, *[0] * padding], torch.int64, self.device),
+            to_device([*step.positions, *[0] * padding], torch.int64, self.device),
+            to_device(step.logit_rows, torch.int64, self.device),
+            self.backend.prepare(step.slices, len(step.token_ids) + padding),
+            step.exit_layer,
+        )
         if self._captures:
             self.last_hidden = self._hidden_states.last_hidden()
             self.features = self._hidden_states.features(len(step.token_ids))
+        return logits
+
+    def _run_model(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        logit_rows: Tensor,
+        attention: AttentionBatch,
+        exit_layer: int | None,
+    ) -> Tensor:
+        """token_ids and positions [T], logit_rows [R]; returns logits [R, V]."""
+        assert self._pool is not None
+        with self._hidden_states.exiting_after(exit_layer):
+            output = self._model(
+                input_ids=token_ids[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=logit_rows,
+                paged_batch=attention,
+                paged_pools=self._pool.tensors,
+            )
         logits: Tensor = output.logits[0]
         return logits
+
+    def _run_static(self, static: StaticStep) -> None:
+        """What is recorded of a step: from the buffers of its shape to the output buffers."""
+        rows, shape = static.rows, static.shape
+        static.attention.begin()
+        logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, static.attention, shape.exit_layer)
+        self._outputs.write("logits", logits)
+        if self._captures:
+            self._outputs.write("last_hidden", self._hidden_states.last_hidden())
+            self._outputs.write("features", self._hidden_states.features(shape.num_rows))
+
+    def _static_results(self, step: StepInput, static: StaticStep) -> Tensor:
+        """The step's logits [R, V], features and last_hidden from the output buffers."""
+        num_logit_rows = len(step.logit_rows)
+        if self._captures:
+            self.last_hidden = self._outputs.read("last_hidden", num_logit_rows)
+            features = self._outputs.read("features", static.shape.num_rows)
+            places = static.rows.row_of(step)
+            is_dense = places == list(range(len(places)))
+            index = None if is_dense else to_device(places, torch.int64, self.device)
+            self.features = features[: len(places)] if index is None else features.index_select(0, index)
+        return self._outputs.read("logits", num_logit_rows)
+
+    def _forget_graphs(self) -> None:
+        if self._graphs is not None:
+            self._graphs.forget()
 
 
 def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
@@ -168,7 +255,7 @@ def attention_shapes(model: PreTrainedModel) -> list[AttentionShape]:
     shapes: dict[int, AttentionShape] = {}
     for candidate in model.modules():
         module: Any = candidate
-        if not (hasattr(module, "layer_idx") and isinstance(getattr(module, "k_proj", None), nn.Linear)):
+        if not (hasattr(module, "layer_idx") and isinstance(getattr(module, "k_proj", None), nn.Linear | ScaledLinear)):
             continue
         head_dim = module.head_dim
         shapes[module.layer_idx] = AttentionShape(

@@ -13,6 +13,8 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
+from pilotfish.models.device import require_fp8
+from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
@@ -32,6 +34,8 @@ class DecoderOptions:
     """0 takes the model's own limit."""
     cache_dir: Path
     quantization: Quantization = "none"
+    gpu: GpuOptions | None = None
+    """None computes on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,19 +56,33 @@ def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
         )
     check_supported(loaded.model)
     max_context_tokens = options.max_context_tokens or loaded.max_context_tokens
+    if options.gpu is not None:
+        if options.deterministic:
+            logger.info("logits may depend on the batch: deterministic is not attempted on a GPU")
+        on_gpu = build_gpu_decoder(
+            loaded.model, options.gpu, quantization=options.quantization, max_context_tokens=max_context_tokens
+        )
+        return BuiltDecoder(decoder=on_gpu, deterministic=False)
+    if options.quantization == "fp8":
+        require_fp8(loaded.model.device)
     decoder = _native(loaded, options, max_context_tokens)
     if decoder is None:
         torch.set_num_threads(options.num_threads)
         decoder = TransformersDecoder(
             loaded.model, deterministic=options.deterministic, max_context_tokens=max_context_tokens
         )
-    deterministic = False
-    if options.deterministic:
-        decoder.allocate(blocks_needed())
-        deterministic = is_batch_invariant(decoder)
-        if not deterministic:
-            logger.warning("logits depend on how tokens are cut into steps (%s, %s)", decoder.name, decoder.dtype)
-    return BuiltDecoder(decoder=decoder, deterministic=deterministic)
+    return probed(decoder, deterministic=options.deterministic)
+
+
+def probed(decoder: Decoder, *, deterministic: bool) -> BuiltDecoder:
+    """Find out whether the decoder is deterministic, if that is asked for."""
+    if not deterministic:
+        return BuiltDecoder(decoder=decoder, deterministic=False)
+    decoder.allocate(blocks_needed())
+    is_invariant = is_batch_invariant(decoder)
+    if not is_invariant:
+        logger.warning("logits depend on how tokens are cut into steps (%s, %s)", decoder.name, decoder.dtype)
+    return BuiltDecoder(decoder=decoder, deterministic=is_invariant)
 
 
 def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: int) -> Decoder | None:

@@ -10,6 +10,7 @@ from pilotfish.config import Config
 from pilotfish.errors import ConfigError
 from pilotfish.models.catalogue import resolve
 from pilotfish.models.decoder_transformers import check_supported
+from pilotfish.models.device import resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
@@ -43,8 +44,9 @@ def build_parallel_decoder(
         raise ConfigError(
             f"max_context_tokens is {engine.max_context_tokens}; {name} was trained for {metadata.max_context_tokens}"
         )
+    device = resolve_device("auto").type if engine.device == "auto" else engine.device
     if rank_folder is None:
-        _require_gpus(engine.device, target.tensor_parallel_size)
+        _require_gpus(device, target.tensor_parallel_size)
     model = empty_model(folder, DTYPES[engine.dtype])
     check_supported(model)
     loaded = LoadedModel(
@@ -59,7 +61,7 @@ def build_parallel_decoder(
         num_ranks=target.tensor_parallel_size,
         folder=str(folder),
         dtype=engine.dtype,
-        device=engine.device,
+        device=device,
         num_threads=num_threads,
         deterministic=engine.deterministic,
         max_context_tokens=engine.max_context_tokens or metadata.max_context_tokens,

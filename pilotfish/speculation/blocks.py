@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pilotfish.speculation.noise import BLOCK_SIZE
+from pilotfish.speculation.transfer import to_device
 
 _ID_MASK = 2**32 - 1
 _INT32_MAX = 2**31 - 1
@@ -54,7 +55,7 @@ class BlockedLogits:
         """The rows, in this order; itself when that is all of them."""
         if rows == list(range(self.num_rows)):
             return self
-        index = torch.tensor(rows, dtype=torch.int64, device=self.logits.device)
+        index = to_device(rows, torch.int64, self.logits.device)
         return BlockedLogits(self.logits[index], self.block_max[index])
 
     def max(self) -> Tensor:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pilotfish.speculation.transfer import moved, to_device
+
 
 class TokenConstraint(Protocol):
     """What may follow a sequence's output."""
@@ -33,7 +35,7 @@ def without_forbidden(logits: Tensor, masks: Sequence[bytes | None]) -> Tensor:
     forbidden = _unpack_forbidden(packed.reshape(len(row_ids), -1), logits.shape[1], logits.device)
     if len(row_ids) == logits.shape[0]:
         return logits.masked_fill(forbidden, -torch.inf)
-    index = torch.tensor(row_ids, device=logits.device)
+    index = to_device(row_ids, torch.int64, logits.device)
     return logits.index_copy(0, index, logits[index].masked_fill_(forbidden, -torch.inf))
 
 
@@ -43,6 +45,6 @@ def _unpack_forbidden(
     """bool [R, V] of allowed bits [R, W]. Bits travel to an accelerator as they are: an eighth of the bytes."""
     if device.type == "cpu":
         return torch.from_numpy(np.unpackbits(~packed, axis=1, count=size, bitorder="little").view(np.bool_))
-    bits = torch.from_numpy(~packed).to(device)
+    bits = moved(torch.from_numpy(~packed), device)
     shifts = torch.arange(8, dtype=torch.uint8, device=device)
     return ((bits.unsqueeze(-1) >> shifts) & 1).bool().flatten(1)[:, :size]

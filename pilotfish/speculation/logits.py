@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pilotfish.speculation.blocks import BlockedLogits, block_sums
 from pilotfish.speculation.penalties import Row, adjust
+from pilotfish.speculation.transfer import to_device
 from pilotfish.speculation.truncation import Cut, find_cut
 
 _MIN_TEMPERATURE = 1e-30
@@ -65,7 +66,7 @@ class Distribution:
         """The rows, in this order."""
         if rows == list(range(self.blocks.num_rows)):
             return self
-        index = torch.tensor(rows, dtype=torch.int64, device=self.temperature.device)
+        index = to_device(rows, torch.int64, self.temperature.device)
         cut = None if self.cut is None else self.cut.select(index)
         return Distribution(self.blocks.select(rows), self.temperature[index], cut)
 
@@ -77,9 +78,6 @@ def process(blocks: BlockedLogits, rows: Sequence[Row]) -> Distribution:
     """
     blocks = adjust(blocks, rows)
     samplings = [row.sampling for row in rows]
-    temperature = torch.tensor(
-        [max(sampling.temperature, _MIN_TEMPERATURE) for sampling in samplings],
-        dtype=torch.float64,
-        device=blocks.logits.device,
-    ).unsqueeze(1)
+    temperatures = [max(sampling.temperature, _MIN_TEMPERATURE) for sampling in samplings]
+    temperature = to_device(temperatures, torch.float64, blocks.logits.device).unsqueeze(1)
     return Distribution(blocks, temperature, find_cut(blocks, samplings, temperature))

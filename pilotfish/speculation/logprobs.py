@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from pilotfish.speculation.blocks import BlockedLogits, block_sums
+from pilotfish.speculation.transfer import to_device
 from pilotfish.types import TokenLogprobs
 
 
@@ -15,7 +16,7 @@ def token_logprobs(blocks: BlockedLogits, token_ids: Sequence[int], num_logprobs
 
     blocks: raw logits [R, V], before penalties, bias and temperature.
     """
-    chosen_ids = torch.tensor(token_ids, device=blocks.logits.device).unsqueeze(1)
+    chosen_ids = to_device(token_ids, torch.int64, blocks.logits.device).unsqueeze(1)
     greatest = blocks.max()
     log_norm = block_sums((blocks.logits - greatest).exp_()).log_() + greatest  # [R, 1]
     chosen = (blocks.logits.gather(1, chosen_ids) - log_norm).squeeze(1).tolist()

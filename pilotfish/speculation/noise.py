@@ -21,6 +21,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pilotfish.speculation.transfer import to_device
+
 BLOCK_SIZE = 64
 _BLOCK_BITS = 6
 _BLOCK_MASK = BLOCK_SIZE - 1
@@ -58,8 +60,7 @@ def _mix_(x: Tensor) -> Tensor:
 
 def row_keys(seeds: Sequence[int], positions: Sequence[int], stream: Stream, device: torch.device) -> Tensor:
     """int64 [R, 1]: the key of each row's random numbers; seeds are unsigned 64-bit."""
-    keys = torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int64, device=device)
-    places = torch.tensor(positions, dtype=torch.int64, device=device)
+    keys, places = to_device([[_signed(seed) for seed in seeds], positions], torch.int64, device)
     keys = _mix_(keys + _signed((int(stream) + 1) * _TOKEN_STRIDE))
     return _mix_(keys + places * _GOLDEN).unsqueeze(1)
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from pilotfish.speculation.blocks import BlockedLogits
 from pilotfish.speculation.constraints import TokenConstraint, without_forbidden
 from pilotfish.speculation.history import CountTable, TokenHistory
+from pilotfish.speculation.transfer import moved, to_device
 from pilotfish.types import SamplingParams
 
 _MAX_LOGIT = 1e30
@@ -78,16 +79,12 @@ def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
     if not table.rows:
         return
     device = logits.device
-    entry_rows = torch.frombuffer(table.rows, dtype=torch.int64).to(device)  # [E]
-    token_ids = torch.frombuffer(table.token_ids, dtype=torch.int64).to(device)  # [E]
-    counts = torch.frombuffer(table.output_counts, dtype=torch.int64).to(device)  # [E]
-    parameters = torch.tensor(
-        [
-            (row.sampling.repetition_penalty, row.sampling.presence_penalty, row.sampling.frequency_penalty)
-            for row in rows
-        ],
-        dtype=torch.float32,
-        device=device,
+    entry_rows = moved(torch.frombuffer(table.rows, dtype=torch.int64), device)  # [E]
+    token_ids = moved(torch.frombuffer(table.token_ids, dtype=torch.int64), device)  # [E]
+    counts = moved(torch.frombuffer(table.output_counts, dtype=torch.int64), device)  # [E]
+    samplings = [row.sampling for row in rows]
+    parameters = to_device(
+        [(s.repetition_penalty, s.presence_penalty, s.frequency_penalty) for s in samplings], torch.float32, device
     )
     repetition, presence, frequency = parameters[entry_rows].unbind(-1)
     values = logits[entry_rows, token_ids]
@@ -102,7 +99,7 @@ def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
         return
     entry_rows, token_ids, biases = zip(*entries, strict=True)
     device = logits.device
-    index = (torch.tensor(entry_rows, device=device), torch.tensor(token_ids, device=device))
-    logits.index_put_(index, torch.tensor(biases, dtype=torch.float32, device=device), accumulate=True)
+    index = (to_device(entry_rows, torch.int64, device), to_device(token_ids, torch.int64, device))
+    logits.index_put_(index, to_device(biases, torch.float32, device), accumulate=True)
     # A token may be named more than once, and two large finite addends make an infinite one.
     logits[index] = logits[index].clamp_(-_MAX_LOGIT, _MAX_LOGIT)

@@ -23,6 +23,7 @@ from pilotfish.speculation.coupling import keys_of, pick_rows
 from pilotfish.speculation.logits import Distribution
 from pilotfish.speculation.noise import Stream, uniform
 from pilotfish.speculation.penalties import Row
+from pilotfish.speculation.transfer import to_device
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import SparseDistribution
 
@@ -120,7 +121,8 @@ def _descend(walks: Sequence[_Walk], distribution_of: DistributionOf, rows: Sequ
     log_norm = tested.log_norm()  # [W, 1]
     at_stake = [walk.token_ids_at_stake() for walk in walks]
     width = max(map(len, at_stake))
-    token_ids = torch.tensor([ids + [0] * (width - len(ids)) for ids in at_stake], device=log_norm.device)  # [W, C]
+    padded = [ids + [0] * (width - len(ids)) for ids in at_stake]
+    token_ids = to_device(padded, torch.int64, log_norm.device)  # [W, C]
     target_probs = (tested.scores_at(token_ids) - log_norm).exp_().tolist()
     keys = keys_of([rows[walk.row] for walk in walks], Stream.ACCEPT, log_norm.device)
     noise = uniform(keys, max(len(walk.candidates) for walk in walks)).tolist()
@@ -159,9 +161,9 @@ def _residual(target: Distribution, residuals: Sequence[tuple[Mapping[int, float
         for row, (left, log_norm) in enumerate(residuals)
         for token_id, prob in left.items()
     ]
-    entry_rows = torch.tensor([entry[0] for entry in entries], device=device)  # [E]
-    token_ids = torch.tensor([entry[1] for entry in entries], device=device)
-    probs = torch.tensor([entry[2:] for entry in entries], dtype=torch.float64, device=device)  # [E, 2]
+    entry_rows = to_device([entry[0] for entry in entries], torch.int64, device)  # [E]
+    token_ids = to_device([entry[1] for entry in entries], torch.int64, device)
+    probs = to_device([entry[2:] for entry in entries], torch.float64, device)  # [E, 2]
     target_scores = scores[entry_rows, token_ids]
     scores[entry_rows, token_ids] = (probs[:, 0].log() + probs[:, 1]).float()
     # Equal up to rounding and rejected all the same, once in millions of draws.

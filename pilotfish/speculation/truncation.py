@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.blocks import BlockedLogits, block_sums
+from pilotfish.speculation.transfer import to_device
 from pilotfish.types import SamplingParams
 
 _NUCLEUS_GUESS = 64
@@ -62,7 +63,7 @@ def find_cut(blocks: BlockedLogits, samplings: Sequence[SamplingParams], tempera
     )
     for rows, find in ((by_k, _find_top_k), (by_p, _find_top_p), (by_min_p, _find_min_p)):
         if rows:
-            index = torch.tensor(rows, device=device)
+            index = to_device(rows, torch.int64, device)
             found = find(blocks.select(rows), [samplings[row] for row in rows], temperature[index])
             cut._tighten_(index, *found)
     return cut
@@ -77,7 +78,7 @@ def _find_top_k(
     blocks: BlockedLogits, samplings: Sequence[SamplingParams], temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Top-k, then top-p of what is left, renormalised."""
-    top_k = torch.tensor([s.top_k for s in samplings], device=temperature.device).unsqueeze(1)
+    top_k = to_device([s.top_k for s in samplings], torch.int64, temperature.device).unsqueeze(1)
     logits, token_ids = blocks.rank(max(s.top_k for s in samplings))
     beyond = torch.arange(logits.shape[1], device=logits.device) >= top_k
     mass = ((logits.double() - blocks.max()) / temperature).exp_().masked_fill_(beyond, 0.0)
@@ -122,13 +123,13 @@ def _find_wide_nucleus(logits: Tensor, mass: Tensor, total: float, top_p: float)
 def _find_min_p(
     blocks: BlockedLogits, samplings: Sequence[SamplingParams], temperature: Tensor
 ) -> tuple[Tensor, Tensor]:
-    min_p = torch.tensor([s.min_p for s in samplings], dtype=torch.float64, device=temperature.device).unsqueeze(1)
+    min_p = to_device([s.min_p for s in samplings], torch.float64, temperature.device).unsqueeze(1)
     bound = blocks.max() + temperature * min_p.log()
     return bound.float(), torch.full_like(bound, blocks.vocab_size, dtype=torch.int64)
 
 
 def _top_p(samplings: Sequence[SamplingParams], like: Tensor) -> Tensor:
-    return torch.tensor([s.top_p for s in samplings], dtype=like.dtype, device=like.device).unsqueeze(1)
+    return to_device([s.top_p for s in samplings], like.dtype, like.device).unsqueeze(1)
 
 
 def _nucleus_size(mass: Tensor, total: Tensor | float, top_p: Tensor | float) -> Tensor:

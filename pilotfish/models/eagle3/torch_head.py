@@ -9,6 +9,7 @@ from pilotfish.models.attention import AttentionBackend, AttentionShape
 from pilotfish.models.decoder_transformers import TensorPool
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
+from pilotfish.speculation.transfer import to_device
 
 
 class TorchEagle3Head:
@@ -44,12 +45,12 @@ class TorchEagle3Head:
         module, pool = self._module, self._pool.tensors[0]
         device = pool.device
         batch = self._backend.prepare(step.slices, len(step.token_ids))
-        embeddings = self._embeddings(torch.tensor(step.token_ids, device=device))
+        embeddings = self._embeddings(to_device(step.token_ids, torch.int64, device))
         is_fused = step.states.shape[1] == module.config.hidden_size
         hidden = step.states if is_fused else module.fuse(step.states)
-        rotary = Rotary(module.config, torch.tensor(step.positions, device=device))
+        rotary = Rotary(module.config, to_device(step.positions, torch.int64, device))
         query, key, value = module.midlayer.project(embeddings, hidden, rotary)
         batch.write_kv(pool, torch.cat((key, value), dim=1))
         output = module.midlayer.finish(batch.attend(query, pool, self._shape), hidden)
-        logit_rows = torch.tensor(step.logit_rows, dtype=torch.int64, device=device)
+        logit_rows = to_device(step.logit_rows, torch.int64, device)
         return HeadOutput(module.logits(output[logit_rows]).float(), output)

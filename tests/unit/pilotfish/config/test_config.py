@@ -18,15 +18,45 @@ def test_both_engines_take_a_quantization(section: str, quantization: str) -> No
 
 
 def test_an_unknown_quantization_names_its_key_and_the_choices() -> None:
-    with pytest.raises(ConfigError, match=r"draft\.engine\.quantization.*'lossless', 'int8' or 'int4'"):
+    with pytest.raises(ConfigError, match=r"draft\.engine\.quantization.*'lossless', 'int8', 'int4' or 'fp8'"):
         load_config(None, ["draft.engine.quantization=int3"])
 
 
-@pytest.mark.parametrize("changes", [{"compile": False}, {"dtype": "float32"}, {"device": "cuda"}])
-def test_quantised_weights_need_the_native_kernels(changes: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="quantization int4 needs dtype bfloat16, device cpu and compile true"):
-        EngineConfig(quantization="int4", **changes)
-    EngineConfig(quantization="lossless", **changes)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"quantization": "int4", "compile": False}, "int4 needs device cpu and compile true"),
+        ({"quantization": "int4", "device": "cuda"}, "int4 needs device cpu and compile true"),
+        ({"quantization": "int4", "dtype": "float32"}, "int4 needs dtype bfloat16"),
+        ({"quantization": "int8", "dtype": "float32"}, "int8 needs dtype bfloat16"),
+        ({"quantization": "int8", "compile": False}, "int8 needs compile true on the CPU"),
+        ({"quantization": "fp8"}, "fp8 needs a GPU"),
+    ],
+)
+def test_quantised_weights_need_something_that_computes_with_them(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"quantization {message}"):
+        EngineConfig(**changes)
+    EngineConfig(**{**changes, "quantization": "lossless"})
+
+
+@pytest.mark.parametrize("quantization", ["int8", "fp8"])
+@pytest.mark.parametrize("device", ["auto", "cuda", "cuda:3"])
+def test_a_gpu_computes_with_8_bit_weights_and_no_compiler(quantization: Any, device: str) -> None:
+    EngineConfig(quantization=quantization, device=device, compile=device == "auto")
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "mps", ""])
+def test_an_unknown_device_is_told_the_names(device: str) -> None:
+    with pytest.raises(ConfigError, match="it must be auto, cpu, cuda or cuda:N"):
+        EngineConfig(device=device)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("gpu_memory_utilization", 0), ("gpu_memory_utilization", 1.1), ("kv_cache_tokens", 31)]
+)
+def test_shares_of_memory_make_sense(key: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{key} must be"):
+        load_config(None, [f"target.engine.{key}={value}"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,300 @@
+"""What do decoding, verifying and drafting cost on a GPU, and what is speculation worth there?
+
+Models of real shapes with random weights: what a step costs does not depend on the weights' values. How many drafts
+are accepted does, so that is a synthetic process: each draft is accepted with a given probability, and the seed is
+the same for all arms. Part 1 times steps by sequences and rows, recorded as CUDA graphs and not, against the time
+that reading the weights takes. Part 2 runs rounds (draft K tokens, verify K + 1 rows) against plain decoding.
+
+`--device cpu --models tiny` shows that it runs; its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from report import Report, parser
+from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.device import enter_device, resolve_device
+from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.graphs.recorder import EagerRecorder
+from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.types import BLOCK_SIZE
+
+LLAMA_3 = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama-3.1-8b": LLAMA_3
+    | {
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
+    "llama-3.2-1b": LLAMA_3
+    | {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "tie_word_embeddings": True,
+    },
+    # A tenth of the layers of Llama-3.1-70B: what does not fit on one GPU, layer by layer.
+    "llama-3.1-70b-8-layers": LLAMA_3
+    | {
+        "hidden_size": 8192,
+        "intermediate_size": 28672,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+    },
+    "tiny": {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 8192,
+    },
+}
+"""As in the models' own config.json."""
+
+SEQUENCES = (1, 4, 16, 64)
+ROWS_EACH = (1, 4, 8)
+ACCEPTANCE = (0.6, 0.8, 0.9)
+DRAFT_TOKENS = (1, 3, 5, 7)
+NUM_ROUNDS = 400
+"""Rounds of the synthetic acceptance process for each sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A decoder of a shape, with room for `SEQUENCES[-1]` sequences."""
+
+    name: str
+    decoder: TransformersDecoder
+    weight_bytes: int
+
+
+@contextmanager
+def built(name: str, options: argparse.Namespace, device: torch.device, *, graphs: bool) -> Iterator[Arm]:
+    """A model of random weights on the device, and its memory back at the end."""
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPES[name]), dtype=torch.bfloat16)
+    model = model.eval().requires_grad_(False)
+    weight_bytes = _read_bytes(model)
+    limits = {"max_sequences": SEQUENCES[-1], "max_draft_tokens": max(ROWS_EACH) - 1}
+    context = options.context + 2 * BLOCK_SIZE
+    if device.type == "cuda":
+        gpu = GpuOptions(device=device, attention=options.attention, graphs=graphs, **limits)
+        decoder = build_gpu_decoder(model, gpu, quantization=options.quantization, max_context_tokens=context)
+        weight_bytes = _read_bytes(model)
+    else:
+        buckets = Buckets.of_engine(**limits, max_context_tokens=context) if graphs else None
+        decoder = TransformersDecoder(
+            model, deterministic=False, max_context_tokens=context, buckets=buckets, recorder=EagerRecorder()
+        )
+    decoder.allocate(1 + SEQUENCES[-1] * -(-context // BLOCK_SIZE))
+    decoder.record_graphs()
+    yield Arm(name, decoder, weight_bytes)
+    del decoder, model
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _read_bytes(model: nn.Module) -> int:
+    """Weights that a step reads: all but the embeddings, of which it takes a few rows, unless they are the head."""
+    head = model.get_output_embeddings().weight  # type: ignore[operator]
+    kept = [*model.parameters(), *model.buffers()]
+    embeddings = model.get_input_embeddings().weight  # type: ignore[operator]
+    return sum(t.nbytes for t in kept if t is not embeddings or embeddings is head)
+
+
+def step_of(num_sequences: int, rows_each: int, context: int) -> StepInput:
+    """Sequences with context tokens in the cache and rows_each new rows, all logits wanted."""
+    width = -(-(context + rows_each) // BLOCK_SIZE)
+    slices = [
+        SequenceSlice(index * rows_each, rows_each, context, range(1 + index * width, 1 + (index + 1) * width))
+        for index in range(num_sequences)
+    ]
+    positions = [context + row for _ in range(num_sequences) for row in range(rows_each)]
+    total = num_sequences * rows_each
+    return StepInput([(7 * row + 11) % 500 for row in range(total)], positions, slices, range(total))
+
+
+def step_ms(arm: Arm, step: StepInput, samples: int) -> float:
+    """Median time of a step, with its greedy tokens brought to the host, as the engine does."""
+
+    def run() -> object:
+        return arm.decoder.forward(step).argmax(-1).tolist()
+
+    for _ in range(3):
+        run()
+    return statistics.median(wall_ms(run) for _ in range(samples))
+
+
+def wall_ms(run: Callable[[], object]) -> float:
+    """The run ends with a copy to the host, so the host's clock has all of it."""
+    start = perf_counter_ns()
+    run()
+    return (perf_counter_ns() - start) / 1e6
+
+
+def bandwidth_gb_s(device: torch.device) -> float:
+    """Bytes read a second, from copies of 1 GB (64 MB on a CPU), which read and write as much."""
+    source = torch.zeros((1 << 30) if device.type == "cuda" else (1 << 26), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        target.copy_(source)
+        target[:1].tolist()
+
+    copy()
+    return 2 * source.nbytes / (min(wall_ms(copy) for _ in range(5)) * 1e6)
+
+
+def mean_tokens(acceptance: float, num_drafts: int) -> float:
+    """Output tokens of a round: the accepted drafts and one more; (1 - a^(K+1)) / (1 - a) in the limit."""
+    chooser = random.Random(20408)
+    total = 0
+    for _ in range(NUM_ROUNDS):
+        accepted = 0
+        while accepted < num_drafts and chooser.random() < acceptance:
+            accepted += 1
+        total += accepted + 1
+    return total / NUM_ROUNDS
+
+
+def time_steps(
+    report: Report, arm: Arm, kind: str, floor_ms: float, samples: int, context: int
+) -> dict[tuple[int, int], float]:
+    """Rows of part 1; milliseconds by (sequences, rows of each)."""
+    times: dict[tuple[int, int], float] = {}
+    for num_sequences in SEQUENCES:
+        for rows_each in ROWS_EACH:
+            times[num_sequences, rows_each] = step_ms(arm, step_of(num_sequences, rows_each, context), samples)
+            report.row(
+                model=arm.name,
+                kind=kind,
+                sequences=num_sequences,
+                rows_each=rows_each,
+                ms=times[num_sequences, rows_each],
+                over_floor=times[num_sequences, rows_each] / floor_ms,
+            )
+    return times
+
+
+def speed_ups(report: Report, target: Arm, draft: Arm, options: argparse.Namespace, samples: int) -> float:
+    """Rows of part 2; returns the best speed-up of one sequence at the highest acceptance, drafting included."""
+    best = 0.0
+    for num_sequences in SEQUENCES:
+        plain = step_ms(target, step_of(num_sequences, 1, options.context), samples)
+        draft_step = step_ms(draft, step_of(num_sequences, 1, options.context), samples)
+        for num_drafts in DRAFT_TOKENS:
+            rows = num_drafts + 1
+            verify = step_ms(target, step_of(num_sequences, rows, options.context), samples)
+            for acceptance in ACCEPTANCE:
+                tokens = mean_tokens(acceptance, num_drafts)
+                in_series = tokens * plain / (verify + num_drafts * draft_step)
+                hidden = tokens * plain / (verify + options.round_trip_ms)
+                if num_sequences == 1 and acceptance == ACCEPTANCE[-1]:
+                    best = max(best, in_series)
+                report.row(
+                    model=target.name,
+                    kind=f"speculation with {draft.name}",
+                    sequences=num_sequences,
+                    rows_each=rows,
+                    ms=verify,
+                    acceptance=acceptance,
+                    tokens_a_round=tokens,
+                    speed_up_in_series=in_series,
+                    speed_up_drafts_hidden=hidden,
+                )
+    return best
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("no CUDA device on this machine: nothing is measured", file=sys.stderr)
+        return 2
+    device = resolve_device(options.device)
+    enter_device(device)
+    samples = 5 if options.quick else 30
+    report = Report(
+        "What do steps cost on a GPU, and what is speculation worth?", _conditions(options, device, samples)
+    )
+    bandwidth = bandwidth_gb_s(device)
+    report.conditions["bandwidth_gb_s"] = round(bandwidth, 1)
+    with torch.inference_mode():
+        for name in options.models:
+            decodes: dict[str, float] = {}
+            for graphs in (False, True):
+                with built(name, options, device, graphs=graphs) as arm:
+                    kind = "graphs" if graphs else "eager"
+                    floor_ms = arm.weight_bytes / (bandwidth * 1e6)
+                    times = time_steps(report, arm, kind, floor_ms, samples, options.context)
+                    decodes[kind] = times[1, 1]
+            report.check(f"{name}: a decode with graphs over the bandwidth floor", decodes["graphs"] / floor_ms, 1.5)
+            report.check(f"{name}: a decode with graphs over one without", decodes["graphs"] / decodes["eager"], 1.0)
+            report.check(f"{name}: verifying 8 rows over decoding", times[1, 8] / times[1, 1], 1.2)
+        if not options.no_speculation:
+            names = (options.models[0], options.draft)
+            with (
+                built(names[0], options, device, graphs=True) as target,
+                built(names[1], options, device, graphs=True) as draft,
+            ):
+                best = speed_ups(report, target, draft, options, samples)
+            report.check(f"speed-up of {names[0]} at acceptance {ACCEPTANCE[-1]}", best, 2.0, kind="at least")
+    if device.type == "cuda":
+        report.conditions["peak_memory_gb"] = round(torch.cuda.max_memory_allocated(device) / 1e9, 1)
+    report.finish(options)
+    return 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    result = parser(__doc__)
+    result.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to see that it runs")
+    result.add_argument("--models", nargs="+", choices=list(SHAPES), default=["llama-3.1-8b", "llama-3.1-70b-8-layers"])
+    result.add_argument("--draft", choices=list(SHAPES), default="llama-3.2-1b", help="of the first of the models")
+    result.add_argument("--attention", choices=["auto", "flashinfer", "sdpa"], default="auto")
+    result.add_argument("--quantization", choices=["none", "int8", "fp8"], default="none")
+    result.add_argument("--context", type=int, default=512, help="tokens in the cache of each sequence")
+    result.add_argument(
+        "--round-trip-ms", type=float, default=0.5, help="of a drafter elsewhere whose drafts are ready"
+    )
+    result.add_argument("--no-speculation", action="store_true", help="time steps only")
+    return result.parse_args(arguments)
+
+
+def _conditions(options: argparse.Namespace, device: torch.device, samples: int) -> dict[str, Any]:
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "dtype": "bfloat16",
+        "weights": f"random, quantization {options.quantization}",
+        "attention": options.attention,
+        "context": options.context,
+        "acceptance": "synthetic",
+        "samples": samples,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

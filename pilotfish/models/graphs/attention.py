@@ -1,0 +1,104 @@
+"""Attention over the static buffers of a shape: what a recorded step calls in place of a step's own AttentionBatch.
+
+Legend: B sequences, Q rows of each, T = B * Q, H query heads, H_kv key/value heads, G = H / H_kv, D head size,
+L keys of each sequence (whole blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from pilotfish.models.attention import AttentionBackend, AttentionBatch, AttentionShape, SequenceSlice
+from pilotfish.models.graphs.rows import StaticRows
+from pilotfish.models.graphs.shapes import TREE_SPAN
+from pilotfish.types import BLOCK_SIZE
+
+
+class StaticAttention(AttentionBatch, Protocol):
+    """The attention of every step of one shape. What attend and write_kv launch depends on the shape alone."""
+
+    def plan(self, slices: Sequence[SequenceSlice]) -> None:
+        """Do what the host does for a step, before the step is replayed."""
+
+    def begin(self) -> None:
+        """The layers run from the first again: what was derived from the buffers before is stale."""
+
+
+class RecordableBackend(AttentionBackend, Protocol):
+    """A backend whose attention can be part of a recorded step."""
+
+    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:
+        """Whether the keys of these slices are gathered, so that their number is part of the shape."""
+
+    def static(self, rows: StaticRows) -> StaticAttention:
+        """The attention over the buffers of a shape."""
+
+
+class StaticSdpa:
+    """A StaticAttention on torch's scaled_dot_product_attention over gathered keys, trees included."""
+
+    def __init__(self, rows: StaticRows) -> None:
+        self._rows = rows
+        self._masks: dict[tuple[int | None, int], Tensor] = {}
+
+    def plan(self, slices: Sequence[SequenceSlice]) -> None:
+        """Everything is in the buffers."""
+
+    def begin(self) -> None:
+        self._masks.clear()
+
+    def write_kv(self, pool: Tensor, key_value: Tensor) -> None:
+        pool.index_copy_(0, self._rows.slots, key_value)
+
+    def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
+        batch, num_kv, dim = self._rows.shape.num_sequences, shape.num_kv_heads, shape.head_dim
+        num_heads = query.shape[1]
+        group_size = num_heads // num_kv
+        blocks = pool.view(-1, BLOCK_SIZE * 2 * num_kv * dim).index_select(0, self._rows.block_table)
+        key_value = blocks.view(batch, -1, 2, num_kv, dim)
+        key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [B, H_kv, L, D]
+        folded = query.view(batch, -1, num_kv, group_size, dim).transpose(1, 2)
+        folded = folded.reshape(batch, num_kv, -1, dim)  # [B, H_kv, Q * G, D]
+        mask = self._mask(group_size, shape, query.dtype)
+        if shape.softcap is None:
+            output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
+        else:
+            scores = torch.matmul(folded, key.transpose(-1, -2)).float() * shape.scale
+            scores = shape.softcap * torch.tanh(scores / shape.softcap) + mask
+            output = torch.matmul(scores.softmax(-1).to(value.dtype), value)
+        output = output.view(batch, num_kv, -1, group_size, dim).transpose(1, 2)
+        return output.reshape(-1, num_heads * dim)
+
+    def _mask(self, group_size: int, shape: AttentionShape, dtype: torch.dtype) -> Tensor:
+        """[B, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per kind of layer and run."""
+        assert shape.first_key == 0, "models have no such keys; heads do"
+        kind = (shape.sliding_window, group_size)
+        mask = self._masks.get(kind)
+        if mask is None:
+            visible = visible_keys(self._rows, shape.sliding_window)
+            additive = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+            additive = additive.masked_fill_(~visible, float("-inf"))
+            step = self._rows.shape
+            additive = additive.view(step.num_sequences, 1, step.rows_each, -1)
+            mask = self._masks[kind] = additive.repeat_interleave(group_size, dim=2)
+        return mask
+
+
+def visible_keys(rows: StaticRows, sliding_window: int | None) -> Tensor:
+    """bool [T, L]: whether a row sees the key at a place of its sequence.
+
+    sliding_window: at least TREE_SPAN where a row belongs to a tree.
+    """
+    num_keys = rows.shape.num_key_blocks * BLOCK_SIZE
+    keys = torch.arange(num_keys, device=rows.places.device)
+    behind = keys - rows.places[:, None]
+    in_text = behind <= 0
+    if sliding_window is not None:
+        in_text &= rows.positions[:, None] - keys < sliding_window
+    is_ancestor = (rows.ancestors[:, None] >> behind.clamp(0, TREE_SPAN - 1) & 1).bool()
+    return in_text | (is_ancestor & (behind > 0) & (behind < TREE_SPAN))

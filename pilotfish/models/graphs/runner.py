@@ -1,0 +1,125 @@
+"""Records the steps of all shapes of an engine, and replays the one that a step fits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.graphs.attention import RecordableBackend, StaticAttention
+from pilotfish.models.graphs.recorder import Recorder, Work
+from pilotfish.models.graphs.rows import StaticRows, num_values
+from pilotfish.models.graphs.shapes import Buckets, StepShape
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticStep:
+    """A shape, its buffers, and the attention over them."""
+
+    rows: StaticRows
+    attention: StaticAttention
+
+    @property
+    def shape(self) -> StepShape:
+        return self.rows.shape
+
+
+RunStep = Callable[[StaticStep], None]
+"""Runs the model over a static step's buffers and writes what comes out to buffers of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    step: StaticStep
+    replay: Work
+
+
+class GraphRunner:
+    """See the module. Not thread-safe.
+
+    Steps that fit no recorded shape (prefills, for one) are for the caller to run.
+    """
+
+    def __init__(
+        self,
+        run: RunStep,
+        *,
+        backend: RecordableBackend,
+        buckets: Buckets,
+        device: torch.device,
+        recorder: Recorder,
+        takes_trees: bool = True,
+    ) -> None:
+        """takes_trees: whether no sliding window of the model is so short that it could cut into a tree."""
+        self._run = run
+        self._backend = backend
+        self._buckets = buckets
+        self._device = device
+        self._recorder = recorder
+        self._takes_trees = takes_trees
+        self._recorded: dict[StepShape, _Recorded] = {}
+
+    @property
+    def num_shapes(self) -> int:
+        """Shapes that `record` records for each exit."""
+        return sum(1 for _ in self._shapes((None,)))
+
+    def record(self, exit_layers: Sequence[int | None] = (None,)) -> None:
+        """Record every shape, for the whole model (None) and for exits that drafts are made with.
+
+        What was recorded before is dropped. Writes to block 0 only.
+        """
+        self._recorded.clear()
+        start_s = time.monotonic()
+        shapes = list(self._shapes(exit_layers))
+        memory = torch.zeros(max(map(num_values, shapes)), dtype=torch.int64, device=self._device)
+        for shape in shapes:
+            self._recorded[shape] = self._record(shape, memory)
+        logger.info("recorded %d shapes of steps in %.1f s", len(shapes), time.monotonic() - start_s)
+
+    def forget(self) -> None:
+        """Drop what is recorded: the tensors that it reads or writes are others now."""
+        self._recorded.clear()
+
+    def replay(self, step: StepInput) -> StaticStep | None:
+        """Run the step over the buffers of the shape that it fits; None, and nothing done, where there is none."""
+        if not step.slices or (not self._takes_trees and any(part.tree is not None for part in step.slices)):
+            return None
+        gathers = self._backend.gathers(step.slices)
+        shape = self._buckets.find(step.slices, gathers=gathers, exit_layer=step.exit_layer)
+        recorded = None if shape is None else self._recorded.get(shape)
+        if recorded is None:
+            return None
+        recorded.step.rows.fill(step)
+        recorded.step.attention.plan(step.slices)
+        recorded.replay()
+        return recorded.step
+
+    def _shapes(self, exit_layers: Sequence[int | None]) -> Iterator[StepShape]:
+        for shape in self._buckets.shapes(gathers_all=self._backend.gathers(())):
+            for exit_layer in exit_layers:
+                yield StepShape(shape.num_sequences, shape.rows_each, shape.num_key_blocks, exit_layer)
+
+    def _record(self, shape: StepShape, memory: torch.Tensor) -> _Recorded:
+        rows = StaticRows.of(shape, memory)
+        step = StaticStep(rows, self._backend.static(rows))
+        example = _padding_step(shape)
+        rows.fill(example)
+        step.attention.plan(example.slices)
+        return _Recorded(step, self._recorder.record(lambda: self._run(step)))
+
+
+def _padding_step(shape: StepShape) -> StepInput:
+    """A step of the shape that touches nobody's blocks."""
+    size, num_rows = shape.rows_each, shape.num_rows
+    blocks = [0] * max(1, shape.num_key_blocks, size)
+    slices = [SequenceSlice(index * size, size, 0, blocks) for index in range(shape.num_sequences)]
+    positions = list(range(size)) * shape.num_sequences
+    return StepInput([0] * num_rows, positions, slices, range(num_rows), shape.exit_layer)

@@ -1,0 +1,86 @@
+"""What needs a CUDA device: run where there is one, skipped with a reason elsewhere."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pilotfish.models.attention_choice import choose_backend
+from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
+from pilotfish.models.graphs.shapes import Buckets
+
+VOCAB = 256
+CONTEXT = 512
+NUM_BLOCKS = 80
+
+
+@pytest.fixture(scope="session", autouse=True)
+def device() -> torch.device:
+    """The first CUDA device."""
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device on this machine")
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32 where results are compared
+    return torch.device("cuda", 0)
+
+
+@pytest.fixture(autouse=True)
+def no_memory_stays(device: torch.device) -> Iterator[None]:
+    """Each test gives back what it took."""
+    yield
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+@pytest.fixture(scope="session")
+def reference() -> LlamaForCausalLM:
+    """A small Llama in float32 on the CPU, whose logits lie far apart; heads of 64, as kernels want them."""
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=64,
+        max_position_embeddings=CONTEXT,
+    )
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            parameter.mul_(4.0)
+    return model
+
+
+@pytest.fixture
+def make_decoder(reference: LlamaForCausalLM, device: torch.device) -> Callable[..., TransformersDecoder]:
+    """The reference on the GPU; with graphs, all of them are recorded."""
+
+    def make(
+        dtype: torch.dtype = torch.float32, *, graphs: bool = False, attention: str = "sdpa", blocks: int = NUM_BLOCKS
+    ) -> TransformersDecoder:
+        model = copy.deepcopy(reference).to(device, dtype)
+        buckets = Buckets(num_sequences=(1, 2, 4), rows_each=(1, 4, 8), key_blocks=(8, 32))
+        decoder = TransformersDecoder(
+            model,
+            deterministic=False,
+            max_context_tokens=CONTEXT,
+            backend=choose_backend(
+                attention,  # type: ignore[arg-type]
+                attention_shapes(model),
+                dtype=dtype,
+                device=device,
+                max_context_tokens=CONTEXT,
+            ),
+            buckets=buckets if graphs else None,
+        )
+        decoder.allocate(blocks)
+        decoder.record_graphs()
+        return decoder
+
+    return make

@@ -1,0 +1,62 @@
+"""How a step lies in the buffers of a shape."""
+
+from __future__ import annotations
+
+import torch
+
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.graphs.rows import StaticRows, num_values
+from pilotfish.models.graphs.shapes import StepShape
+from pilotfish.speculation.trees import DraftTree
+
+SHAPE = StepShape(3, 4, 2)
+
+
+def filled(step: StepInput, shape: StepShape = SHAPE) -> StaticRows:
+    rows = StaticRows.of(shape, torch.full((num_values(shape) + 5,), -7, dtype=torch.int64))
+    rows.fill(step)
+    return rows
+
+
+def test_rows_of_a_sequence_begin_at_its_place_and_the_rest_is_padding() -> None:
+    slices = [SequenceSlice(0, 2, 15, [5, 9, 30]), SequenceSlice(2, 3, 0, [4])]
+    step = StepInput([11, 12, 21, 22, 23], [15, 16, 0, 1, 2], slices, [1, 4])
+    rows = filled(step)
+    assert rows.token_ids.tolist() == [11, 12, 0, 0, 21, 22, 23, 0, 0, 0, 0, 0]
+    assert rows.positions.tolist() == [15, 16, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0]
+    assert rows.places.tolist() == rows.positions.tolist()
+    assert rows.ancestors.tolist() == [1] * 12
+    assert rows.slots.tolist() == [5 * 16 + 15, 9 * 16, 0, 0, 64, 65, 66, 0, 0, 0, 0, 0]
+    assert rows.logit_rows.tolist() == [1, 6, *[0] * 10]
+    assert rows.block_table.tolist() == [5, 9, 4, 0, 0, 0]
+    assert rows.row_of(step) == [0, 1, 4, 5, 6]
+
+
+def test_a_fill_leaves_nothing_of_the_one_before() -> None:
+    rows = filled(StepInput([9] * 12, [3] * 12, [SequenceSlice(4 * i, 4, 3, [7, 8]) for i in range(3)], range(12)))
+    step = StepInput([5], [2], [SequenceSlice(0, 1, 2, [6])], [0])
+    rows.fill(step)
+    assert torch.equal(rows.buffer, filled(step).buffer)
+
+
+def test_a_trees_nodes_see_by_ancestors_what_lies_behind_the_root() -> None:
+    tree = DraftTree((-1, -1, 1))
+    part = SequenceSlice(0, 4, 20, [5, 9], tree)  # the root and three nodes
+    rows = filled(StepInput([1, 2, 3, 4], part.positions(), [part], range(4)))
+    assert rows.positions[:4].tolist() == [20, 21, 21, 22]
+    assert rows.places[:4].tolist() == [20] * 4
+    assert rows.ancestors[:4].tolist() == [1, 0b11, 0b101, 0b1101]
+
+
+def test_a_chain_of_any_length_is_text() -> None:
+    part = SequenceSlice(0, 70, 0, range(1, 9), DraftTree.chain(69))
+    rows = filled(StepInput([1] * 70, part.positions(), [part], [69]), StepShape(1, 70, 8))
+    assert rows.places.tolist() == list(range(70))
+    assert set(rows.ancestors.tolist()) == {1}
+
+
+def test_the_last_of_63_nodes_uses_the_sign_bit() -> None:
+    part = SequenceSlice(0, 64, 0, range(1, 9), DraftTree((-1,) * 63))
+    rows = filled(StepInput([1] * 64, part.positions(), [part], range(64)), StepShape(1, 64, 8))
+    assert rows.ancestors[63].item() == 1 - (1 << 63)
