@@ -19,6 +19,8 @@ FOLDER = Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "kernels"
 CPUINFO = Path("/proc/cpuinfo")
 STATIC_FLAGS = ("-static-libstdc++", "-static-libgcc")
 """The build stage's C++ library need not be the one of the image that runs."""
+QUIET_FLAGS = ("-Wno-psabi",)
+"""Vectors wider than the processor's registers are passed within the library only."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,16 @@ def prebuild(folder: Path = FOLDER) -> list[Path]:
     libraries = []
     for variant in VARIANTS:
         library = variant.library(folder)
-        command = [compiler, *PORTABLE_FLAGS, *variant.flags, *STATIC_FLAGS, "-o", str(library), str(SOURCE)]
+        command = [
+            compiler,
+            *PORTABLE_FLAGS,
+            *variant.flags,
+            *STATIC_FLAGS,
+            *QUIET_FLAGS,
+            "-o",
+            str(library),
+            str(SOURCE),
+        ]
         subprocess.run(command, timeout=BUILD_TIMEOUT_S, check=True)
         libraries.append(library)
     return libraries
