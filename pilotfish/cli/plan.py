@@ -13,6 +13,7 @@ from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import NoColor
 from pilotfish.cli.output_file import require_writable, write_whole
+from pilotfish.cli.plan_memory import print_memory_plan
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
@@ -27,6 +28,7 @@ from pilotfish.planning.workload import PoissonWorkload, Workload
 from pilotfish.profiles import load_profile
 
 DEFAULT_RATE = 1.0
+DEFAULT_GPU_MEMORY_GB = 80.0
 
 
 @fail_on_error()
@@ -89,6 +91,21 @@ def plan(
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Of arrivals and lengths.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME|FOLDER",
+            help="Instead: the memory that this target takes, and the KV cache that fits beside it.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="With --model: GPUs of one replica at most (default 1).", min=1)
+    ] = None,
+    gpu_memory_gb: Annotated[
+        float | None, typer.Option("--gpu-memory-gb", help="With --model: memory of one GPU (default 80).", min=0.1)
+    ] = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
     no_color: NoColor = False,
 ) -> None:
@@ -110,8 +127,16 @@ def plan(
 
       pilotfish plan --rate 30 --targets 8 --drafters 2            what would this fleet do?
 
+      pilotfish plan --model llama-3.1-70b --gpus 8                what fits on tensor-parallel GPUs?
+
       pilotfish profile --out mine.yaml; pilotfish plan -p mine.yaml   your own machine
     """
+    if model is not None:
+        console = output_console(no_color=no_color)
+        print_memory_plan(model, gpus or 1, gpu_memory_gb or DEFAULT_GPU_MEMORY_GB, as_json=as_json, console=console)
+        return
+    if gpus is not None or gpu_memory_gb is not None:
+        raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
     if html:
         require_writable(html)
     rates = _rates(acceptance)

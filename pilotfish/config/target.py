@@ -67,6 +67,16 @@ class TargetConfig:
         require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
         require(self.tensor_parallel_size >= 1, "target.tensor_parallel_size must be at least 1 (1: one process)")
         require(
+            self.tensor_parallel_size == 1 or self.self_drafter.proposer != "eagle3",
+            "target.self_drafter.proposer eagle3 runs on a target in one process: with target.tensor_parallel_size "
+            f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: eagle3)",
+        )
+        require(
+            self.tensor_parallel_size == 1 or self.engine.quantization not in ("int8", "int4"),
+            f"target.engine.quantization {self.engine.quantization} needs the native CPU kernels, which run in one "
+            "process: set target.tensor_parallel_size to 1, or quantization to none",
+        )
+        require(
             self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
             f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
             f"{self.self_drafter.proposer} drafts beside the target: configure one of them",

@@ -15,31 +15,22 @@ from pilotfish.engine.self_drafter_factory import build_self_drafter, with_looku
 from pilotfish.engine.self_drafting import SelfDrafter
 from pilotfish.engine.warm_up import warm_up
 from pilotfish.engine.wire import Role
-from pilotfish.models.factory import DecoderOptions, build_decoder
-from pilotfish.models.loading import load_model
+from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
+from pilotfish.models.loading import LoadedModel, load_model
+from pilotfish.parallel.build import build_parallel_decoder
 from pilotfish.types import ModelInfo
 
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
-def build_engine(config: Config, role: Role) -> EngineCore:
-    """The engine of the configuration's target or draft section. Raises PilotfishError kinds of loading."""
+def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> EngineCore:
+    """The engine of the configuration's target or draft section. Raises PilotfishError kinds of loading.
+
+    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.start_ranks.
+    """
     service = config.target if role == "target" else config.draft
     engine = service.engine
-    dtype = DTYPES[engine.dtype]
-    torch.set_num_threads(num_threads(engine))
-    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=dtype, device=engine.device)
-    built = build_decoder(
-        loaded,
-        DecoderOptions(
-            deterministic=engine.deterministic,
-            compile=engine.compile,
-            num_threads=num_threads(engine),
-            max_context_tokens=engine.max_context_tokens,
-            cache_dir=Path(config.cache_dir),
-            quantization=engine.quantization,
-        ),
-    )
+    loaded, built = _decoder(config, role, rank_folder)
     self_drafter: SelfDrafter | None = None
     features: FeatureStore | None = None
     if role == "target":
@@ -69,6 +60,26 @@ def build_engine(config: Config, role: Role) -> EngineCore:
     )
     warm_up(core)
     return core
+
+
+def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[LoadedModel, BuiltDecoder]:
+    """The model and what runs it: in this process, or over the ranks of a target."""
+    service = config.target if role == "target" else config.draft
+    engine = service.engine
+    if role == "target" and config.target.tensor_parallel_size > 1:
+        threads = engine.num_threads or max(1, num_threads(engine) // config.target.tensor_parallel_size)
+        return build_parallel_decoder(config, threads, rank_folder)
+    torch.set_num_threads(num_threads(engine))
+    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=engine.device)
+    options = DecoderOptions(
+        deterministic=engine.deterministic,
+        compile=engine.compile,
+        num_threads=num_threads(engine),
+        max_context_tokens=engine.max_context_tokens,
+        cache_dir=Path(config.cache_dir),
+        quantization=engine.quantization,
+    )
+    return loaded, build_decoder(loaded, options)
 
 
 def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:

@@ -73,15 +73,18 @@ class ProcessEngine:
         self._greeted: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
 
     @classmethod
-    async def start(cls, config: Config, role: Role, *, worker_module: str = WORKER_MODULE) -> ProcessEngine:
+    async def start(
+        cls, config: Config, role: Role, *, rank_folder: str = "", worker_module: str = WORKER_MODULE
+    ) -> ProcessEngine:
         """Start the process and wait until its model is loaded, however long that takes.
 
+        rank_folder: see wire.Setup.
         Raises: the PilotfishError that the engine failed with; UnavailableError when it died.
         """
         self = cls()
         await self._spawn(role, worker_module)
         try:
-            await self._greet(Setup(config_to_yaml(config), role))
+            await self._greet(Setup(config_to_yaml(config), role, rank_folder))
         except BaseException:
             await self.close()
             raise

@@ -28,6 +28,8 @@ class Setup(msgspec.Struct, frozen=True):
     config: str
     """YAML (pilotfish.config.config_to_yaml)."""
     role: Role
+    rank_folder: str = ""
+    """Where the other ranks of a tensor-parallel target meet this engine; empty: it starts them itself."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.factory import build_engine
@@ -68,11 +69,11 @@ def _wait_s(core: Core) -> float:
     return WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
 
 
-def build_core(config: Config, role: Role) -> Core:
+def build_core(config: Config, role: Role, rank_folder: Path | None = None) -> Core:
     """What the configuration asks for. Raises PilotfishError kinds of loading."""
     if role == "draft" and config.draft.proposer == "eagle3":
         return build_head_engine(config)
-    return build_engine(config, role)
+    return build_engine(config, role, rank_folder=rank_folder)
 
 
 def main() -> None:
@@ -89,7 +90,7 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
     try:
-        core = build_core(config, setup.role)
+        core = build_core(config, setup.role, Path(setup.rank_folder) if setup.rank_folder else None)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)

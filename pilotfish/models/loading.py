@@ -48,19 +48,20 @@ def load_model(
     source = resolve(name_or_path)
     folder = pull_model(name_or_path, cache_dir)
     metadata = read_metadata(folder)
-    _require_supported(metadata, folder)
-    model = _read_weights(folder, dtype).to(device).eval().requires_grad_(False)
+    require_supported(metadata, folder)
+    model = read_weights(folder, dtype).to(device).eval().requires_grad_(False)
     return LoadedModel(
         model=model,
         folder=folder,
-        model_id=_model_id(source, folder),
+        model_id=model_id(source, folder),
         vocab_size=metadata.vocab_size,
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
     )
 
 
-def _read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The whole model of a folder, on the CPU. Raises ModelError for weights that are missing or broken."""
     silence_transformers()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -79,13 +80,15 @@ def _read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return model
 
 
-def _model_id(source: ModelSource, folder: Path) -> str:
+def model_id(source: ModelSource, folder: Path) -> str:
+    """How the model is called: by its catalogue name, hub id or folder."""
     if isinstance(source, CatalogueModel):
         return source.name
     return source.repo_id if isinstance(source, HubModel) else folder.name
 
 
-def _require_supported(metadata: ModelMetadata, folder: Path) -> None:
+def require_supported(metadata: ModelMetadata, folder: Path) -> None:
+    """Raise UnsupportedModelError unless it is a causal language model that transformers knows."""
     if metadata.is_encoder_decoder:
         raise UnsupportedModelError(
             f"{folder} holds an encoder-decoder model ({metadata.model_type}); only causal language models are served"

@@ -47,7 +47,7 @@ class RankChannel:
 
     def wait_for_loss(self, timeout_s: float | None = None) -> list[int]:
         """Ranks that have hung up, after waiting for one to (None: as long as it takes). Reads nothing."""
-        return _hung_up({rank: connection for rank, connection in enumerate(self._connections, start=1)}, timeout_s)
+        return _hung_up(dict(enumerate(self._connections, start=1)), timeout_s)
 
     def close(self) -> None:
         for connection in self._connections:

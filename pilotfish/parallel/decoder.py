@@ -32,21 +32,17 @@ class ParallelDecoder:
         self.max_context_tokens = decoder.max_context_tokens
         self.dtype = decoder.dtype
         self.device = decoder.device
+        self.features: Tensor
+        self.last_hidden: Tensor
         self._decoder = decoder
         self._channel = channel
         self._on_failure = on_failure
-
-    @property
-    def features(self) -> Tensor:
-        return self._decoder.features
-
-    @property
-    def last_hidden(self) -> Tensor:
-        return self._decoder.last_hidden
+        self._captures = False
 
     def capture(self, layers: Sequence[int]) -> None:
         # The residual stream is whole on every rank: nobody else need keep it.
         self._decoder.capture(layers)
+        self._captures = True
 
     def allocate(self, num_blocks: int) -> KVPool:
         return self._together(Allocate(num_blocks), lambda: self._decoder.allocate(num_blocks))
@@ -56,7 +52,10 @@ class ParallelDecoder:
             self._together(MoveKV(moves), lambda: self._decoder.move_kv(moves))
 
     def forward(self, step: StepInput) -> Tensor:
-        return self._together(step_to_message(step), lambda: self._decoder.forward(step))
+        logits = self._together(step_to_message(step), lambda: self._decoder.forward(step))
+        if self._captures:
+            self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
+        return logits
 
     def ping(self, step: StepInput) -> None:
         """Have all ranks unpack a step and answer, and wait for it: what the channel costs at most."""
@@ -69,6 +68,8 @@ class ParallelDecoder:
             return run()
         except Exception as error:
             # A lost rank is what most errors of collective operations come from.
-            lost = [f"rank {rank} of {self._channel.num_ranks} is lost" for rank in self._channel.wait_for_loss(_HANG_UP_S)]
+            lost = [
+                f"rank {rank} of {self._channel.num_ranks} is lost" for rank in self._channel.wait_for_loss(_HANG_UP_S)
+            ]
             cause = ", ".join(lost) or f"a call of all ranks failed on rank 0: {type(error).__name__}: {error}"
             self._on_failure(f"{cause}: this replica ends")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import Backend, FileStore, GatherOptions, ProcessGroupGloo
+from torch.distributed import FileStore, GatherOptions, ProcessGroupGloo  # type: ignore[attr-defined]
 
 TIMEOUT = timedelta(minutes=30)
 """No rank waits that long: a lost one is noticed by its closed connection (see `watch.py`)."""
@@ -43,7 +43,8 @@ class ProcessGroup:
         self.num_ranks = num_ranks
         self._device = device
         self._in_rank_order = in_rank_order
-        self._backend: Backend
+        # torch's stubs lack the operations of a backend.
+        self._backend: Any
 
     def connect(self, store: Path) -> None:
         """Meet the other ranks through a file, which may be removed afterwards. Waits for them."""
@@ -72,16 +73,16 @@ class ProcessGroup:
         self._backend.gather([parts] if parts else [], [part], options).wait()
         return torch.cat(parts, dim=-1) if parts else part
 
-    def _open(self, store: FileStore) -> Backend:
+    def _open(self, store: FileStore) -> Any:
         if self._device.type == "cuda":
             return _open_nccl(store, self.rank, self.num_ranks)
-        options = ProcessGroupGloo._Options()
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._devices = [ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = TIMEOUT
         return ProcessGroupGloo(store, self.rank, self.num_ranks, options)
 
 
-def _open_nccl(store: FileStore, rank: int, num_ranks: int) -> Backend:
+def _open_nccl(store: FileStore, rank: int, num_ranks: int) -> Any:
     from torch.distributed import ProcessGroupNCCL  # builds for CPU have none
 
     options = ProcessGroupNCCL.Options()

@@ -38,9 +38,7 @@ def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGrou
     device = rank_device(setup.device, rank, setup.num_ranks)
     group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=setup.deterministic)
     model = load_shard(Path(setup.folder), group, DTYPES[setup.dtype], device)
-    decoder = TransformersDecoder(
-        model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens
-    )
+    decoder = TransformersDecoder(model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens)
     return decoder, group
 
 

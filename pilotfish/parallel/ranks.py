@@ -12,7 +12,6 @@ from pathlib import Path
 from pilotfish.errors import InternalError, UnavailableError
 from pilotfish.parallel.channel import RankChannel, accept_ranks, listen
 from pilotfish.parallel.decoder import ParallelDecoder
-from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.messages import Join, Loaded, Setup
 from pilotfish.parallel.rank import load_rank
 from pilotfish.parallel.watch import end_process, watch
@@ -49,9 +48,7 @@ def _loss(ranks: list[int], num_ranks: int, processes: list[subprocess.Popen[byt
 
 
 @contextmanager
-def _ranks(
-    num_ranks: int, folder: Path | None
-) -> Iterator[tuple[Path, RankChannel, list[subprocess.Popen[bytes]]]]:
+def _ranks(num_ranks: int, folder: Path | None) -> Iterator[tuple[Path, RankChannel, list[subprocess.Popen[bytes]]]]:
     """The folder to meet in, the connections and what was started, which ends if the block fails."""
     with tempfile.TemporaryDirectory(prefix="pilotfish-ranks-") as own:
         meeting_place = folder or Path(own)

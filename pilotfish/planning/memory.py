@@ -1,0 +1,86 @@
+"""How much memory the ranks of a target take, and what is left for its KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import msgspec
+
+from pilotfish.parallel.inventory import Inventory, Parameter
+from pilotfish.parallel.sizes import local_shape
+from pilotfish.types import BLOCK_SIZE
+
+USABLE_SHARE = 0.9
+"""Of a GPU's memory, for weights and KV cache: activations, CUDA's own and the allocator's gaps take the rest."""
+_BFLOAT16_BYTES = 2
+_SCALE_BYTES = 4
+WEIGHTS = ("bfloat16", "int8 or fp8")
+
+
+class MemoryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a target on so many GPUs."""
+
+    num_ranks: int
+    weights: str
+    """What the layers' linears are stored in; embedding, output projection and norms stay bfloat16."""
+    weight_bytes: int
+    kv_bytes_per_token: int
+    """In bfloat16."""
+    num_kv_blocks: int
+    """That fit beside the weights, of BLOCK_SIZE tokens; 0: the weights alone are too large."""
+    num_kv_tokens: int
+    """In all sequences together: each rank holds its heads of every token."""
+
+
+class MemoryPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What `pilotfish plan --model` finds."""
+
+    model: str
+    architecture: str
+    num_parameters: int
+    gpu_memory_gb: float
+    """10^9 bytes."""
+    usable_share: float
+    rows: list[MemoryRow]
+
+
+def plan_memory(model: str, inventory: Inventory, rank_counts: Sequence[int], gpu_memory_gb: float) -> MemoryPlan:
+    """A row for each number of ranks and each kind of weights."""
+    usable_bytes = int(gpu_memory_gb * 1e9 * USABLE_SHARE)
+    return MemoryPlan(
+        model=model,
+        architecture=inventory.architecture,
+        num_parameters=inventory.num_parameters,
+        gpu_memory_gb=gpu_memory_gb,
+        usable_share=USABLE_SHARE,
+        rows=[_row(inventory, count, weights, usable_bytes) for weights in WEIGHTS for count in rank_counts],
+    )
+
+
+def _row(inventory: Inventory, num_ranks: int, weights: str, usable_bytes: int) -> MemoryRow:
+    quantised = weights != "bfloat16"
+    weight_bytes = sum(_bytes(parameter, num_ranks, quantised=quantised) for parameter in inventory.parameters)
+    values = sum(2 * layer.num_kv_heads // num_ranks * layer.head_dim for layer in inventory.layers)
+    kv_bytes = values * _BFLOAT16_BYTES
+    num_blocks = max(0, usable_bytes - weight_bytes) // (kv_bytes * BLOCK_SIZE)
+    return MemoryRow(
+        num_ranks=num_ranks,
+        weights=weights,
+        weight_bytes=weight_bytes,
+        kv_bytes_per_token=kv_bytes,
+        num_kv_blocks=num_blocks,
+        num_kv_tokens=num_blocks * BLOCK_SIZE,
+    )
+
+
+def _bytes(parameter: Parameter, num_ranks: int, *, quantised: bool) -> int:
+    shape = local_shape(parameter.shape, parameter.cut, num_ranks)
+    if quantised and parameter.is_layer_linear:
+        return prod(shape) + shape[0] * _SCALE_BYTES  # one byte each, and a float32 scale for each output
+    return prod(shape) * _BFLOAT16_BYTES
+
+
+def to_json(plan: MemoryPlan) -> str:
+    """Indented, for programs."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()

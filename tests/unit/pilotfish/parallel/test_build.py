@@ -1,0 +1,57 @@
+"""What is refused before a rank starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pilotfish.config import Config, EngineConfig, SelfDrafterConfig, TargetConfig
+from pilotfish.errors import ConfigError
+from pilotfish.parallel import build
+from pilotfish.parallel.build import build_parallel_decoder
+
+
+@pytest.fixture
+def target(
+    saved_model: Callable[[str], Any], model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> TargetConfig:
+    def start(*_: object) -> None:
+        raise AssertionError("ranks must not start")
+
+    monkeypatch.setattr(build, "start_ranks", start)
+    shutil.copytree(saved_model("llama")[1], tmp_path, dirs_exist_ok=True)
+    shutil.copy(model_folder / "tokenizer.json", tmp_path)
+    return TargetConfig(model=str(tmp_path), tensor_parallel_size=2, engine=EngineConfig(dtype="float32"))
+
+
+def test_heads_that_do_not_divide(target: TargetConfig) -> None:
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size is 3; .* 8 heads, 4 .* into 1, 2, 4: choose"):
+        build_parallel_decoder(Config(target=replace(target, tensor_parallel_size=3)), 1)
+
+
+def test_fewer_gpus_than_ranks(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    engine = replace(target.engine, device="cuda")
+    with pytest.raises(ConfigError, match="is 2, and this machine has 1 GPU: each rank needs one"):
+        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
+
+
+def test_a_longer_context_than_the_model_has(target: TargetConfig) -> None:
+    engine = replace(target.engine, max_context_tokens=4096)
+    with pytest.raises(ConfigError, match=r"max_context_tokens is 4096; .* was trained for 256"):
+        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
+
+
+def test_what_needs_one_process(target: TargetConfig) -> None:
+    with pytest.raises(ConfigError, match="must be at least 1"):
+        replace(target, tensor_parallel_size=0)
+    with pytest.raises(ConfigError, match="let the draft pool run the head"):
+        replace(target, self_drafter=SelfDrafterConfig(proposer="eagle3", model="heads"))
+    with pytest.raises(ConfigError, match=r"set target\.tensor_parallel_size to 1, or quantization to none"):
+        replace(target, engine=EngineConfig(quantization="int4"))

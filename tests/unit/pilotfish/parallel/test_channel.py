@@ -1,0 +1,102 @@
+"""The connections between ranks, with both ends in this process."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import InternalError, UnavailableError, UnsupportedModelError
+from pilotfish.parallel.channel import RankChannel, RankPeer, accept_ranks, dial, listen
+from pilotfish.parallel.messages import Allocate, Failed, Loaded, MoveKV
+from pilotfish.parallel.watch import watch
+
+
+def no_check() -> None: ...
+
+
+def connected(folder: Path, num_ranks: int) -> tuple[RankChannel, list[RankPeer]]:
+    with listen(folder) as listener:
+        # The last first: they come as they please.
+        peers = [dial(folder, rank, 5) for rank in range(num_ranks - 1, 0, -1)][::-1]
+        return accept_ranks(listener, num_ranks, 5, no_check), peers
+
+
+def test_orders_reach_all_ranks_and_answers_come_in_their_order(tmp_path: Path) -> None:
+    channel, peers = connected(tmp_path, 3)
+    for order in (Allocate(7), MoveKV([(1, 2), (3, 4)])):
+        channel.broadcast(order)
+    for peer in peers:
+        assert peer.receive() == Allocate(7)
+        assert peer.receive() == MoveKV([(1, 2), (3, 4)])
+        peer.send(Loaded())
+    assert channel.collect() == [Loaded(), Loaded()]
+    assert channel.num_ranks == 3
+
+
+def test_what_a_rank_failed_with_is_raised(tmp_path: Path) -> None:
+    channel, peers = connected(tmp_path, 2)
+    peers[0].send(Failed("UnsupportedModelError", "too strange"))
+    with pytest.raises(UnsupportedModelError, match="too strange"):
+        channel.collect()
+
+
+def test_a_rank_that_ends_instead_of_answering_is_named(tmp_path: Path) -> None:
+    channel, peers = connected(tmp_path, 3)
+    peers[0].send(Loaded())
+    peers[1].close()
+    with pytest.raises(UnavailableError, match="rank 2 of 3 ended"):
+        channel.collect()
+
+
+def test_a_lost_rank_is_noticed_at_once(tmp_path: Path) -> None:
+    channel, peers = connected(tmp_path, 3)
+    lost: list[int] = []
+    noticed = threading.Event()
+    watch(channel, lambda ranks: (lost.extend(ranks), noticed.set()))  # type: ignore[func-returns-value]
+    peers[0].send(Loaded())  # what is said is no loss
+    assert channel.wait_for_loss(0) == []
+    assert not noticed.is_set()
+    peers[1].close()
+    assert noticed.wait(10)
+    assert lost == [2]
+
+
+def test_a_rank_notices_that_rank_0_is_gone(tmp_path: Path) -> None:
+    channel, peers = connected(tmp_path, 2)
+    assert peers[0].wait_for_loss(0) == []
+    channel.close()
+    assert peers[0].wait_for_loss(10) == [0]
+    with pytest.raises(EOFError):
+        peers[0].receive()
+
+
+def test_ranks_that_never_come_are_named(tmp_path: Path) -> None:
+    with listen(tmp_path) as listener:
+        peer = dial(tmp_path, 2, 5)
+        with pytest.raises(UnavailableError, match=r"ranks \[1, 3\] did not start"):
+            accept_ranks(listener, 4, 0, no_check)
+    peer.close()
+
+
+def test_waiting_ends_when_a_rank_cannot_come(tmp_path: Path) -> None:
+    def check() -> None:
+        raise UnavailableError("rank 1 ended")
+
+    with listen(tmp_path) as listener, pytest.raises(UnavailableError, match="rank 1 ended"):
+        accept_ranks(listener, 2, 60, check)
+
+
+def test_a_rank_comes_once(tmp_path: Path) -> None:
+    with listen(tmp_path) as listener:
+        peers = [dial(tmp_path, 1, 5), dial(tmp_path, 1, 5)]
+        with pytest.raises(InternalError, match="each once"):
+            accept_ranks(listener, 3, 5, no_check)
+    for peer in peers:
+        peer.close()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="rank 0 did not listen"):
+        dial(tmp_path, 1, 0)

@@ -1,0 +1,169 @@
+"""A model in parts computes what the whole one does, through everything that an engine asks of a decoder."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.parallel.sharded_model import empty_model, load_shard
+from pilotfish.speculation.trees import DraftTree
+
+SavedModel = Callable[[str], tuple[PreTrainedModel, Path]]
+BLOCKS = [5, 2, 9, 7]
+SIZES = [("llama", 2), ("llama", 4), ("smollm2", 3), ("qwen2", 2), ("qwen3", 4), ("gemma3", 2)]
+
+
+def step(tokens: list[int], start: int, *, tree: DraftTree | None = None, exit_layer: int | None = None) -> StepInput:
+    part = SequenceSlice(0, len(tokens), start, BLOCKS, tree)
+    return StepInput(tokens, part.positions(), [part], range(len(tokens)), exit_layer)
+
+
+def conversation(decoder: Any) -> dict[str, Tensor]:
+    """Logits of prefill in two pieces, decode, a verification that is rolled back, a tree, and what follows it."""
+    decoder.allocate(12)
+    text = [(7 * index + 3) % 90 for index in range(40)]
+    logits = {
+        "prefill": decoder.forward(step(text[:17], 0)),
+        "chunk": decoder.forward(step(text[17:], 17)),
+        "decode": decoder.forward(step([11], 40)),
+        "verify": decoder.forward(step([12, 50, 51, 52], 41)),
+        "rolled back": decoder.forward(step([60, 61], 42)),
+        "tree": decoder.forward(step([62, 70, 71, 72, 73], 44, tree=DraftTree((-1, -1, 1, 1)))),
+    }
+    # The path 71, 73: nodes 1 and 3 lie in slots 46 and 48, and belong into 45 and 46.
+    slot = [BLOCKS[place // 16] * 16 + place % 16 for place in range(50)]
+    decoder.move_kv([(slot[46], slot[45]), (slot[48], slot[46])])
+    logits["after the tree"] = decoder.forward(step([63], 47))
+    logits["early exit"] = decoder.forward(step([64], 48, exit_layer=1))
+    return {name: value.float().clone() for name, value in logits.items()}
+
+
+@pytest.mark.parametrize(("kind", "num_ranks"), SIZES)
+def test_ranks_together_equal_one_process(
+    saved_model: SavedModel, in_ranks: Callable[..., Any], kind: str, num_ranks: int
+) -> None:
+    model, folder = saved_model(kind)
+    whole = conversation(TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256))
+    parts = conversation(in_ranks(folder, num_ranks))
+    assert whole["tree"].std() > 0.1
+    for name, expected in whole.items():
+        assert parts[name].shape == expected.shape, name
+        assert (parts[name] - expected).abs().max() < 1e-3, name
+
+
+def test_ranks_in_bfloat16_are_as_close_to_float32_as_one_process(
+    saved_model: SavedModel, in_ranks: Callable[..., Any]
+) -> None:
+    model, folder = saved_model("smollm2")
+    exact = conversation(TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256))
+    whole = conversation(
+        TransformersDecoder(copy.deepcopy(model).bfloat16(), deterministic=False, max_context_tokens=256)
+    )
+    parts = conversation(in_ranks(folder, 3, torch.bfloat16))
+    for name, expected in exact.items():
+        assert (parts[name] - expected).abs().mean() < 2 * (whole[name] - expected).abs().mean(), name
+
+
+def test_each_rank_holds_its_share(saved_model: SavedModel, in_ranks: Callable[..., Any]) -> None:
+    model, folder = saved_model("smollm2")
+    ranks = in_ranks(folder, 3)
+    whole = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
+    assert ranks.allocate(12) == [whole.allocate(12).num_bytes // 3] * 3
+    num_bytes = sum(parameter.nbytes for parameter in model.parameters())
+    for rank in ranks.ranks:
+        held = sum(parameter.nbytes for parameter in rank._model.parameters())
+        assert num_bytes / 3 < held < 1.1 * num_bytes / 3  # norms are whole, the vocabulary's last part padded
+
+
+def test_hidden_states_are_whole_on_every_rank(saved_model: SavedModel, in_ranks: Callable[..., Any]) -> None:
+    model, folder = saved_model("llama")
+    whole = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
+    ranks = in_ranks(folder, 2)
+    for decoder in (whole, ranks.ranks[0]):
+        decoder.capture([1])
+    conversation(whole)
+    conversation(ranks)
+    assert (ranks.ranks[0].last_hidden - whole.last_hidden).abs().max() < 1e-3
+    prefill = step(list(range(20)), 0)
+    whole.forward(prefill)
+    ranks.forward(prefill)
+    assert (ranks.ranks[0].features - whole.features).abs().max() < 1e-3
+
+
+class OneRank:
+    """The first of two that nobody waits for."""
+
+    rank, num_ranks = 0, 2
+
+    def add(self, partial: Tensor) -> Tensor:
+        return partial
+
+    def gather(self, part: Tensor) -> Tensor:
+        return part
+
+
+def shard(folder: Path) -> PreTrainedModel:
+    return load_shard(folder, OneRank(), torch.float32, torch.device("cpu"))
+
+
+@pytest.fixture
+def copied_model(saved_model: SavedModel, tmp_path: Path) -> Path:
+    """A folder with one safetensors file that a test may spoil."""
+    _, folder = saved_model("llama")
+    tensors: dict[str, Tensor] = {}
+    for path in folder.glob("*.safetensors"):
+        tensors |= load_file(path)
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    return tmp_path
+
+
+def test_a_missing_tensor_is_named(copied_model: Path) -> None:
+    path = copied_model / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, path)
+    with pytest.raises(ModelError, match=r"lack the tensor model\.layers\.1\.mlp\.up_proj\.weight"):
+        shard(copied_model)
+
+
+def test_a_tensor_of_another_size_is_named(copied_model: Path) -> None:
+    path = copied_model / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.layers.0.mlp.down_proj.weight"] = torch.zeros(64, 90)
+    save_file(tensors, path)
+    with pytest.raises(ModelError, match=r"down_proj\.weight does not fit.*\[64, 45\].*\[64, 48\]"):
+        shard(copied_model)
+
+
+def test_a_file_that_is_no_safetensors_is_named(copied_model: Path) -> None:
+    (copied_model / "other.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(ModelError, match=r"other\.safetensors cannot be read"):
+        shard(copied_model)
+
+
+def test_a_mixture_of_experts_is_refused(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 64}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", **sizes, **heads}))
+    with pytest.raises(UnsupportedModelError, match="MixtralForCausalLM cannot be cut"):
+        shard(tmp_path)
+
+
+def test_a_config_that_makes_no_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no such model"}))
+    with pytest.raises(ModelError, match="makes no model"):
+        empty_model(tmp_path, torch.float32)

@@ -1,0 +1,51 @@
+"""How models can be cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.errors import ConfigError, UnsupportedModelError
+from pilotfish.parallel.sizes import Cut, ModelSizes, bounds, local_shape
+
+LLAMA_70B = ModelSizes(num_heads=64, num_kv_heads=8, intermediate_size=28672)
+SMOLLM2 = ModelSizes(num_heads=9, num_kv_heads=3, intermediate_size=1536)
+
+
+@given(st.integers(1, 1000), st.integers(1, 16))
+def test_the_parts_cover_a_dimension_once(size: int, num_ranks: int) -> None:
+    parts = [bounds(size, rank, num_ranks) for rank in range(num_ranks)]
+    covered = [index for part in parts for index in range(part.start, part.end)]
+    assert covered == list(range(size))
+    assert {part.padded for part in parts} == {local_shape([size], Cut.ROWS, num_ranks)[0]}
+    assert all(part.end - part.start <= part.padded for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("cut", "shape"), [(Cut.ROWS, (2, 9)), (Cut.COLUMNS, (6, 3)), (Cut.VOCABULARY, (2, 9)), (Cut.WHOLE, (6, 9))]
+)
+def test_a_part_of_a_matrix(cut: Cut, shape: tuple[int, int]) -> None:
+    assert local_shape((6, 9), cut, 3) == shape
+
+
+def test_the_numbers_of_ranks_that_work() -> None:
+    assert LLAMA_70B.rank_counts() == [1, 2, 4, 8]
+    assert SMOLLM2.rank_counts() == [1, 3]
+    for count in (1, 2, 4, 8):
+        LLAMA_70B.require(count, model="llama", setting="s")
+
+
+@pytest.mark.parametrize(("sizes", "count", "possible"), [(LLAMA_70B, 3, "1, 2, 4, 8"), (SMOLLM2, 2, "1, 3")])
+def test_others_are_refused_with_those_that_work(sizes: ModelSizes, count: int, possible: str) -> None:
+    with pytest.raises(ConfigError, match=f"target.x is {count}; a-model has .* into {possible}: choose"):
+        sizes.require(count, model="a-model", setting="target.x")
+
+
+def test_sizes_of_a_configuration() -> None:
+    config = {"num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672}
+    assert ModelSizes.of_config(config) == LLAMA_70B
+    assert ModelSizes.of_config({"text_config": config}) == LLAMA_70B
+    assert ModelSizes.of_config({"num_attention_heads": 4, "intermediate_size": [8, 12]}) == ModelSizes(4, 4, 4)
+    with pytest.raises(UnsupportedModelError, match="'gpt2' model cannot be cut"):
+        ModelSizes.of_config({"model_type": "gpt2", "n_head": 12})

@@ -1,0 +1,66 @@
+"""What ranks take, against figures worked out by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from pilotfish.parallel.inventory import Inventory, Layer, Parameter
+from pilotfish.parallel.sizes import Cut
+from pilotfish.planning.memory import MemoryPlan, plan_memory, to_json
+from pilotfish.planning.memory_table import show_memory
+
+TINY = Inventory(
+    architecture="TinyForCausalLM",
+    parameters=[
+        Parameter("embedding", (10, 8), Cut.VOCABULARY),
+        Parameter("up", (16, 8), Cut.ROWS),
+        Parameter("up_bias", (16,), Cut.ROWS),
+        Parameter("down", (8, 16), Cut.COLUMNS),
+        Parameter("norm", (8,), Cut.WHOLE),
+    ],
+    layers=[Layer(num_kv_heads=4, head_dim=4)] * 3,
+)
+
+
+def plan(gpu_memory_gb: float) -> MemoryPlan:
+    return plan_memory("tiny", TINY, [1, 4], gpu_memory_gb)
+
+
+def test_bytes_of_a_rank() -> None:
+    whole, quarter, whole_int8, quarter_int8 = plan(1).rows
+    assert TINY.num_parameters == 80 + 128 + 16 + 128 + 8
+    assert whole.weight_bytes == 2 * 360
+    # The vocabulary's 10 rows go into parts of 3.
+    assert quarter.weight_bytes == 2 * (24 + 32 + 4 + 32 + 8)
+    # One byte for each of the 256 weights of linears, four for each of their 24 outputs; two for the rest.
+    assert whole_int8.weight_bytes == 256 + 4 * 24 + 2 * 104
+    assert quarter_int8.weight_bytes == 64 + 4 * (4 + 8) + 2 * 36
+    assert (whole.kv_bytes_per_token, quarter.kv_bytes_per_token) == (3 * 2 * 16 * 2, 3 * 2 * 4 * 2)
+
+
+def test_blocks_that_fit_beside_the_weights() -> None:
+    whole, quarter, *_ = plan(1e-4).rows  # 100,000 bytes, of which 90,000
+    assert whole.num_kv_blocks == (90_000 - 720) // (192 * 16)
+    assert quarter.num_kv_tokens == (90_000 - 200) // (48 * 16) * 16
+
+
+def test_weights_that_do_not_fit() -> None:
+    whole, quarter, *_ = plan(5e-7).rows
+    assert (whole.num_kv_blocks, quarter.num_kv_blocks) == (0, 0)
+    console = Console(width=120, record=True, file=io.StringIO())
+    show_memory(plan(5e-7), console)
+    assert "does not fit" in console.export_text()
+
+
+def test_json() -> None:
+    document = json.loads(to_json(plan(80)))
+    assert document["num_parameters"] == 360
+    assert [(row["num_ranks"], row["weights"]) for row in document["rows"]] == [
+        (1, "bfloat16"),
+        (4, "bfloat16"),
+        (1, "int8 or fp8"),
+        (4, "int8 or fp8"),
+    ]
