@@ -46,7 +46,9 @@ class PagedLengths:
         rows_each: each sequence is given so many rows and keys for them; num_sequences: as many sequences, the ones
         behind the slices over block 0.
         """
-        rows, blocks, ids, lasts = [0], [0], [], []
+        rows, blocks = [0], [0]
+        ids: list[int] = []
+        lasts: list[int] = []
         padding = [SequenceSlice(0, 1, 0, (0,))] * (num_sequences - len(slices))
         for part in (*slices, *padding):
             num_rows = part.num_rows if rows_each is None else rows_each

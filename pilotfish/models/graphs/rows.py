@@ -52,8 +52,9 @@ class StaticRows:
         """Over the beginning of memory [at least `num_values(shape)`], int64."""
         rows = shape.num_rows
         buffer = memory[: num_values(shape)]
-        fields = [buffer[index * rows : (index + 1) * rows] for index in range(NUM_ROW_FIELDS)]
-        return cls(shape, buffer, *fields, buffer[NUM_ROW_FIELDS * rows :])
+        tokens, positions, places, ancestors, slots, logits = buffer[: NUM_ROW_FIELDS * rows].view(-1, rows)
+        table = buffer[NUM_ROW_FIELDS * rows :]
+        return cls(shape, buffer, tokens, positions, places, ancestors, slots, logits, table)
 
     def fill(self, step: StepInput) -> None:
         """Write a step, whose shape must be this one, to the buffer."""
