@@ -114,7 +114,7 @@ def default_model() -> Path:
     return cache.folder(name)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def start_up(default_model: Path) -> Iterator[Callable[..., UpProcess]]:
     """Starts `pilotfish up` with arguments; what is still running at the end is stopped."""
     started: list[UpProcess] = []

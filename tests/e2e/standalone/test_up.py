@@ -17,11 +17,6 @@ SERVICES = ("target_service", "draft_service", "orchestrator")
 PROMPT = "Repeat: the small fish swims ahead of the shark, the small fish swims ahead of the shark."
 
 
-@pytest.fixture(scope="module")
-def up(start_up: Callable):
-    return start_up("--standalone")
-
-
 def answer(address: str, *options: str) -> dict:
     arguments = ["generate", PROMPT, "--address", address, "--json", "-n", "24", "--temperature", "0", *options]
     result = CliRunner().invoke(app, arguments)
@@ -88,7 +83,7 @@ def test_nothing_is_left_when_up_itself_is_killed(start_up: Callable) -> None:
 
 
 def test_a_killed_target_ends_up_with_its_name(start_up: Callable) -> None:
-    up = start_up("--standalone")
+    up = start_up("--standalone", "--emulate", "instant")
     assert up.address
     up.descendants()
     up.descendant(" target_service --config").kill()
@@ -98,7 +93,7 @@ def test_a_killed_target_ends_up_with_its_name(start_up: Callable) -> None:
 
 
 def test_ctrl_c_while_starting_leaves_no_process(start_up: Callable) -> None:
-    up = start_up("--standalone")
+    up = start_up("--standalone", "--emulate", "instant")
     up.wait_for("ready on")
     assert up.stop(signal.SIGTERM) == 0
     assert not up.left()

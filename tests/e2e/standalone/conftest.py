@@ -1,0 +1,12 @@
+"""One `pilotfish up --standalone` with its default configuration for all that only asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+
+@pytest.fixture(scope="package")
+def up(start_up: Callable):
+    return start_up("--standalone")

@@ -1,0 +1,50 @@
+"""Links of pages, as the site has them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("site_hooks", Path(__file__).parents[3] / "scripts" / "site_hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("page", "link", "expected"),
+    [
+        ("index.md", "[x](docs/routing.md)", "[x](routing.md)"),
+        ("index.md", "![x](docs/images/a.png)", "![x](images/a.png)"),
+        ("index.md", "[x](ARCHITECTURE.md#packages)", "[x](architecture.md#packages)"),
+        ("benchmarks.md", "[x](../docs/benchmarking.md)", "[x](benchmarking.md)"),
+        ("routing.md", "[x](../SECURITY.md)", "[x](security.md)"),
+        ("routing.md", "[x](decisions/0007-coalescing.md)", "[x](decisions/0007-coalescing.md)"),
+        ("decisions/0007-coalescing.md", "[x](../routing.md#a)", "[x](../routing.md#a)"),
+        ("decisions/0007-coalescing.md", "[x](../../README.md)", "[x](../index.md)"),
+        ("routing.md", "[x](https://example.org/a.md), [y](#here)", "[x](https://example.org/a.md), [y](#here)"),
+        ("routing.md", "[`a[0]`](../orchestrator/session.py) and", "`a[0]` and"),
+        ("index.md", "[docs/decisions/](docs/decisions/)", "docs/decisions/"),
+        ("routing.md", "`[x](../a.py)`", "`[x](../a.py)`"),
+    ],
+)
+def test_links_lead_where_they_lead_in_the_repository(hooks: ModuleType, page: str, link: str, expected: str) -> None:
+    assert hooks.site_markdown(link, page) == expected
+
+
+def test_files_are_linked_where_the_repository_has_an_address(hooks: ModuleType) -> None:
+    mended = hooks.site_markdown("[x](../pilotfish/types.py)", "routing.md", "https://example.org/r/")
+    assert mended == "[x](https://example.org/r/blob/main/pilotfish/types.py)"
+
+
+def test_code_is_left_alone(hooks: ModuleType) -> None:
+    code = "```\n[x](../a.py)\n```"
+    assert hooks.site_markdown(f"{code}\n[x](../a.py)", "routing.md") == f"{code}\nx"
