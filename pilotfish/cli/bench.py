@@ -89,6 +89,18 @@ def bench(
 
     Starts the services on this machine for each configuration that the proposers need, or uses a running one.
     Ends with a verdict for each category of prompts. docs/benchmarking.md explains the figures.
+
+    [bold]Examples[/]
+
+      pilotfish bench                                         what the configuration has, on our prompts
+
+      pilotfish bench --proposers ngram,suffix -k 3 -k 8 --max-tokens 64
+
+      pilotfish bench --proposers eagle3=models/smollm2-135m-instruct-eagle3 --html report.html
+
+      pilotfish bench --address server:50051 --prompts mine.txt --json
+
+      pilotfish bench load --help                             many at once
     """
     if context.invoked_subcommand:
         _require_no_options(context)

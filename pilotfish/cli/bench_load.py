@@ -110,6 +110,16 @@ def load(
 
     Closed loop (--concurrency), open loop (--rate, --trace), or several after each other. Failed requests are
     reported; the exit status only says whether it ran. docs/load-testing.md explains the figures.
+
+    [bold]Examples[/]
+
+      pilotfish bench load --concurrency 1,8 --output-tokens 64
+
+      pilotfish bench load --rate 2,8 --slo ttft:500,tpot:20 --html report.html
+
+      pilotfish bench load --emulate a100-70b --rate 4 --modes off,on,auto
+
+      pilotfish bench load --address server:50051 --trace requests.jsonl --trace-speed 1,2
     """
     for path in (html, details):
         if path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from rich.console import Console
 from rich.text import Text
 
-from pilotfish.cli.console import output_console, shows_colours
+from pilotfish.cli.console import error_console, output_console, shows_colours
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import (
     DEFAULT_TIMEOUT_S,
@@ -18,15 +20,18 @@ from pilotfish.cli.generate import (
     SpeculationOption,
     System,
     Temperature,
+    answer_json,
 )
-from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
+from pilotfish.cli.options import DEFAULT_ADDRESS, Address, AsJson, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
 from pilotfish.client.access import Access
-from pilotfish.client.answer import GenerateOptions, Summary
+from pilotfish.client.answer import Chunk, GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InvalidRequestError, PilotfishError
 from pilotfish.types import ChatMessage
 
+Show = Callable[[Iterable[Chunk | Summary]], tuple[str, Summary]]
+"""Shows an answer as it comes; its text and summary."""
 HELP = "/stats how the last answer came about · /reset a new conversation · /quit"
 
 
@@ -39,12 +44,22 @@ def chat(
     speculation: SpeculationOption = Speculation.AUTO,
     num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Proposer = "",
+    as_json: AsJson = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     no_color: NoColor = False,
 ) -> None:
     """Talk with the model; each turn reuses the cached prefix of the ones before.
 
-    Commands: /stats, /reset, /quit. Ctrl-C ends an answer, and at the prompt the chat.
+    Commands: /stats, /reset, /quit. Ctrl-C ends an answer, and at the prompt the chat. With --json each answer is one
+    object on a line of standard output, and all else goes to standard error.
+
+    [bold]Examples[/]
+
+      pilotfish chat --system "Answer in one sentence."
+
+      pilotfish chat --address server:50051 --temperature 0.7
+
+      pilotfish chat --json < questions.txt > answers.jsonl
     """
     options = GenerateOptions(
         max_tokens=max_tokens,
@@ -55,12 +70,13 @@ def chat(
     )
     if sys.stdin is None:  # closed by the caller
         raise InvalidRequestError("a chat reads standard input, which is closed; `pilotfish generate` takes one prompt")
-    console = output_console(no_color=no_color)
+    console = error_console(no_color=no_color) if as_json else output_console(no_color=no_color)
     with InferenceClient(address, access=Access.from_environment()) as client:
         console.print(f"[bold]{client.info().model_id}[/] · {HELP}", soft_wrap=True)
         if shows_colours(console):
             console.print(legend())
-        Conversation(client, console, options, system=system, timeout_s=timeout).run()
+        show = print_json if as_json else partial(render, console=console, detokenize=client.detokenize)
+        Conversation(client, console, options, show, system=system, timeout_s=timeout).run()
 
 
 class Conversation:
@@ -71,6 +87,7 @@ class Conversation:
         client: InferenceClient,
         console: Console,
         options: GenerateOptions,
+        show: Show,
         *,
         system: str | None,
         timeout_s: float,
@@ -78,6 +95,7 @@ class Conversation:
         self._client = client
         self._console = console
         self._options = options
+        self._show = show
         self._timeout_s = timeout_s
         self._preamble = () if system is None else (ChatMessage(role="system", content=system),)
         self._messages: tuple[ChatMessage, ...] = self._preamble
@@ -113,7 +131,7 @@ class Conversation:
         messages = (*self._messages, ChatMessage(role="user", content=line))
         answer = self._client.generate(messages, self._options, timeout_s=self._timeout_s)
         try:
-            text, self._summary = render(answer, self._console, self._client.detokenize)
+            text, self._summary = self._show(answer)
         except PilotfishError as error:
             self._console.print(Text(f"error: {error}", style="red"))
             return
@@ -122,6 +140,14 @@ class Conversation:
             return
         self._messages = (*messages, ChatMessage(role="assistant", content=text))
         self._console.print(f"[dim]{brief(self._summary)}[/]", soft_wrap=True)
+
+
+def print_json(answer: Iterable[Chunk | Summary]) -> tuple[str, Summary]:
+    """A `Show`: one object on one line."""
+    messages = list(answer)
+    print(answer_json(messages), flush=True)
+    *_, summary = (message for message in messages if isinstance(message, Summary))
+    return "".join(message.text for message in messages if isinstance(message, Chunk)), summary
 
 
 def brief(summary: Summary) -> str:

@@ -14,7 +14,8 @@ from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error
 from pilotfish.cli.options import ConfigFile, Overrides
 from pilotfish.cli.preflight import find_running, require_free
 from pilotfish.cli.rendering import legend, render
-from pilotfish.cli.up import Printer, pull_models, run_services
+from pilotfish.cli.service_lines import Printer
+from pilotfish.cli.up import pull_models, run_services
 from pilotfish.client.answer import Chunk, GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, load_config

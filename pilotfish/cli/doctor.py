@@ -6,7 +6,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -22,7 +21,7 @@ from pilotfish.cli.checks.network import check_network
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
-from pilotfish.cli.options import ConfigFile, NoColor, Overrides
+from pilotfish.cli.options import AsJson, ConfigFile, NoColor, Overrides
 from pilotfish.config import Config
 
 MARKS = {Verdict.OK: ("✓", "green"), Verdict.WARNING: ("!", "yellow"), Verdict.PROBLEM: ("✗", "red")}
@@ -37,13 +36,21 @@ SUMMARIES = {
 def doctor(
     config_file: ConfigFile = None,
     overrides: Overrides = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
     no_color: NoColor = False,
 ) -> None:
     """Check the installation, configuration, limits, hardware, model cache, ports, proxies and replicas.
 
     Says of each whether it is well, and what to do where it is not. Exit code 1: there is a problem;
     warnings alone are 0.
+
+    [bold]Examples[/]
+
+      pilotfish doctor                                        this machine, with the default configuration
+
+      pilotfish doctor --config pilotfish.yaml --set target.model=MODEL
+
+      pilotfish doctor --json > report.json                   to send along with a question
     """
     console = output_console(no_color=no_color)
     findings = []

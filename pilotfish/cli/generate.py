@@ -12,7 +12,7 @@ import typer
 
 from pilotfish.cli.console import error_console, output_console, shows_colours
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import DEFAULT_ADDRESS, Address, NoColor, Timeout
+from pilotfish.cli.options import DEFAULT_ADDRESS, Address, AsJson, NoColor, Timeout
 from pilotfish.cli.rendering import legend, render, statistics_table
 from pilotfish.client.access import Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, Summary
@@ -67,13 +67,23 @@ def generate(
     ] = Acceptance.COUPLED,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     no_color: NoColor = False,
 ) -> None:
     """Stream an answer, coloured by where its tokens came from, and say how speculation went.
 
     The answer goes to standard output, everything else to standard error.
+
+    [bold]Examples[/]
+
+      pilotfish generate "Why is the sky blue?"
+
+      pilotfish generate - --temperature 0 < question.txt > answer.txt
+
+      pilotfish generate "Once upon a time" --raw --max-tokens 64 --seed 7 --speculation off
+
+      pilotfish generate "Name a fish." --proposer suffix --num-speculative-tokens 8 --json
     """
     options = GenerateOptions(
         max_tokens=max_tokens,

@@ -12,7 +12,7 @@ import grpc.aio
 import typer
 
 from pilotfish.cli.errors import EXIT_FAILURE, fail_on_error
-from pilotfish.cli.options import ConfigFile, Overrides, Timeout, check_address
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides, Timeout, check_address
 from pilotfish.cli.roles import ROLE_VARIABLE, Role
 from pilotfish.client.access import Access
 from pilotfish.client.health import Health, check_health
@@ -39,13 +39,19 @@ def health(
         typer.Option("--tls-name", help="Name in the service's certificate, if it is not the host that is dialled."),
     ] = "",
     timeout_s: Timeout = 5.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
     """Ask a service by gRPC's health protocol whether it serves. Exit code 0: it does; 1: it does not.
 
     Certificates come from the configuration for a role, and from $PILOTFISH_CA_FILE for an address.
+
+    [bold]Examples[/]
+
+      pilotfish health orchestrator                           the one of this machine
+
+      pilotfish health 10.0.0.7:50051 --timeout 2 --json
     """
     found = asyncio.run(_ask(where, service, tls_name, timeout_s, config_file, overrides or []))
     if as_json:

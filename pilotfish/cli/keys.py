@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import AsJson
 from pilotfish.errors import ConfigError
 from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of, new_secret
 from pilotfish.security.api_key_file import read_keys, write_keys
@@ -22,7 +23,6 @@ KeyFile = Annotated[
     Path, typer.Option("--file", "-f", metavar="FILE", help="What security.public.api_keys_file names.")
 ]
 Name = Annotated[str, typer.Argument(help="Whose key it is: a person, a team, a service.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 DEFAULT_FILE = Path("api-keys.yaml")
 
 
@@ -43,6 +43,14 @@ def create(
     """Make a key, add its hash to the file and print the key: it is shown only now.
 
     A running orchestrator that reads the file takes the key at once.
+
+    [bold]Examples[/]
+
+      pilotfish keys create ada
+
+      pilotfish keys create batch --requests-per-min 60 --tokens-per-min 100000 --file /etc/pilotfish/api-keys.yaml
+
+      pilotfish up --set security.public.api_keys_file=$PWD/api-keys.yaml
     """
     keys = _existing(file)
     if any(key.name == name for key in keys):
@@ -88,14 +96,17 @@ def list_keys(file: KeyFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
 
 @keys_app.command()
 @fail_on_error()
-def revoke(name: Name, file: KeyFile = DEFAULT_FILE) -> None:
+def revoke(name: Name, file: KeyFile = DEFAULT_FILE, as_json: AsJson = False) -> None:
     """Take a key out of the file. A running orchestrator refuses it from its next request on."""
     keys = read_keys(str(file))
     kept = tuple(key for key in keys if key.name != name)
     if len(kept) == len(keys):
         raise ConfigError(f"{file} has no key {name!r}; it has {', '.join(key.name for key in keys) or 'none'}")
     write_keys(file, kept)
-    error_console().print(f"Revoked {name}.", highlight=False)
+    if as_json:
+        print(json.dumps({"name": name, "file": str(file)}))
+    else:
+        error_console().print(f"Revoked {name}.", highlight=False)
 
 
 def _existing(file: Path) -> tuple[ApiKey, ...]:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import AsJson
 from pilotfish.config import default_cache_dir
 from pilotfish.errors import ModelNotFoundError
 from pilotfish.models.cache import ModelCache
@@ -26,7 +27,6 @@ models_app = typer.Typer(help="List, pull and show models.", no_args_is_help=Tru
 CacheDir = Annotated[
     Path | None, typer.Option("--cache-dir", help="Cache folder; default $PILOTFISH_CACHE, else ~/.cache/pilotfish.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ModelName = Annotated[str, typer.Argument(help="Catalogue name, hub id (org/name) or local folder.")]
 
 
@@ -57,7 +57,14 @@ def list_models(cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
 @models_app.command("pull")
 @fail_on_error()
 def pull(name: ModelName, cache_dir: CacheDir = None, as_json: AsJson = False) -> None:
-    """Bring a model into the cache. A pull that broke off goes on where it was."""
+    """Bring a model into the cache. A pull that broke off goes on where it was.
+
+    [bold]Examples[/]
+
+      pilotfish models pull smollm2-135m-instruct             of the catalogue: `pilotfish models list`
+
+      pilotfish models pull HuggingFaceTB/SmolLM2-360M-Instruct --cache-dir /mnt/models
+    """
     folder = pull_with_progress(name, _cache(cache_dir).root)
     if as_json:
         _print_json({"name": name, "folder": str(folder)})

@@ -52,4 +52,5 @@ Overrides = Annotated[
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Override one configuration value; repeatable."),
 ]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Do not colour.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.001, help="Give up after this long.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pilotfish.bench.machine import this_machine
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
-from pilotfish.cli.options import ConfigFile, Overrides
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import Config, load_config
 from pilotfish.errors import ConfigError
@@ -46,6 +47,7 @@ def profile(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The profile.")] = Path("profile.yaml"),
     role: Annotated[Role, typer.Option("--role", help="The other role's part stays as it is in FILE.")] = Role.BOTH,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer shapes and samples: about a minute.")] = False,
+    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
@@ -53,6 +55,16 @@ def profile(
 
     The file goes to `orchestrator.speculation.cost_profile`, to `pilotfish plan` and to `pilotfish up --emulate`.
     Measure on a machine that does nothing else.
+
+    [bold]Examples[/]
+
+      pilotfish profile --out mine.yaml                       target and draft, some minutes
+
+      pilotfish profile --out mine.yaml --quick --role target --set target.model=MODEL
+
+      pilotfish plan --profile mine.yaml --rate 10            what it is for
+
+      pilotfish up --set orchestrator.speculation.cost_profile=$PWD/mine.yaml
     """
     config = load_config(config_file, overrides or ())
     require_writable(out)
@@ -64,6 +76,9 @@ def profile(
         result = replace(result, draft=_measure(config, Role.DRAFT, quick=quick))
     write_whole(out, profile_to_yaml(replace(result, description=_description(config))))
     decode_s, draft_s = result.target.step_s(1, 1), result.draft.step_s(1, 1)
+    if as_json:
+        print(json.dumps({"file": str(out), "decode_ms": 1e3 * decode_s, "draft_ms": 1e3 * draft_s}))
+        return
     output_console().print(
         f"{out}: a decode step takes {1e3 * decode_s:.2f} ms, a draft step {1e3 * draft_s:.2f} ms; try "
         f"`pilotfish plan --profile {out}` or `pilotfish up --emulate {out}`",

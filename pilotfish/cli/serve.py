@@ -18,6 +18,12 @@ def serve(role: RoleArgument, config_file: ConfigFile = None, overrides: Overrid
 
     For one service per container or machine; `pilotfish up` runs all of them on this one. The orchestrator finds the
     others by orchestrator.target_addresses and orchestrator.draft_addresses.
+
+    [bold]Examples[/]
+
+      pilotfish serve target --set target.model=MODEL --set target.host=0.0.0.0
+
+      pilotfish serve orchestrator --config pilotfish.yaml
     """
     # In place of this process: signals reach the service, and the command line's modules take no memory beside it.
     os.execv(sys.executable, service_command(role, config_file, overrides or ()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
 import yaml
 
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import ConfigFile, Overrides
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.config import config_to_yaml, load_config
 from pilotfish.pools.serve_file import serve_file
 
@@ -18,11 +19,24 @@ def config(
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     serve: Annotated[bool, typer.Option("--serve", help="As a file for `serve deploy` instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the effective configuration as YAML, defaults included.
 
-    On a cluster: `pilotfish config --serve --set target.host=0.0.0.0 --set security.internal.token_file=FILE >
-    serve.yaml; serve deploy serve.yaml`
+    docs/configuration.md has every key with its unit, default and reason.
+
+    [bold]Examples[/]
+
+      pilotfish config > pilotfish.yaml                       a file to start from
+
+      pilotfish config --set draft.proposer=suffix            what one change comes to
+
+      pilotfish config --config pilotfish.yaml --json         for programs
+
+      pilotfish config --serve --set target.host=0.0.0.0 --set security.internal.token_file=FILE > serve.yaml;
+      serve deploy serve.yaml                                 on a Ray cluster
     """
     effective = load_config(config_file, overrides or ())
-    print(yaml.safe_dump(serve_file(effective), sort_keys=False) if serve else config_to_yaml(effective), end="")
+    text = yaml.safe_dump(serve_file(effective), sort_keys=False) if serve else config_to_yaml(effective)
+    # JSON is made of the YAML: both say the same.
+    print(json.dumps(yaml.safe_load(text), indent=2) + "\n" if as_json else text, end="")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
+from pilotfish.cli.options import AsJson
 from pilotfish.cli.train_progress import TrainProgress
 from pilotfish.config import TargetConfig, default_cache_dir
 from pilotfish.errors import ConfigError
@@ -53,11 +55,22 @@ def train(
         Path | None, typer.Option("--work", help="Folder of the state that a killed run goes on from.")
     ] = None,
     cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Cache folder.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train a drafter; start the same command again after a kill and it goes on.
 
     Stages: synthesise conversations with the target, extract its features, train, evaluate, export. Needs hours
     for a good drafter, minutes (--tokens 20000 --max-minutes 3) for a trial.
+
+    [bold]Examples[/]
+
+      pilotfish train eagle3                                  for the default target
+
+      pilotfish train eagle3 --target MODEL --out my-head --tokens 20000 --max-minutes 3
+
+      pilotfish train draft --data conversations.jsonl        from what your users ask
+
+      pilotfish up --set target.self_drafter.proposer=eagle3 --set target.self_drafter.model=$PWD/my-head
     """
     cache = (cache_dir or Path(default_cache_dir())).expanduser()
     request = TrainingRequest(
@@ -88,6 +101,15 @@ def train(
 
     with TrainProgress(error_console()) as progress:
         result = run_training(request, progress)
+    if as_json:
+        point = result.point
+        report = {
+            "folder": str(result.out),
+            "mean_acceptance_length": point.mean_acceptance_length,
+            "num_draft_tokens": len(point.chained),
+        }
+        print(json.dumps(report))
+        return
     output_console().print(
         f"{result.out}: mean acceptance length {result.point.mean_acceptance_length:.2f} with chains of "
         f"{len(result.point.chained)} on held-out conversations",

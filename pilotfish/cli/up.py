@@ -11,21 +11,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.models import pull_with_progress
-from pilotfish.cli.options import DEFAULT_ADDRESS, ConfigFile, Overrides
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
 from pilotfish.profiles import load_profile, profile_names
 from pilotfish.testing.emulation import describe_emulation
-
-SERVICE_STYLES = {"target_service": "blue", "draft_service": "green", "orchestrator": "magenta", "serve": "cyan"}
 
 
 @fail_on_error()
@@ -41,13 +38,24 @@ def up(
             help="Engines that take the time of other hardware: a100-70b, h100-70b-tp4, cpu, instant or a file.",
         ),
     ] = "",
+    as_json: AsJson = False,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
 ) -> None:
     """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
 
     By default as a Ray Serve application on a Ray of its own. The model is pulled first if it is
-    not there.
+    not there. With --json every line is an object with an `event`: notice, line, ready, up, stopped.
+
+    [bold]Examples[/]
+
+      pilotfish up                                            under Ray Serve
+
+      pilotfish up --standalone --set draft.proposer=suffix   plain processes, another drafter
+
+      pilotfish up --config pilotfish.yaml --set orchestrator.port=50151
+
+      pilotfish up --emulate a100-70b                         no model, the time of other hardware
     """
     config = load_config(config_file, overrides or ())
     if emulate:
@@ -58,44 +66,12 @@ def up(
         require_free(config.orchestrator.host, config.orchestrator.port)
         if config.orchestrator.http_port > 0:
             require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
-        printer = Printer(output_console(), http_url(config))
+        printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
         if config.emulation.is_on:
             printer.notice(describe_emulation(load_profile(config.emulation.profile)))
         pull_models(config)
         asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
-    print("stopped")
-
-
-class Printer:
-    """What the services say, line by line, with their names."""
-
-    def __init__(self, console: Console, http_url: str = "") -> None:
-        """http_url: of the HTTP API; empty: it is off, or on a port that the orchestrator's own line tells."""
-        self._console = console
-        self._http_url = http_url
-
-    def line(self, child: str, line: str) -> None:
-        """A child's line; a ready line stands for itself."""
-        service, separator, rest = line.partition(" ready on ")
-        if separator and service in SERVICE_STYLES:
-            self._print(Text.assemble(("✓ ", "green"), (service, SERVICE_STYLES[service]), separator, rest))
-        else:
-            self._print(Text.assemble((f"{child} | ", SERVICE_STYLES.get(child, "")), line))
-
-    def notice(self, text: str) -> None:
-        """What must not be missed."""
-        self._print(Text(text, "bold yellow"))
-
-    def up(self, address: str) -> None:
-        """All that requests need is there."""
-        option = "" if address == DEFAULT_ADDRESS else f" --address {address}"
-        http = (" OpenAI's API: ", (f"{self._http_url}/v1", "bold"), ".") if self._http_url else ()
-        self._print(Text.assemble("Pilotfish is up on ", (address, "bold"), ".", *http, " Ctrl-C stops it. Try:"))
-        self._print(Text(f"  pilotfish generate{option} 'Why is the sky blue?'"))
-
-    def _print(self, text: Text) -> None:
-        self._console.print(text, soft_wrap=True)
-        self._console.file.flush()
+    printer.stopped()
 
 
 def http_url(config: Config) -> str:

@@ -1,5 +1,7 @@
 """`pilotfish chat` keeps a conversation."""
 
+import json
+
 from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
@@ -53,3 +55,13 @@ def test_a_failed_turn_leaves_the_conversation_as_it_was(address: str) -> None:
 
 def test_end_of_input_ends_the_chat(address: str) -> None:
     assert chat(address).exit_code == 0
+
+
+def test_programs_get_an_object_for_each_answer_and_nothing_else(address: str) -> None:
+    arguments = ["chat", "--address", address, "-n", "16", "-t", "0", "--json"]
+    result = CliRunner().invoke(app, arguments, input="hello\nhello\n/stats\n")
+    assert result.exit_code == 0, result.output
+    first, second = (json.loads(line) for line in result.stdout.splitlines())
+    assert first["text"]
+    assert second["num_prompt_tokens"] > 2 * first["num_prompt_tokens"]
+    assert "prompt tokens from the cache" in result.stderr

@@ -41,7 +41,8 @@ def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
     file = str(tmp_path / "keys.yaml")
     for name in ("ann", "bob"):
         runner.invoke(app, ["keys", "create", name, "-f", file])
-    assert runner.invoke(app, ["keys", "revoke", "ann", "-f", file]).exit_code == 0
+    revoked = runner.invoke(app, ["keys", "revoke", "ann", "-f", file, "--json"])
+    assert json.loads(revoked.stdout) == {"name": "ann", "file": file}
     listed = json.loads(runner.invoke(app, ["keys", "list", "-f", file, "--json"]).stdout)
     assert [key["name"] for key in listed["keys"]] == ["bob"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 from typer.testing import CliRunner
@@ -47,7 +49,9 @@ def test_both_roles_are_measured(built: list[str], tmp_path: Path) -> None:
 
 def test_a_lookup_is_free_and_loads_no_engine(built: list[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    assert runner.invoke(app, ["profile", "--quick", "--out", str(path)]).exit_code == 0
+    answer = runner.invoke(app, ["profile", "--quick", "--out", str(path), "--json"])
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout) == {"file": str(path), "decode_ms": ANY, "draft_ms": 0.0}
     assert built == ["target"]
     assert load_profile(str(path)).draft == RooflineCost(weights_s=0.0, token_s=0.0)
 

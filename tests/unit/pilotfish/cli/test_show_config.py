@@ -1,5 +1,6 @@
 """`pilotfish config` prints YAML that loads again."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,11 @@ def test_a_missing_file_is_named() -> None:
     result = runner.invoke(app, ["config", "--config", "/nowhere/c.yaml"])
     assert result.exit_code == 1
     assert "/nowhere/c.yaml" in result.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--serve",)])
+def test_json_says_the_same(form: tuple[str, ...]) -> None:
+    arguments = ["config", *form, "--set", "draft.num_replicas=3"]
+    printed = runner.invoke(app, [*arguments, "--json"])
+    assert printed.exit_code == 0
+    assert json.loads(printed.stdout) == yaml.safe_load(runner.invoke(app, arguments).stdout)
