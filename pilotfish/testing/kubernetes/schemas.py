@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
+import kubernetes_validate.utils
 import yaml
+from referencing import Registry, Resource
 
 from pilotfish.testing.kubernetes.controllers import Object
 
@@ -37,11 +38,34 @@ def is_built_in(item: Object) -> bool:
 
 def check_built_in(item: Object, version: str) -> None:
     """Raises ValueError unless Kubernetes `version` (1.34, ...) knows the kind and accepts the object."""
+    problem = next(_built_in(item["apiVersion"], item["kind"], version).iter_errors(item), None)
+    if problem is not None:
+        path = ".".join(map(str, problem.absolute_path))
+        raise ValueError(f"Kubernetes {version}: {path}: {problem.message}"[:500])
+
+
+@cache
+def _built_in(api_version: str, kind: str, version: str) -> jsonschema.protocols.Validator:
+    """As kubernetes_validate.validate(strict=True), which reads megabytes anew for each object."""
+    folder = _schema_folder(version)
+    group, _, rest = api_version.rpartition("/")
+    name = "-".join(filter(None, (kind.lower(), group.partition(".")[0], rest)))
     try:
-        kubernetes_validate.validate(item, version, strict=True)
-    except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-        path = ".".join(map(str, getattr(error, "path", ())))
-        raise ValueError(f"Kubernetes {version}: {path}: {error.message}"[:500]) from None
+        schema = kubernetes_validate.utils.schema_contents(f"{folder}/{name}.json", version)
+    except FileNotFoundError:
+        raise ValueError(f"Kubernetes {version} has no {api_version} {kind}") from None
+    return jsonschema.Draft202012Validator(schema, registry=_definitions(folder, version))
+
+
+@cache
+def _definitions(folder: str, version: str) -> Registry[Any]:
+    definitions = kubernetes_validate.utils.schema_contents(f"{folder}/_definitions.json", version)
+    return Resource.from_contents(definitions) @ Registry()
+
+
+def _schema_folder(version: str) -> str:
+    full = next(each for each in kubernetes_validate.utils.all_versions() if each.startswith(f"{version}."))
+    return f"kubernetes-json-schema/v{full}-local-strict"
 
 
 class CustomResources:

@@ -76,6 +76,7 @@ def kubernetes_api(validate: Validate) -> Iterator[KubernetesApi]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # headers and body are two writes: each answer waited 40 ms for an acknowledgement
     server: KubernetesApi
 
     def log_message(self, format: str, *args: Any) -> None:
