@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray import serve
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pilotfish.config import Config
+from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.pools.autoscaling import WaitingRequests, load_stats
-from pilotfish.pools.options import fixed_options, scaling_options
+from pilotfish.pools.options import fixed_options, num_ranks, scaling_options
 from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
 from target_service.server import TargetServer
+
+
+class RankHost:
+    """Runs a rank from 1 on, in its own process, with what Ray has reserved for this actor."""
+
+    def __init__(self, folder: str, rank: int) -> None:
+        self._process = subprocess.Popen(rank_command(Path(folder), rank), stdin=subprocess.DEVNULL)
 
 
 class TargetReplica:
@@ -26,18 +38,42 @@ class TargetReplica:
         self._waiting = WaitingRequests()
         self._address = ""
         self._detail = ""
+        self._meeting_place: tempfile.TemporaryDirectory[str] | None = None
+        self._rank_hosts: list[Any] = []
 
     async def record_replica_metadata(self) -> dict[str, str]:
         """Start the server; called once by Serve, which publishes the result to every router."""
         # The configured interface, but a free port: several replicas may share a node.
         metrics_port = min(0, self._config.target.metrics_port)
         target = dataclasses.replace(self._config.target, port=0, metrics_port=metrics_port)
-        server = self._server = await TargetServer.start(dataclasses.replace(self._config, target=target))
+        config = dataclasses.replace(self._config, target=target)
+        server = self._server = await TargetServer.start(config, rank_folder=self._start_ranks())
         self._hosted = HostedService(server)
         deterministic = "yes" if server.model.deterministic else "no"
         self._detail = f"model {server.model.model_id}, deterministic {deterministic}"
         self._address = reachable_address(server.address, node_ip=ray.util.get_node_ip_address())
         return {"address": self._address}
+
+    def _start_ranks(self) -> str:
+        """Start every rank but rank 0, which is this replica's engine, in its bundle of the replica's placement group.
+
+        Returns the folder where they meet; empty for a target in one process.
+        """
+        count = num_ranks(self._config, "target")
+        if count == 1:
+            return ""
+        self._meeting_place = tempfile.TemporaryDirectory(prefix=MEETING_PREFIX)
+        group = ray.util.get_current_placement_group()
+        for rank in range(1, count):
+            bundle = dict(group.bundle_specs[rank])
+            host = ray.remote(RankHost).options(
+                num_cpus=bundle.pop("CPU", 0),
+                num_gpus=bundle.pop("GPU", 0),
+                resources=bundle,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+            )
+            self._rank_hosts.append(host.remote(self._meeting_place.name, rank))
+        return self._meeting_place.name
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Called by Serve where the pool is autoscaled; see pilotfish.pools.autoscaling."""

@@ -20,10 +20,11 @@ class TargetServer:
         self._replica = replica
 
     @classmethod
-    async def start(cls, config: Config, *, engine: EngineClient | None = None) -> TargetServer:
+    async def start(cls, config: Config, *, engine: EngineClient | None = None, rank_folder: str = "") -> TargetServer:
         """Load the model in an engine process (unless an engine is given, which is then owned) and serve.
 
-        With an `emulation` section the engine is emulated.
+        With an `emulation` section the engine is emulated. rank_folder: where the other ranks of a tensor-parallel
+        target meet the engine; empty: it starts them itself.
 
         Raises: UnavailableError when the address cannot be had; ModelError kinds when the model cannot; ConfigError
         when strangers would be served.
@@ -33,7 +34,7 @@ class TargetServer:
         if engine is None:
             await require_free_port(config.target.host, config.target.port, "target.port")
             await require_free_port(config.telemetry.metrics_host, config.target.metrics_port, "target.metrics_port")
-        engine = engine or await _start_engine(config)
+        engine = engine or await _start_engine(config, rank_folder)
         replica = await ReplicaServer.start(
             TargetFrames(),
             engine,
@@ -74,7 +75,7 @@ class TargetServer:
         await self._replica.wait_closed()
 
 
-async def _start_engine(config: Config) -> EngineClient:
+async def _start_engine(config: Config, rank_folder: str) -> EngineClient:
     if config.emulation.is_on:
         return start_emulated_engine(config, "target")
-    return await ProcessEngine.start(config, "target")
+    return await ProcessEngine.start(config, "target", rank_folder=rank_folder)

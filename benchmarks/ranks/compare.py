@@ -76,6 +76,8 @@ def main() -> None:
         folder=str(folder),
         dtype="float32",
         device="cpu",
+        quantization="none",
+        attention="auto",
         num_threads=1,
         deterministic=False,
         max_context_tokens=CONTEXT,

@@ -72,9 +72,9 @@ class TargetConfig:
             f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: eagle3)",
         )
         require(
-            self.tensor_parallel_size == 1 or self.engine.quantization not in ("int8", "int4"),
-            f"target.engine.quantization {self.engine.quantization} needs the native CPU kernels, which run in one "
-            "process: set target.tensor_parallel_size to 1, or quantization to none",
+            self.tensor_parallel_size == 1 or self.engine.quantization != "int4",
+            "target.engine.quantization int4 needs the native CPU kernels, which run in one process: "
+            "set target.tensor_parallel_size to 1, or quantization to none",
         )
         require(
             self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.config import Config
+from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.catalogue import resolve
 from pilotfish.models.decoder_transformers import check_supported
@@ -34,22 +34,45 @@ def build_parallel_decoder(
     Raises: ConfigError for a number of ranks that the model or this machine does not allow, before anything starts;
     then the kinds of loading.
     """
-    target, engine = config.target, config.target.engine
+    engine = config.target.engine
+    device = resolve_device("auto").type if engine.device == "auto" else engine.device
+    loaded = _described(config)
+    if rank_folder is None:
+        _require_gpus(device, config.target.tensor_parallel_size)
+    _require_quantization(engine.quantization, device)
+    setup = Setup(
+        num_ranks=config.target.tensor_parallel_size,
+        folder=str(loaded.folder),
+        dtype=engine.dtype,
+        device=device,
+        quantization=engine.quantization,
+        attention=engine.attention,
+        num_threads=num_threads,
+        # As in one process, see models.factory.build_decoder: not attempted on a GPU.
+        deterministic=engine.deterministic and not _is_cuda(device),
+        max_context_tokens=engine.max_context_tokens or loaded.max_context_tokens,
+        log_level=config.log_level,
+        log_format=config.telemetry.log_format,
+    )
+    return loaded, probed(start_ranks(setup, rank_folder), deterministic=setup.deterministic)
+
+
+def _described(config: Config) -> LoadedModel:
+    """The target's model without weights. Raises ConfigError, UnsupportedModelError where it cannot run so."""
+    target = config.target
     folder = pull_model(target.model, config.cache_dir)
     metadata = read_metadata(folder)
     name = model_id(resolve(target.model), folder)
     require_supported(metadata, folder)
     ModelSizes.of_config(metadata.config).require(target.tensor_parallel_size, model=name, setting=SETTING)
-    if engine.max_context_tokens > metadata.max_context_tokens:
+    if target.engine.max_context_tokens > metadata.max_context_tokens:
         raise ConfigError(
-            f"max_context_tokens is {engine.max_context_tokens}; {name} was trained for {metadata.max_context_tokens}"
+            f"max_context_tokens is {target.engine.max_context_tokens}; {name} was trained for "
+            f"{metadata.max_context_tokens}"
         )
-    device = resolve_device("auto").type if engine.device == "auto" else engine.device
-    if rank_folder is None:
-        _require_gpus(device, target.tensor_parallel_size)
-    model = empty_model(folder, DTYPES[engine.dtype])
+    model = empty_model(folder, DTYPES[target.engine.dtype])
     check_supported(model)
-    loaded = LoadedModel(
+    return LoadedModel(
         model=model,
         folder=folder,
         model_id=name,
@@ -57,26 +80,27 @@ def build_parallel_decoder(
         max_context_tokens=metadata.max_context_tokens,
         fingerprint=tokenizer_fingerprint(folder),
     )
-    setup = Setup(
-        num_ranks=target.tensor_parallel_size,
-        folder=str(folder),
-        dtype=engine.dtype,
-        device=device,
-        num_threads=num_threads,
-        deterministic=engine.deterministic,
-        max_context_tokens=engine.max_context_tokens or metadata.max_context_tokens,
-        log_level=config.log_level,
-        log_format=config.telemetry.log_format,
-    )
-    return loaded, probed(start_ranks(setup, rank_folder), deterministic=engine.deterministic)
+
+
+def _is_cuda(device: str) -> bool:
+    return torch.device(device).type == "cuda"
 
 
 def _require_gpus(device: str, num_ranks: int) -> None:
     """Raise ConfigError where this machine has fewer GPUs than ranks."""
-    if torch.device(device).type != "cuda":
+    if not _is_cuda(device):
         return
     if (found := torch.cuda.device_count()) < num_ranks:
         raise ConfigError(
             f"{SETTING} is {num_ranks}, and this machine has {found} GPU{'' if found == 1 else 's'}: "
             "each rank needs one of its own"
+        )
+
+
+def _require_quantization(quantization: Quantization, device: str) -> None:
+    """Raise ConfigError for weights that ranks cannot compute with on this device."""
+    if quantization in ("int8", "fp8") and not _is_cuda(device):
+        raise ConfigError(
+            f"target.engine.quantization {quantization} on the CPU needs the native kernels, which run in one process: "
+            f"set {SETTING} to 1, or quantization to none"
         )

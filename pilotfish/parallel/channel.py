@@ -130,6 +130,8 @@ def dial(folder: Path, rank: int, timeout_s: float) -> RankPeer:
             dialled.close()
             if time.monotonic() > deadline:
                 raise UnavailableError(f"rank 0 did not listen in {folder} within {timeout_s:.0f} s") from None
+            if not folder.is_dir():
+                raise UnavailableError(f"rank 0 is gone, and {folder} with it") from None
             time.sleep(_DIAL_PAUSE_S)
     peer = RankPeer(Connection(dialled.detach()))
     peer.send(Hello(rank))

@@ -14,6 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from pilotfish.config import AttentionKernels, Quantization
+
 _INT = "i"
 
 
@@ -31,6 +33,8 @@ class Setup(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Of the model; it is there."""
     dtype: Literal["bfloat16", "float32"]
     device: str
+    quantization: Quantization
+    attention: AttentionKernels
     num_threads: int
     deterministic: bool
     max_context_tokens: int

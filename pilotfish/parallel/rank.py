@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import assert_never
 
 import torch
+from transformers import PreTrainedModel
 
 from pilotfish.errors import InternalError, PilotfishError
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.device import enter_device, require_fp8
+from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Ping, Pong, Setup
@@ -37,9 +41,25 @@ def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGrou
     torch.set_num_threads(setup.num_threads)
     device = rank_device(setup.device, rank, setup.num_ranks)
     group = ProcessGroup(rank, setup.num_ranks, device, in_rank_order=setup.deterministic)
-    model = load_shard(Path(setup.folder), group, DTYPES[setup.dtype], device)
-    decoder = TransformersDecoder(model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens)
-    return decoder, group
+    quantised = setup.quantization in ("int8", "fp8")
+    # What is to be rounded comes through the CPU, so that a GPU never holds it as it was.
+    model = load_shard(Path(setup.folder), group, DTYPES[setup.dtype], torch.device("cpu") if quantised else device)
+    return _decoder(model, setup, device), group
+
+
+def _decoder(model: PreTrainedModel, setup: Setup, device: torch.device) -> TransformersDecoder:
+    if device.type != "cuda":
+        return TransformersDecoder(
+            model, deterministic=setup.deterministic, max_context_tokens=setup.max_context_tokens
+        )
+    if setup.quantization == "fp8":
+        require_fp8(device)
+    if setup.quantization == "int8" or setup.quantization == "fp8":
+        # Of the layers alone: a part of the output projection is a linear like any other.
+        quantise_linears(model.get_decoder(), setup.quantization, device)
+    # No graphs: they would have to be recorded by all ranks at once.
+    options = GpuOptions(device=device, attention=setup.attention, graphs=False)
+    return build_gpu_decoder(model, options, quantization="none", max_context_tokens=setup.max_context_tokens)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
@@ -47,7 +67,7 @@ def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
     if torch.device(device).type != "cuda":
         return torch.device(device)
     chosen = torch.device("cuda", rank if torch.cuda.device_count() >= num_ranks else 0)
-    torch.cuda.set_device(chosen)
+    enter_device(chosen)
     return chosen
 
 

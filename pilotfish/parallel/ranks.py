@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +11,11 @@ from pathlib import Path
 from pilotfish.errors import InternalError, UnavailableError
 from pilotfish.parallel.channel import RankChannel, accept_ranks, listen
 from pilotfish.parallel.decoder import ParallelDecoder
+from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.parallel.messages import Join, Loaded, Setup
 from pilotfish.parallel.rank import load_rank
 from pilotfish.parallel.watch import end_process, watch
 
-RANK_MODULE = "pilotfish.parallel.rank"
 START_TIMEOUT_S = 300.0
 _STORE = "store"
 
@@ -50,7 +49,7 @@ def _loss(ranks: list[int], num_ranks: int, processes: list[subprocess.Popen[byt
 @contextmanager
 def _ranks(num_ranks: int, folder: Path | None) -> Iterator[tuple[Path, RankChannel, list[subprocess.Popen[bytes]]]]:
     """The folder to meet in, the connections and what was started, which ends if the block fails."""
-    with tempfile.TemporaryDirectory(prefix="pilotfish-ranks-") as own:
+    with tempfile.TemporaryDirectory(prefix=MEETING_PREFIX) as own:
         meeting_place = folder or Path(own)
         with listen(meeting_place) as listener:
             processes = [] if folder else [_spawn(meeting_place, rank) for rank in range(1, num_ranks)]
@@ -66,8 +65,7 @@ def _ranks(num_ranks: int, folder: Path | None) -> Iterator[tuple[Path, RankChan
 
 def _spawn(folder: Path, rank: int) -> subprocess.Popen[bytes]:
     """A rank that ends when its connection to this process does. Its standard error is ours."""
-    argv = [sys.executable, "-m", RANK_MODULE, "--folder", str(folder), "--rank", str(rank)]
-    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(rank_command(folder, rank), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 def _check(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -48,6 +48,12 @@ def test_a_longer_context_than_the_model_has(target: TargetConfig) -> None:
         build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
 
 
+def test_eight_bits_on_the_cpu(target: TargetConfig) -> None:
+    engine = replace(target.engine, dtype="bfloat16", quantization="int8")
+    with pytest.raises(ConfigError, match="int8 on the CPU needs the native kernels"):
+        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
+
+
 def test_what_needs_one_process(target: TargetConfig) -> None:
     with pytest.raises(ConfigError, match="must be at least 1"):
         replace(target, tensor_parallel_size=0)

@@ -100,3 +100,5 @@ def test_a_rank_comes_once(tmp_path: Path) -> None:
 def test_nobody_listens(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="rank 0 did not listen"):
         dial(tmp_path, 1, 0)
+    with pytest.raises(UnavailableError, match="rank 0 is gone"):
+        dial(tmp_path / "removed", 1, 60)
