@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Literal
 
 from pilotfish.config import AutoscalingConfig, Config, PoolConfig, replace
+from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
 """Also the name of the pool's deployment."""
@@ -111,16 +112,22 @@ def _resource_options(config: Config, pool: Pool) -> dict[str, Any]:
         actor |= {"resources": dict(where.resources)} if where.resources else {}
         actor |= {"label_selector": dict(where.labels)} if where.labels else {}
         return {"ray_actor_options": actor}
+    if 0 < num_gpus < 1:
+        raise ConfigError(
+            f"target.tensor_parallel_size is {ranks} and {num_gpus:g} of a GPU is reserved for each rank, which needs "
+            "one of its own: set deployment.target.num_gpus to 1 and have as many GPUs, or lower tensor_parallel_size"
+        )
     rank = {"CPU": where.num_cpus} | ({"GPU": num_gpus} if num_gpus else {})
-    front = {"CPU": where.num_cpus, **where.resources}
     options: dict[str, Any] = {
-        "ray_actor_options": {"num_cpus": where.num_cpus, "num_gpus": 0},
-        # The replica itself, which computes nothing, then its ranks, all on one node.
-        "placement_group_bundles": [front] + [rank] * ranks,
+        "ray_actor_options": {"num_cpus": where.num_cpus, "num_gpus": num_gpus},
+        # The replica, whose engine is rank 0, then the other ranks, all on one node.
+        "placement_group_bundles": [rank | dict(where.resources)] + [rank] * (ranks - 1),
         "placement_group_strategy": "STRICT_PACK",
     }
+    if where.resources:
+        options["ray_actor_options"]["resources"] = dict(where.resources)
     if where.labels:
-        options["placement_group_bundle_label_selector"] = [dict(where.labels)] * (1 + ranks)
+        options["placement_group_bundle_label_selector"] = [dict(where.labels)] * ranks
     return options
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from pilotfish.config import Config, load_config
+from pilotfish.errors import ConfigError
 from pilotfish.pools.options import (
     computes_on_gpu,
     fixed_options,
@@ -124,26 +125,34 @@ def test_serve_waits_for_a_replicas_own_drain() -> None:
     assert fixed_options(drain_s=30)["graceful_shutdown_timeout_s"] > 30
 
 
-def test_ranks_are_bundles_on_one_node_of_the_pool() -> None:
-    sharded = config(
-        "target.tensor_parallel_size=2",
-        "target.engine.device=cuda",
-        "deployment.target.labels={pool: target}",
-        "deployment.target.resources={fish: 1}",
-        "deployment.target.max_replicas_per_node=1",
-    )
-    assert scaling_options(sharded, "target") == {
-        "name": "target",
-        "ray_actor_options": {"num_cpus": 0.1, "num_gpus": 0},
-        "placement_group_bundles": [{"CPU": 0.1, "fish": 1}, {"CPU": 0.1, "GPU": 1.0}, {"CPU": 0.1, "GPU": 1.0}],
-        "placement_group_strategy": "STRICT_PACK",
-        "placement_group_bundle_label_selector": [{"pool": "target"}] * 3,
-        "num_replicas": 1,
-    }
-    assert "placement_group_bundles" not in scaling_options(sharded, "draft")
-
-
 def test_ranks_without_a_gpu_ask_for_none() -> None:
     assert scaling_options(config("target.tensor_parallel_size=2"), "target")["placement_group_bundles"][1] == {
         "CPU": 0.1
     }
+
+
+def test_ranks_are_packed_on_one_node() -> None:
+    ranks = config(*ON_GPU, "target.tensor_parallel_size=2", "deployment.target.labels={gpu: H100}")
+    options = scaling_options(ranks, "target")
+    assert options["ray_actor_options"] == {"num_cpus": 0.1, "num_gpus": 1.0}, "rank 0 is the replica's own engine"
+    assert options["placement_group_bundles"] == [{"CPU": 0.1, "GPU": 1.0}] * 2
+    assert options["placement_group_strategy"] == "STRICT_PACK"
+    assert options["placement_group_bundle_label_selector"] == [{"gpu": "H100"}] * 2
+
+
+def test_custom_resources_are_the_replicas_own() -> None:
+    options = scaling_options(
+        config("target.tensor_parallel_size=3", "deployment.target.resources={fish: 2}"), "target"
+    )
+    assert options["placement_group_bundles"] == [{"CPU": 0.1, "fish": 2}, {"CPU": 0.1}, {"CPU": 0.1}]
+    assert options["ray_actor_options"]["resources"] == {"fish": 2}
+
+
+def test_ranks_do_not_share_a_gpu() -> None:
+    with pytest.raises(ConfigError, match=r"size is 2 and 0\.5 of a GPU .* one of its own"):
+        scaling_options(config(*ON_GPU, "target.tensor_parallel_size=2", "deployment.target.num_gpus=0.5"), "target")
+
+
+def test_emulated_targets_have_no_ranks() -> None:
+    emulated = config("target.tensor_parallel_size=4", "emulation.profile=instant")
+    assert "placement_group_bundles" not in scaling_options(emulated, "target")
