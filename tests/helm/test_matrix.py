@@ -9,22 +9,26 @@ from typing import Any
 import pytest
 import yaml
 
-from pilotfish.config import Config, config_from_yaml
+from pilotfish.config import Config, config_from_dict, config_from_yaml
+from pilotfish.pools.serve_file import serve_file
 from pilotfish.testing.kubernetes.schemas import CustomResources, check_built_in, is_built_in
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 KUBERNETES_VERSIONS = ("1.28", "1.32", "1.34", "1.37")
 
 
-def config_of(objects: list[dict[str, Any]]) -> Config:
+def configs_of(objects: list[dict[str, Any]]) -> list[Config]:
     """What the services are started with. Raises ConfigError for what they would refuse."""
     for each in objects:
         if each["kind"] == "ConfigMap" and "config.yaml" in each.get("data", {}):
-            return config_from_yaml(each["data"]["config.yaml"])
+            return [config_from_yaml(each["data"]["config.yaml"])]
         if each["kind"] == "RayService":
-            application = yaml.safe_load(each["spec"]["serveConfigV2"])["applications"][0]
-            return config_from_yaml(yaml.safe_dump(application["args"]))
+            return [config_from_dict(application["args"]) for application in serve_file_of(each)["applications"]]
     raise AssertionError("no configuration was rendered")
+
+
+def serve_file_of(ray_service: dict[str, Any]) -> dict[str, Any]:
+    return dict(yaml.safe_load(ray_service["spec"]["serveConfigV2"]))
 
 
 def test_lint(helm: Any, arguments_of: Callable[..., list[str]], case: str, extras: bool, major: str) -> None:
@@ -52,10 +56,11 @@ def test_operators_accept_it(helm: Any, crd_schemas: CustomResources, case: str,
 
 
 def test_pilotfish_reads_the_configuration(helm: Any, case: str, extras: bool) -> None:
-    config = config_of(helm.objects(case, extras, "helm4"))
-    assert config.target.host == "0.0.0.0"
-    assert config.security.internal.is_authenticated or config.security.internal.allow_unauthenticated
-    assert config.security.public.uses_tls is extras
+    configs = configs_of(helm.objects(case, extras, "helm4"))
+    for config in configs:
+        assert config.target.host == config.draft.host == "0.0.0.0"
+        assert config.security.internal.is_authenticated or config.security.internal.allow_unauthenticated
+    assert configs[-1].security.public.uses_tls is extras
 
 
 def test_names_are_unique_and_in_the_namespace(helm: Any, case: str, extras: bool) -> None:
@@ -68,15 +73,38 @@ def test_names_are_unique_and_in_the_namespace(helm: Any, case: str, extras: boo
     } == {"llm"}
 
 
-def test_serve_knows_every_key(helm: Any, extras: bool) -> None:
-    """Serve's own schema lets unknown keys of deployments pass."""
-    schema = pytest.importorskip("ray.serve.schema")
-    for case in ("rayservice", "rayservice-gpu"):
-        (service,) = (each for each in helm.objects(case, extras, "helm4") if each["kind"] == "RayService")
-        values = yaml.safe_load(service["spec"]["serveConfigV2"])
-        parsed = schema.ServeDeploySchema.model_validate(values)
-        assert set(values) <= set(schema.ServeDeploySchema.model_fields)
-        assert set(values["http_options"]) <= set(schema.HTTPOptionsSchema.model_fields)
-        for application in values["applications"]:
-            assert set(application) <= set(schema.ServeApplicationSchema.model_fields)
-        assert parsed.applications[0].import_path == "pilotfish.serve_app:build"
+@pytest.mark.parametrize("values", ["rayservice", "rayservice-gpu"])
+def test_serve_knows_every_key(helm: Any, extras: bool, values: str) -> None:
+    """Serve's own schema lets unknown keys pass; ours does not."""
+    schema = pytest.importorskip("pilotfish.serve_app.schema")
+    (service,) = (each for each in helm.objects(values, extras, "helm4") if each["kind"] == "RayService")
+    schema.check_serve_file(serve_file_of(service))
+
+
+def test_serve_is_told_what_pilotfish_would_tell_it(helm: Any) -> None:
+    """`pilotfish config --serve` and the chart agree on every pool's placement, scaling and arguments."""
+    (service,) = (each for each in helm.objects("rayservice-gpu", False, "helm4") if each["kind"] == "RayService")
+    applications = serve_file_of(service)["applications"]
+    arguments = {application["name"]: application["args"] for application in applications}
+    scaling = {"target": (1, 2, 48.0), "draft": (1, 3, 64.0)}
+    pools = {
+        pool: {
+            "labels": {"pilotfish-pool": pool},
+            "autoscaling": dict(zip(("min_replicas", "max_replicas", "target_sequences"), bounds, strict=True)),
+        }
+        for pool, bounds in scaling.items()
+    }
+    config = config_from_dict(
+        {
+            **arguments["pilotfish"],
+            **{pool: arguments[f"pilotfish-{pool}"][pool] for pool in scaling},
+            "orchestrator": {**arguments["pilotfish"]["orchestrator"], "num_replicas": 2},
+            "deployment": {**pools, "orchestrator": {"labels": {"pilotfish-pool": "orchestrator"}}},
+        }
+    )
+    expected = serve_file(config)["applications"]
+    assert [each["deployments"] for each in applications] == [each["deployments"] for each in expected]
+    assert [each["import_path"] for each in applications] == [each["import_path"] for each in expected]
+    assert [each["name"] for each in applications] == [each["name"] for each in expected]
+    for ours, theirs in zip(applications, expected, strict=True):
+        assert config_from_dict(ours["args"]) == config_from_dict(theirs["args"])

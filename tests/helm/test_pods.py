@@ -178,12 +178,14 @@ def test_the_test_pod_generates_a_token(helm: Any) -> None:
 
 def test_ray_pins_each_pool_to_its_worker_group(helm: Any, only: Callable[..., dict[str, Any]]) -> None:
     spec = only(helm.objects("rayservice-gpu", False, "helm4"), "RayService")["spec"]
-    arguments = yaml.safe_load(spec["serveConfigV2"])["applications"][0]["args"]
+    applications = yaml.safe_load(spec["serveConfigV2"])["applications"]
+    deployments = {each["deployments"][0]["name"]: each["deployments"][0] for each in applications}
     groups = {group["groupName"]: group for group in spec["rayClusterConfig"]["workerGroupSpecs"]}
-    assert set(groups) == {"orchestrator", "draft", "target"}
-    for name, group in groups.items():
-        assert arguments["deployment"][name]["labels"].items() <= group["labels"].items()
-    assert arguments["deployment"]["draft"]["autoscaling"]["max_replicas"] == groups["draft"]["maxReplicas"] == 3
+    assert set(groups) == set(deployments) == {"orchestrator", "draft", "target"}
+    assert deployments["draft"]["ray_actor_options"]["label_selector"] == groups["draft"]["labels"]
+    assert deployments["orchestrator"]["ray_actor_options"]["label_selector"] == groups["orchestrator"]["labels"]
+    assert deployments["target"]["placement_group_bundle_label_selector"] == [groups["target"]["labels"]] * 4
+    assert deployments["draft"]["autoscaling_config"]["max_replicas"] == groups["draft"]["maxReplicas"] == 3
     assert "replicas" not in groups["draft"]
     assert spec["rayClusterConfig"]["enableInTreeAutoscaling"] is True
     head = spec["rayClusterConfig"]["headGroupSpec"]

@@ -1,33 +1,110 @@
-{{- /* The configuration under Ray: as elsewhere, plus which worker group each pool is pinned to. */ -}}
-{{- define "pilotfish.rayConfig" -}}
-{{- $config := include "pilotfish.config" . | fromYaml }}
-{{- $deployment := default dict $config.deployment }}
-{{- range $name, $pool := .Values.pools }}
-{{- $settings := default dict (get $deployment $name) }}
-{{- $_ := set $settings "labels" (merge (dict "pilotfish-pool" $name) (default dict $settings.labels)) }}
-{{- if and (ne $name "orchestrator") $pool.autoscaling.enabled }}
-{{- $bounds := dict "min_replicas" (int $pool.autoscaling.minReplicas) "max_replicas" (int $pool.autoscaling.maxReplicas) "target_sequences" (float64 $pool.autoscaling.threshold) }}
-{{- $_ := set $settings "autoscaling" (merge $bounds (default dict $settings.autoscaling)) }}
-{{- end }}
-{{- $_ := set $deployment $name $settings }}
-{{- end }}
-{{- $_ := set $config "deployment" $deployment }}
-{{- $_ := set $config.orchestrator "num_replicas" (int .Values.pools.orchestrator.replicas) }}
-{{- toYaml $config }}
-{{- end }}
-
+{{- /* What Serve runs: an application for each pool, as `pilotfish config --serve` writes it. What stands in `deployments`
+Serve changes in place; a change of `args` replaces that application's replicas. */ -}}
 {{- define "pilotfish.serveConfig" -}}
+{{- $config := include "pilotfish.config" . | fromYaml }}
 # A proxy on every node that has replicas: KubeRay asks it whether a worker is ready. No request passes it.
 proxy_location: EveryNode
 http_options: {host: {{ .Values.listenHost | quote }}, port: {{ .Values.ray.servePort }}}
 logging_config: {enable_access_log: false}
 applications:
-  - name: pilotfish
-    import_path: pilotfish.serve_app:build
-    # A proxy without a route is never ready. The APIs are the orchestrator's own, on ports of their own.
+  {{- range $name := list "target" "draft" "orchestrator" }}
+  {{- if (get $.Values.pools $name).enabled }}
+  {{- $argument := dict "root" $ "pool" $name "config" $config }}
+  - name: {{ ternary "pilotfish" (printf "pilotfish-%s" $name) (eq $name "orchestrator") }}
+    import_path: pilotfish.serve_app:build_{{ $name }}
+    {{- if eq $name "orchestrator" }}
+    # A proxy is ready when it has a route to a replica. The APIs are the orchestrator's own, on ports of their own.
     route_prefix: /
-    args:
-      {{- include "pilotfish.rayConfig" . | nindent 6 }}
+    {{- else }}
+    route_prefix: null
+    {{- end }}
+    args: {{- include "pilotfish.serveArguments" $argument | nindent 6 }}
+    deployments:
+      - name: {{ $name }}
+        {{- include "pilotfish.servePlacement" $argument | trim | nindent 8 }}
+        {{- include "pilotfish.serveReplicas" $argument | trim | nindent 8 }}
+  {{- end }}
+  {{- end }}
+{{- end }}
+
+{{- /* The sections of the configuration that a pool reads: dict "root" $ "pool" NAME "config" CONFIG. */ -}}
+{{- define "pilotfish.serveArguments" -}}
+{{- $config := omit (deepCopy .config) "deployment" }}
+{{- range $name := list "target" "draft" }}
+{{- $section := omit (get $config $name) "num_replicas" }}
+{{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
+{{- end }}
+{{- if eq .pool "orchestrator" }}
+{{- with dig "deployment" "orchestrator" "drain_s" "" .config }}
+{{- $_ := set $config "deployment" (dict "orchestrator" (dict "drain_s" .)) }}
+{{- end }}
+{{- else }}
+{{- $config = omit $config "orchestrator" }}
+{{- $_ := set $config "security" (omit $config.security "public") }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
+{{- /* On which nodes, with how much of them. A replica of several ranks is a placement group on one node: itself, whose
+engine is rank 0, and the other ranks. */ -}}
+{{- define "pilotfish.servePlacement" -}}
+{{- $where := dig "deployment" .pool dict .config }}
+{{- $labels := merge (dict "pilotfish-pool" .pool) (dig "labels" dict $where) }}
+{{- $cpus := dig "num_cpus" 0.1 $where }}
+{{- $gpus := dig "num_gpus" (ternary 1 0 (gt (int (get .root.Values.pools .pool).gpus) 0)) $where }}
+{{- $ranks := ternary (dig "target" "tensor_parallel_size" 1 .config | int) 1 (eq .pool "target") }}
+ray_actor_options:
+  num_cpus: {{ $cpus }}
+  num_gpus: {{ $gpus }}
+  {{- with $where.resources }}
+  resources: {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- if eq $ranks 1 }}
+  label_selector: {{- toYaml $labels | nindent 4 }}
+  {{- else }}
+{{- $rank := merge (dict "CPU" $cpus) (ternary (dict "GPU" $gpus) dict (gt (float64 $gpus) 0.0)) }}
+placement_group_strategy: STRICT_PACK
+placement_group_bundles:
+  - {{ merge (deepCopy $rank) (default dict $where.resources) | toJson }}
+  {{- range until (sub $ranks 1 | int) }}
+  - {{ toJson $rank }}
+  {{- end }}
+placement_group_bundle_label_selector:
+  {{- range until $ranks }}
+  - {{ toJson $labels }}
+  {{- end }}
+{{- end }}
+{{- with $where.max_replicas_per_node }}
+max_replicas_per_node: {{ . }}
+{{- end }}
+{{- with $where.surge_percent }}
+max_surge_percent: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "pilotfish.serveReplicas" -}}
+{{- $pool := get .root.Values.pools .pool }}
+{{- if $pool.autoscaling.enabled }}
+{{- $settings := dig "deployment" .pool "autoscaling" dict .config }}
+autoscaling_config:
+  min_replicas: {{ $pool.autoscaling.minReplicas }}
+  initial_replicas: {{ max $pool.autoscaling.minReplicas (min $pool.autoscaling.maxReplicas $pool.replicas) }}
+  max_replicas: {{ $pool.autoscaling.maxReplicas }}
+  target_ongoing_requests: {{ $pool.autoscaling.threshold }}
+  metrics_interval_s: {{ dig "report_interval_s" 10 $settings }}
+  look_back_period_s: {{ dig "look_back_s" 30 $settings }}
+  upscale_delay_s: {{ dig "upscale_delay_s" 30 $settings }}
+  downscale_delay_s: {{ dig "downscale_delay_s" 600 $settings }}
+  policy:
+    policy_function: pilotfish.pools.autoscaling:LoadPolicy
+    policy_kwargs: {target_kv_usage: {{ dig "target_kv_usage" 0.8 $settings }}}
+{{- else }}
+num_replicas: {{ $pool.replicas }}
+{{- if and (eq .pool "orchestrator") (gt (int $pool.replicas) 1) }}
+# They listen on one port.
+max_replicas_per_node: 1
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- /* Container of a Ray pod: dict "root" $ "name" "ray-head" or "ray-worker" "ports" LIST. */ -}}
