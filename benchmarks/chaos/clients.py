@@ -126,7 +126,7 @@ class Clients:
     async def ask(self, plan: Plan) -> None:
         """One request, held against the truth."""
         stub = next(self._slow_stubs if plan.manner == "reads slowly" else self._stubs)
-        call = stub.Generate(_request(plan), timeout=plan.timeout_s)
+        call = stub.Generate(generate_request(plan), timeout=plan.timeout_s)
         token_ids: list[int] = []
         texts: list[str] = []
         try:
@@ -178,7 +178,8 @@ class Clients:
             self.tally.wrong.append(f"{plan.prompt!r} ({plan.manner}): {len(token_ids)} tokens")
 
 
-def _request(plan: Plan) -> pb.GenerateRequest:
+def generate_request(plan: Plan) -> pb.GenerateRequest:
+    """As the public API takes it."""
     sampling = plan.sampling
     return pb.GenerateRequest(
         text=plan.prompt,

@@ -132,12 +132,17 @@ def _no_room(demand: Demand, num_nodes: int, num_placed: int) -> str:
     each = ", ".join(f"{amount:g} {name}" for name, amount in demand.resources.items())
     which = f" with {_selector(demand)}" if demand.labels else ""
     limit = f", {demand.max_replicas_per_node} on a node" if demand.max_replicas_per_node else ""
-    settings = [f"{demand.pool}.num_replicas"]
-    settings += [f"deployment.{demand.pool}.autoscaling.min_replicas"] if demand.is_autoscaled else []
-    settings += [f"deployment.{demand.pool}.num_gpus"] if "GPU" in demand.resources else []
+    replicas = "1 replica" if demand.num_replicas == 1 else f"{demand.num_replicas} replicas"
+    node = "node" if num_nodes == 1 else "nodes"
+    section, settings = f"deployment.{demand.pool}", []
+    if demand.num_replicas > 1:
+        settings += [f"{demand.pool}.num_replicas"]
+        settings += [f"{section}.autoscaling.min_replicas"] if demand.is_autoscaled else []
+    settings += [f"{section}.{'num_gpus' if 'GPU' in demand.resources else 'num_cpus'}"]
+    settings += [f"{section}.resources"] if demand.resources.keys() - {"CPU", "GPU"} else []
     return (
-        f"the {demand.pool} pool wants {demand.num_replicas} replicas of {each} each{limit}, and its {num_nodes} "
-        f"nodes{which} have room for {num_placed} beside the other pools: "
+        f"the {demand.pool} pool wants {replicas} of {each} each{limit}, and its {num_nodes} {node}{which} "
+        f"{'has' if num_nodes == 1 else 'have'} room for {num_placed} beside the other pools: "
         f"lower {' or '.join(settings)}, or add nodes"
     )
 

@@ -1,0 +1,77 @@
+"""The pools on a cluster of labelled nodes: placement, scaling, a kill, a lost node, an update, and no failed request.
+
+One run of benchmarks/pools.py; each test reads a part of what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN_TIMEOUT_S = 280.0
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the benchmark reports."""
+    path = tmp_path_factory.mktemp("pools") / "pools.json"
+    command = [sys.executable, str(ROOT / "benchmarks" / "pools.py"), "--quick", "--json", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    return json.loads(path.read_text())
+
+
+def row(run: dict[str, Any], event: str) -> dict[str, Any]:
+    (found,) = [row for row in run["rows"] if row["event"].startswith(event)]
+    return found
+
+
+def check(run: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [check for check in run["checks"] if check["name"] == name]
+    return found
+
+
+def test_every_replica_is_on_a_node_of_its_pool(run: dict[str, Any]) -> None:
+    assert check(run, "misplaced replicas")["holds"]
+    assert row(run, "placement of the draft pool")["replicas"] == "draft-a"
+    assert row(run, "placement of the orchestrator pool")["replicas"] == "head head"
+
+
+def test_more_gpus_than_the_pool_has_are_refused_with_what_to_change(run: dict[str, Any]) -> None:
+    assert row(run, "refused")["event"] == (
+        "refused: the target pool wants 1 replica of 0.1 CPU, 3 GPU each, and its 2 nodes with "
+        "pilotfish.io/pool=target have room for 0 beside the other pools: lower "
+        "deployment.target.num_gpus, or add nodes"
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "replicas"),
+    [
+        ("scale-out", "3 target 3 draft"),
+        ("target replica killed", "3 target 3 draft"),
+        ("draft replica killed", "3 target 3 draft"),
+        ("target node lost, with 2 of 3 replicas", "2 target 3 draft"),
+        ("scale-in", "1 target 1 draft"),
+        ("rolling update", "1 target 1 draft"),
+    ],
+)
+def test_no_request_fails_through(run: dict[str, Any], event: str, replicas: str) -> None:
+    happened = row(run, event)
+    assert happened["failed"] == 0, [each["event"] for each in run["rows"] if each["event"].startswith("problem")]
+    assert happened["requests"] > 0
+    assert happened["replicas"] == replicas
+
+
+def test_no_request_fails_at_all(run: dict[str, Any]) -> None:
+    checked = check(run, "failed requests")
+    assert checked["holds"], checked
