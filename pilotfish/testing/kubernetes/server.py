@@ -63,7 +63,7 @@ class KubernetesApi(ThreadingHTTPServer):
 def kubernetes_api(validate: Validate) -> Iterator[KubernetesApi]:
     """A stand-in that serves until the block ends. validate: raises ValueError for what a schema does not allow."""
     server = KubernetesApi(validate)
-    thread = threading.Thread(target=server.serve_forever, name="kubernetes-api", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(_POLL_S / 10,), name="kubernetes-api", daemon=True)
     thread.start()
     try:
         yield server
