@@ -130,6 +130,9 @@ class FlashInferBatch:
 class StaticFlashInfer:
     """A StaticAttention: kernels over buffers that stay, planned anew for each step by the host."""
 
+    has_short_window = False
+    """It never has a tree."""
+
     def __init__(self, rows: StaticRows, workspace: Tensor, max_block_ids: int) -> None:
         self._rows = rows
         self._workspace = workspace

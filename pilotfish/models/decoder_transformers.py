@@ -22,7 +22,7 @@ from pilotfish.models.graphs.attention import RecordableBackend
 from pilotfish.models.graphs.outputs import StaticOutputs
 from pilotfish.models.graphs.recorder import Recorder, recorder_for
 from pilotfish.models.graphs.runner import GraphRunner, StaticStep
-from pilotfish.models.graphs.shapes import TREE_SPAN, Buckets
+from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.models.packing import MIN_ROWS, pack_linears
 from pilotfish.models.scaled_linear import ScaledLinear
 from pilotfish.speculation.transfer import to_device
@@ -136,7 +136,6 @@ class TransformersDecoder:
                 buckets=buckets,
                 device=self.device,
                 recorder=recorder or recorder_for(self.device),
-                takes_trees=all((layer.sliding_window or TREE_SPAN) >= TREE_SPAN for layer in self._layers),
             )
 
     @property

@@ -22,6 +22,13 @@ from pilotfish.types import BLOCK_SIZE
 class StaticAttention(AttentionBatch, Protocol):
     """The attention of every step of one shape. What attend and write_kv launch depends on the shape alone."""
 
+    @property
+    def has_short_window(self) -> bool:
+        """Whether a layer's sliding window is so short that it can end within a tree: trees are then for others.
+
+        Known once the layers have run.
+        """
+
     def plan(self, slices: Sequence[SequenceSlice]) -> None:
         """Do what the host does for a step, before the step is replayed."""
 
@@ -44,6 +51,7 @@ class StaticSdpa:
 
     def __init__(self, rows: StaticRows) -> None:
         self._rows = rows
+        self.has_short_window = False
         self._masks: dict[tuple[int | None, int], Tensor] = {}
 
     def plan(self, slices: Sequence[SequenceSlice]) -> None:
@@ -78,6 +86,7 @@ class StaticSdpa:
         """[B, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per kind of layer and run."""
         assert shape.first_key == 0, "models have no such keys; heads do"
         kind = (shape.sliding_window, group_size)
+        self.has_short_window |= shape.sliding_window is not None and shape.sliding_window < TREE_SPAN
         mask = self._masks.get(kind)
         if mask is None:
             visible = visible_keys(self._rows, shape.sliding_window)

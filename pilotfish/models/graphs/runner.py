@@ -55,15 +55,12 @@ class GraphRunner:
         buckets: Buckets,
         device: torch.device,
         recorder: Recorder,
-        takes_trees: bool = True,
     ) -> None:
-        """takes_trees: whether no sliding window of the model is so short that it could cut into a tree."""
         self._run = run
         self._backend = backend
         self._buckets = buckets
         self._device = device
         self._recorder = recorder
-        self._takes_trees = takes_trees
         self._recorded: dict[StepShape, _Recorded] = {}
 
     @property
@@ -90,12 +87,12 @@ class GraphRunner:
 
     def replay(self, step: StepInput) -> StaticStep | None:
         """Run the step over the buffers of the shape that it fits; None, and nothing done, where there is none."""
-        if not step.slices or (not self._takes_trees and any(part.tree is not None for part in step.slices)):
-            return None
         gathers = self._backend.gathers(step.slices)
         shape = self._buckets.find(step.slices, gathers=gathers, exit_layer=step.exit_layer)
         recorded = None if shape is None else self._recorded.get(shape)
         if recorded is None:
+            return None
+        if recorded.step.attention.has_short_window and any(part.tree is not None for part in step.slices):
             return None
         recorded.step.rows.fill(step)
         recorded.step.attention.plan(step.slices)

@@ -125,12 +125,13 @@ def test_what_fits_no_shape_runs_as_ever(make_decoder: Make, recorder: Any) -> N
     assert close(recorded.forward(step), plain.forward(step))
 
 
-def test_a_new_pool_is_not_written_by_what_was_recorded_for_the_old_one(
-    pair: tuple[TransformersDecoder, TransformersDecoder],
-) -> None:
-    recorded, plain = pair
-    for decoder in pair:
-        decoder.allocate(40)
+def test_after_a_new_pool_nothing_reads_the_old_one(make_decoder: Make) -> None:
+    recorded, plain = make_decoder(BUCKETS), make_decoder()
+    old = recorded.allocate(40)
+    recorded.record_graphs()
+    recorded.allocate(40)
+    for tensor in old.tensors:
+        tensor.fill_(float("nan"))
     prefill(recorded, plain)
     assert close(recorded.forward(STEPS["verify"]).clone(), plain.forward(STEPS["verify"]))
     recorded.record_graphs()
@@ -146,7 +147,7 @@ def test_recording_writes_to_no_ones_blocks(make_decoder: Make) -> None:
         assert tensor[:16].isfinite().all()
 
 
-@pytest.mark.parametrize("window", [20, 64])
+@pytest.mark.parametrize("window", [2, 20, 64])
 def test_sliding_windows(make_decoder: Make, recorder: Any, window: int) -> None:
     """A window shorter than a tree may be: trees are not recorded, all else is."""
     torch.manual_seed(1)
