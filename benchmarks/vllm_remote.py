@@ -176,6 +176,7 @@ def run(options: argparse.Namespace, report: Report) -> None:
                 threads=len(os.sched_getaffinity(0)),
                 num_draft_tokens=options.ngram_k if mode == "ngram" else options.k,
                 pilotfish={"draft_addresses": [proxy.address]},
+                options=["--eager"] if options.eager else [],
             )
             return stack.enter_context(vllm)
 
@@ -210,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("--ngram-k", type=int, default=5, help="of vLLM's own n-gram speculation")
     options_parser.add_argument("--requests", type=int, help="under faults (default 200, quick 16; 0: none)")
     options_parser.add_argument("--only-faults", action="store_true")
+    options_parser.add_argument("--eager", action="store_true", help="vLLM without compilation: for a trial")
     options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of Pilotfish")
     options = options_parser.parse_args(arguments)
     options.prompts = options.prompts or (1 if options.quick else 2)

@@ -14,7 +14,8 @@ from pilotfish.bench.peer import PeerProcess
 from pilotfish.config import environment
 
 Mode = Literal["plain", "ngram", "remote"]
-WORKER = Path(__file__).with_name("vllm_worker.py")
+WORKER = "pilotfish.bench.vllm_worker"
+ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 900.0
 """vLLM compiles when it starts."""
 BATCH_TIMEOUT_S = 900.0
@@ -50,11 +51,11 @@ class VllmProcess:
         options: Sequence[str] = (),
     ) -> None:
         """python: of vLLM's environment. pilotfish: settings of the proposer. options: more of the worker's."""
-        argv = [str(python), str(WORKER), "--model", str(model), "--mode", mode, "--context", str(context)]
+        argv = [str(python), "-m", WORKER, "--model", str(model), "--mode", mode, "--context", str(context)]
         argv += ["--num-draft-tokens", str(num_draft_tokens), "--pilotfish", json.dumps(pilotfish or {}), *options]
         cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:threads])
         variables = {
-            "PYTHONPATH": str(WORKER.parents[2]),
+            "PYTHONPATH": str(ROOT),
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": cores,

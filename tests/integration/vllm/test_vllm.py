@@ -63,7 +63,7 @@ def draft() -> Iterator[DraftProcess]:
 
 @pytest.fixture(scope="module")
 def start(model: Path) -> Callable[..., VllmProcess]:
-    def make(mode: str, **pilotfish: object) -> VllmProcess:
+    def make(mode: str, /, **pilotfish: object) -> VllmProcess:
         return VllmProcess(
             Path(VLLM),
             model,
