@@ -102,7 +102,7 @@ def exact_probs(logits: Sequence[float], sampling: SamplingParams, prompt: Seque
 
 @dataclass
 class Simulation:
-    """Two output tokens of NUM_DRAWS sequences, in rounds of num_draft_tokens drafts."""
+    """Two output tokens of num_draws sequences, in rounds of num_draft_tokens drafts."""
 
     sampling: SamplingParams
     drafter: str
@@ -111,13 +111,15 @@ class Simulation:
     verify_function: VerifyFunction = verify
     tree_drafter: TreeDrafter | None = None
     """Drafts trees in place of the drafter's chains."""
+    num_draws: int = NUM_DRAWS
+    """Fewer draws are the first of more."""
     num_accepted: int = 0
-    """First drafts accepted, of NUM_DRAWS."""
+    """First drafts accepted, of num_draws."""
     samplings: list[SamplingParams] = field(default_factory=list)
 
     def run(self) -> np.ndarray:
-        """int [NUM_DRAWS, 2]."""
-        outputs: list[list[int]] = [[] for _ in range(NUM_DRAWS)]
+        """int [num_draws, 2]."""
+        outputs: list[list[int]] = [[] for _ in range(self.num_draws)]
         self.samplings = [self._with_seed(seed) for seed in range(NUM_SEEDS)]
         while active := [index for index, output in enumerate(outputs) if len(output) < 2]:
             for index, outcome in zip(active, self._round(active, outputs), strict=True):
@@ -145,7 +147,7 @@ class Simulation:
             for token_id in (context[-1] if context else PROMPT[-1], *round_.draft_token_ids)
         ]
         outcomes = self.verify_function(target_table()[last], rounds)
-        if len(active) == NUM_DRAWS:
+        if len(active) == self.num_draws:
             self.num_accepted = sum(outcome.num_accepted > 0 for outcome in outcomes)
         return outcomes
 

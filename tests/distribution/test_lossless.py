@@ -29,13 +29,24 @@ POST_PROCESSING = {
 
 @pytest.mark.parametrize("post_processing", POST_PROCESSING)
 @pytest.mark.parametrize("drafter", DRAFTERS)
-@pytest.mark.parametrize("mode", AcceptanceMode, ids=lambda mode: mode.name.lower())
-def test_output_has_the_targets_distribution(world, mode, drafter, post_processing):
-    sampling = SamplingParams(acceptance=mode, **POST_PROCESSING[post_processing])
+def test_rejection_has_the_targets_distribution(world, drafter, post_processing):
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION, **POST_PROCESSING[post_processing])
     tokens = world.simulation(sampling, drafter).run()
     marginal, joint = world.p_values(tokens, sampling)
     assert marginal > 1e-4
     assert joint > 1e-4
+
+
+@pytest.mark.parametrize("post_processing", POST_PROCESSING)
+def test_coupled_output_has_the_targets_distribution_whatever_drafts(world, post_processing):
+    """Without drafts it has it, and no drafter changes a token."""
+    sampling = SamplingParams(**POST_PROCESSING[post_processing])
+    assert sampling.acceptance is AcceptanceMode.COUPLED
+    plain = world.simulation(sampling, "good", num_draft_tokens=0).run()
+    assert min(world.p_values(plain, sampling)) > 1e-4
+    for drafter in DRAFTERS:
+        tokens = world.simulation(sampling, drafter, num_draws=world.num_draws // 5).run()
+        assert (tokens == plain[: len(tokens)]).all(), drafter
 
 
 @pytest.mark.parametrize("mode", AcceptanceMode, ids=lambda mode: mode.name.lower())

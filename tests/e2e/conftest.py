@@ -86,6 +86,16 @@ class UpProcess:
         (process,) = [each for each in self.descendants() if part in " ".join(each.cmdline())]
         return process
 
+    def wait_for_descendant(self, part: str) -> None:
+        """Until one whose command line holds `part` has started; the test's own timeout bounds it."""
+        nothing = threading.Event()
+        while True:
+            for each in self.descendants():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if part in " ".join(each.cmdline()):
+                        return
+            nothing.wait(0.05)
+
     def left(self, timeout_s: float = 20.0) -> list[psutil.Process]:
         """Of all that was ever seen below it, what still runs after timeout_s."""
         _, alive = psutil.wait_procs(list(self._seen.values()), timeout_s)

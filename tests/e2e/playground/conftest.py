@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from draft_service.server import DraftServer
 from orchestrator.server import OrchestratorServer
@@ -20,6 +20,8 @@ from target_service.server import TargetServer
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 """Kept by continuous integration."""
+PATIENCE_MS = 60_000
+"""How long a page may take over anything; Playwright's own 5 s pass on a busy machine."""
 
 
 class Stack:
@@ -32,7 +34,9 @@ class Stack:
             "draft": {"port": 0},
             "cache_dir": cache_dir,
         }
-        self._orchestrator_section = orchestrator
+        # Whether a draft comes in time is another matter, on a busy machine too.
+        speculation = {"draft_deadline_ms": 60_000, **orchestrator.pop("speculation", {})}
+        self._orchestrator_section = {"speculation": speculation, **orchestrator}
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stack")
         self.url = ""
@@ -100,6 +104,7 @@ def browser() -> Iterator[Any]:
     executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if executable is None:
         pytest.skip("no Chromium on the path: apt-get install chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield browser
@@ -112,7 +117,7 @@ class Visit:
     def __init__(self, browser: Any, url: str, **context: Any) -> None:
         self._context = browser.new_context(viewport={"width": 1280, "height": 1000}, **context)
         self.page = self._context.new_page()
-        self.page.set_default_timeout(20_000)
+        self.page.set_default_timeout(PATIENCE_MS)
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))

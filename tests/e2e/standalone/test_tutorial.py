@@ -77,7 +77,7 @@ class Reader:
 
 def pattern_of(line: str) -> re.Pattern[str]:
     """Of lines that say the same: any figure stands for a figure, `...` for anything."""
-    parts = (re.sub(r"\d+", r"\\d+", re.escape(part)) for part in line.split("..."))
+    parts = (re.sub(r"\d+", r"\\d+", re.escape(part)) for part in re.split(r" *\.{3} *", line))
     return re.compile(re.sub(r"(\\ )+", r"\\s+", ".*".join(parts)))
 
 
