@@ -1,0 +1,58 @@
+"""Decoders as on a GPU, built on the CPU: the same steps, with recording replaced by repetition."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from pilotfish.config import Quantization
+from pilotfish.errors import ConfigError
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.scaled_linear import ScaledLinear
+
+CPU = torch.device("cpu")
+OPTIONS = GpuOptions(device=CPU, max_sequences=2, max_draft_tokens=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(2)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("none", False), ("int8", True)])
+def test_a_decoder_computes_the_model(model: LlamaForCausalLM, quantization: Quantization, graphs: bool) -> None:
+    ours = copy.deepcopy(model)
+    options = GpuOptions(device=CPU, graphs=graphs, max_sequences=2, max_draft_tokens=3)
+    decoder = build_gpu_decoder(ours, options, quantization=quantization, max_context_tokens=64)
+    assert any(isinstance(module, ScaledLinear) for module in ours.modules()) == (quantization == "int8")
+    decoder.allocate(8)
+    decoder.record_graphs()
+    assert decoder.num_graphs == (2 * 3 if graphs else 0)
+    tokens = list(range(9))
+    decoder.forward(StepInput(tokens[:6], range(6), [SequenceSlice(0, 6, 0, [3])], []))
+    logits = decoder.forward(StepInput(tokens[6:], range(6, 9), [SequenceSlice(0, 3, 6, [3])], range(3)))
+    theirs = model(torch.tensor([tokens])).logits[0, 6:]
+    assert (logits - theirs).norm() / theirs.norm() < (0.05 if quantization == "int8" else 1e-4)
+
+
+@pytest.mark.parametrize(("quantization", "message"), [("int4", "set engine.device to cpu"), ("fp8", "CUDA device")])
+def test_formats_that_cannot_be_had_are_refused(
+    model: LlamaForCausalLM, quantization: Quantization, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_gpu_decoder(copy.deepcopy(model), OPTIONS, quantization=quantization, max_context_tokens=64)
