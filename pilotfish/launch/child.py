@@ -31,6 +31,9 @@ class ChildSpec:
     """Services that must be ready before it starts."""
     essential: bool = True
     """False: when it ends it is started again; the others go on without it."""
+    restarts_once_ready: bool = False
+    """An essential one that has been ready is started again, too, and the others wait for it; one that has not is
+    of no use to try again."""
 
 
 class Child:

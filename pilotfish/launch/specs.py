@@ -70,7 +70,7 @@ FOREIGN_RAY_VARIABLES = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_AUTH_TOKEN_PATH", 
 
 def standalone_specs(config: Config, folder: Path) -> list[ChildSpec]:
     """One process per service; config.yaml in `folder` is the configuration of `with_local_addresses`."""
-    specs = [_service_spec("target_service", folder)]
+    specs = [dataclasses.replace(_service_spec("target_service", folder), restarts_once_ready=True)]
     if config.draft.num_replicas:
         specs.append(_service_spec("draft_service", folder, essential=False))
     # After the target, not before: a dial that fails is tried again only after a pause.

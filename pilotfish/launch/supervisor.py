@@ -56,7 +56,7 @@ class Supervisor:
                     await self._children[spec.name].stop(force)
 
     async def _keep(self, spec: ChildSpec) -> None:
-        """Start a child; start it again if it is not essential. Raises when an essential one ends."""
+        """Start a child; start it again as its spec says. Raises when an essential one ends."""
         for service in spec.after:
             await self._ready[service].wait()
         attempt = 0
@@ -71,13 +71,17 @@ class Supervisor:
             self._children[spec.name] = child
             status = await child.wait()
             ending = f"was ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
-            if spec.essential:
+            if spec.essential and not (spec.restarts_once_ready and self._was_ready(spec)):
                 detail = child.last_error.removeprefix("error: ")
                 raise UnavailableError(f"{spec.name} {ending}" + (f": {detail}" if detail else ""))
             delay_s = RESTART_DELAYS_S[min(attempt, len(RESTART_DELAYS_S) - 1)]
             attempt += 1
-            self._on_line(spec.name, f"{ending}; requests go on without it, next start in {delay_s:g} s")
+            meanwhile = "wait for" if spec.essential else "go on without"
+            self._on_line(spec.name, f"{ending}; requests {meanwhile} it, next start in {delay_s:g} s")
             await asyncio.sleep(delay_s)
+
+    def _was_ready(self, spec: ChildSpec) -> bool:
+        return all(self._ready[service].is_set() for service in spec.services)
 
     def _note_ready(self, service: str, address: str) -> None:
         self._ready[service].set()

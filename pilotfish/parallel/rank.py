@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 DIAL_TIMEOUT_S = 300.0
 """Under Ray the ranks start before rank 0 does."""
+_HANG_UP_S = 1.0
 
 
 def load_rank(setup: Setup, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
@@ -95,6 +96,7 @@ def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> 
 
 def run(folder: Path, rank: int) -> None:
     """Be a rank until rank 0 ends. Ends the process at any error."""
+    peer: RankPeer | None = None
     try:
         peer = dial(folder, rank, DIAL_TIMEOUT_S)
         # Quietly: rank 0 has said why, or was asked to end.
@@ -103,6 +105,8 @@ def run(folder: Path, rank: int) -> None:
     except (EOFError, ConnectionError):
         os._exit(0)
     except Exception as error:
+        if peer is not None and peer.wait_for_loss(_HANG_UP_S):
+            os._exit(0)  # it is the loss of another rank that has failed here, and rank 0 has said so
         logger.exception("rank %d failed", rank)
         end_process(f"rank {rank} ends: {type(error).__name__}: {error}")
 

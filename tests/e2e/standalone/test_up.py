@@ -82,13 +82,16 @@ def test_nothing_is_left_when_up_itself_is_killed(start_up: Callable) -> None:
     assert not killed.left()
 
 
-def test_a_killed_target_ends_up_with_its_name(start_up: Callable) -> None:
+def test_a_killed_target_is_started_again(start_up: Callable) -> None:
     up = start_up("--standalone", "--emulate", "instant")
-    assert up.address
-    up.descendants()
+    expected = answer(up.address, "--speculation", "off")["token_ids"]
+    lines_before = len(up.lines)
     up.descendant(" target_service --config").kill()
-    up.wait_for("error: target_service was ended by signal 9")
-    assert up.process.wait(60) == 1
+    # A request waits for a target replica (orchestrator.connect_timeout_s).
+    assert answer(up.address, "--speculation", "off")["token_ids"] == expected
+    up.wait_for("requests wait for it", after=lines_before)
+    up.wait_for("target_service ready on", after=lines_before)
+    assert up.stop(signal.SIGINT) == 0
     assert not up.left()
 
 

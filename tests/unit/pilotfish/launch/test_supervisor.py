@@ -114,6 +114,21 @@ async def test_an_inessential_child_starts_again_after_a_wait(monkeypatch: pytes
     assert ("draft", "ended with exit code 3; requests go on without it, next start in 0 s") in run.lines
 
 
+async def test_an_essential_child_that_was_ready_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "RESTART_DELAYS_S", (0.0,))
+    script = "print('NAME ready on 127.0.0.1:1', flush=True); raise SystemExit(3)"
+    run = Run([dataclasses.replace(spec("target", script), restarts_once_ready=True), spec("front", SERVE)])
+    run.when = lambda run: run.stop.set() if sum("ended with" in line for _, line in run.lines) == 3 else None
+    await run.run()
+    assert ("target", "ended with exit code 3; requests wait for it, next start in 0 s") in run.lines
+
+
+async def test_one_that_was_never_ready_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run([dataclasses.replace(spec("target", FAIL), restarts_once_ready=True), spec("front", SERVE)])
+    with pytest.raises(UnavailableError, match=r"target ended with exit code 3: no model here"):
+        await run.run()
+
+
 async def test_force_ends_a_child_that_ignores_sigterm() -> None:
     run = Run([spec("target", STUBBORN)], when=stop_when_ready(1))
     run.force.set()
