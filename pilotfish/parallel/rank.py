@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import shutil
 import signal
 from pathlib import Path
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 import torch
 from transformers import PreTrainedModel
@@ -100,15 +101,21 @@ def run(folder: Path, rank: int) -> None:
     try:
         peer = dial(folder, rank, DIAL_TIMEOUT_S)
         # Quietly: rank 0 has said why, or was asked to end.
-        watch(peer, lambda _: os._exit(0))
+        watch(peer, lambda _: _end_quietly(folder))
         serve(peer, *start(peer, rank))
     except (EOFError, ConnectionError):
-        os._exit(0)
+        _end_quietly(folder)
     except Exception as error:
         if peer is not None and peer.wait_for_loss(_HANG_UP_S):
-            os._exit(0)  # it is the loss of another rank that has failed here, and rank 0 has said so
+            _end_quietly(folder)  # it is the loss of another rank that has failed here, and rank 0 has said so
         logger.exception("rank %d failed", rank)
         end_process(f"rank {rank} ends: {type(error).__name__}: {error}")
+
+
+def _end_quietly(folder: Path) -> NoReturn:
+    """End without rank 0. A meeting place that is still there is of no use to anybody."""
+    shutil.rmtree(folder, ignore_errors=True)
+    os._exit(0)
 
 
 def start(peer: RankPeer, rank: int) -> tuple[TransformersDecoder, ProcessGroup]:
