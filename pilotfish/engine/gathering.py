@@ -10,10 +10,11 @@ Pure: no I/O and no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pilotfish.engine.step_trend import StepTrend
+from pilotfish.engine.step_curve import StepCurve
 from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
 from pilotfish.types import LoadReport
 
@@ -23,6 +24,8 @@ _PATIENCE = 1.5
 """A sequence that takes this many times as long as usual is not waited for any longer."""
 _GRACE_NS = 300_000
 """What a timer and a busy machine may be late."""
+_EARLY_NS = 100_000
+"""What a timer may be early."""
 _FIRST_GUESS = 0.25
 """Of reading the weights: how long a sequence is taken to be away before that is known."""
 
@@ -56,7 +59,9 @@ class _Habit:
 class StepGathering:
     """Told what goes in and out of a target's engine, it says how long the next step should wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_batch_tokens: int) -> None:
+        """max_batch_tokens: rows of a step at most; a full one waits for nobody."""
+        self._max_batch_tokens = max_batch_tokens
         self._habits: dict[int, _Habit] = {}
         """Of the sequences that have had a draft verified."""
         self._away: dict[int, _Habit] = {}
@@ -67,7 +72,7 @@ class StepGathering:
         """Where each run of plain decoding ends, in tokens of its sequence."""
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
-        self._trend = StepTrend()
+        self._curve = StepCurve()
         self.num_waits = 0
         """Steps that waited, for metrics."""
 
@@ -91,7 +96,7 @@ class StepGathering:
 
     def gave(self, events: Iterable[Event], load: LoadReport, now_ns: int) -> None:
         """A step has ended with these events; the load tells what it took."""
-        self._trend.add(load.num_step_tokens, load.step_time_ns)
+        self._curve.add(load.num_step_tokens, load.step_time_ns)
         for event in events:
             if isinstance(event, SequenceError) or (isinstance(event, Verdict) and event.finish_reason is not None):
                 self._forget(event.sequence_id)
@@ -103,11 +108,10 @@ class StepGathering:
 
         Ask again after each arrival.
         """
-        awaited = [
-            (habit, usual_ns)
-            for habit in self._away.values()
-            if (usual_ns := self._usual_ns(habit)) < self._trend.fixed_ns
-        ]
+        if sum(self._drafting.values()) + len(self._decoding) >= self._max_batch_tokens:
+            return 0
+        fixed_ns = self._curve.fixed_ns
+        awaited = [(habit, usual_ns) for habit in self._away.values() if (usual_ns := self._usual_ns(habit)) < fixed_ns]
         if not awaited or not self._pays(len(awaited), max(usual_ns for _, usual_ns in awaited)):
             return 0
         self.num_waits += 1
@@ -117,25 +121,31 @@ class StepGathering:
         """How long a sequence that is away usually is so; without end once it is late."""
         if habit.is_late:
             return float("inf")
-        return _FIRST_GUESS * self._trend.fixed_ns if habit.usual_ns is None else habit.usual_ns
+        return _FIRST_GUESS * self._curve.fixed_ns if habit.usual_ns is None else habit.usual_ns
 
     def _note_late(self, now_ns: int) -> None:
         """Who is late takes longer than was thought, or is held up this time."""
         for habit in self._away.values():
             usual_ns = self._usual_ns(habit)
-            if not habit.is_late and now_ns >= habit.end_ns(usual_ns):
+            if not habit.is_late and now_ns + _EARLY_NS >= habit.end_ns(usual_ns):
                 habit.is_late, habit.usual_ns = True, _PATIENCE * usual_ns
 
     def _pays(self, num_awaited: int, away_ns: float) -> bool:
         """Whether all in step give more output tokens a second than two groups in turns."""
         num_ready, num_plain = len(self._drafting), len(self._decoding)
         num_rounds = num_ready + num_awaited
-        rows_ns = self._trend.row_ns * sum(self._drafting.values()) * num_rounds / max(1, num_ready)
-        plain_ns = self._trend.row_ns * num_plain
-        together_ns = self._trend.fixed_ns + rows_ns + plain_ns + away_ns
-        apart_ns = self._trend.fixed_ns + rows_ns / 2 + plain_ns
-        gained = self._round_tokens * num_rounds * (1 / together_ns - 1 / (2 * apart_ns))
+        num_rows = sum(self._drafting.values()) * num_rounds / max(1, num_ready)
+        together_ns = self._steps_ns(num_rows + num_plain) + away_ns
+        apart_ns = self._steps_ns(num_rows / 2 + num_plain)
+        # One group is away while the other is verified, or longer.
+        turns_ns = apart_ns + max(apart_ns, away_ns)
+        gained = self._round_tokens * num_rounds * (1 / together_ns - 1 / turns_ns)
         return gained > num_plain * (1 / apart_ns - 1 / together_ns)
+
+    def _steps_ns(self, num_rows: float) -> float:
+        """Of so many rows, in as many steps as they need."""
+        num_steps = math.ceil(num_rows / self._max_batch_tokens)
+        return num_steps * self._curve.step_ns(num_rows / num_steps)
 
     def _note_verdict(self, verdict: Verdict, now_ns: int) -> None:
         sequence_id = verdict.sequence_id

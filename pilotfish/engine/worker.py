@@ -95,7 +95,8 @@ def main() -> None:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
     front.send(encoder.encode(Ready(core.model, core.limits)))
-    run(core, front, StepGathering() if setup.role == "target" else None)
+    gathering = StepGathering(config.target.engine.max_batch_tokens) if setup.role == "target" else None
+    run(core, front, gathering)
 
 
 def _exit_with_parent() -> None:

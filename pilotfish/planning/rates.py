@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pilotfish.engine.scheduler import PREFILL_SHARE
+from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.round_times import RoundTimes
 
 
 class ReplicaRates:
@@ -13,7 +13,7 @@ class ReplicaRates:
     def __init__(self, model: DecodingModel, *, stepwise: bool = True) -> None:
         """stepwise: correct the closed formulas by simulated rounds, which takes some seconds."""
         self.model = model
-        self.times = RoundTimes(model, stepwise=stepwise)
+        self.times = BatchTimes(model, stepwise=stepwise)
         sizes = range(model.profile.max_sequences + 1)
         self.num_draft_tokens = [0, *(self.times.policy_k(batch) for batch in sizes[1:])]
         """K."""

@@ -1,8 +1,9 @@
 """One target with its drafters, step by step, for as long as its batch stays the same.
 
-Sequences go round: drafted, verified, drafted again. Both engines take what is ready when a step begins, as the real
-ones do. So sequences fall into groups that take turns, which the closed formulas do not see: what is verified in two
-half batches waits twice for the weights, what drafts meanwhile costs nothing.
+Sequences go round: drafted, verified, drafted again. Both engines take what is ready when a step begins, and the target
+waits for what is about to be, as the real ones do. Where waiting does not pay, sequences fall into groups that take
+turns, which the closed formulas do not see: what is verified in two half batches waits twice for the weights, what
+drafts meanwhile costs nothing.
 
 Deterministic: a round's yield is an expectation elsewhere, and hits of drafting ahead are spread evenly.
 """
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 import simpy
 
 from pilotfish.planning.decoding import DecodingModel
+from pilotfish.planning.round_gathering import RoundGathering
 
 _NUM_MEASURED = 3000
 """Rounds of all sequences together; a large batch finds its rhythm sooner."""
@@ -39,6 +41,7 @@ class _Draft:
 
 @dataclass(slots=True, eq=False)
 class _Sequence:
+    number: int
     target: _Target
     drafter: _Drafter
     hits: float
@@ -62,7 +65,9 @@ class Rounds:
         self._targets = [_Target(self) for _ in range(num_targets)]
         drafters = [_Drafter(self) for _ in range(num_drafters)]
         self._sequences = [
-            _Sequence(self._targets[index % num_targets], drafters[index % num_drafters], index * _GOLDEN_RATIO % 1)
+            _Sequence(
+                index, self._targets[index % num_targets], drafters[index % num_drafters], index * _GOLDEN_RATIO % 1
+            )
             for index in range(batch * num_targets)
         ]
         self._half_trip_s = model.round_trip_s / 2
@@ -134,18 +139,22 @@ class Rounds:
 
 
 class _Target:
-    """Verifies what is ready, as many rows as fit a step."""
+    """Verifies what is ready, and what is worth waiting for, as many rows as fit a step."""
 
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self.handled_s = 0.0
         """When the orchestrator is done with the messages of its sequences."""
+        k = rounds.num_draft_tokens
+        model = rounds.model
+        self._gathering = RoundGathering(k, model.drafting.expected_tokens(k), model.max_batch_tokens)
+        self._arrived: list[_Sequence] = []
         self._ready: deque[_Sequence] = deque()
         self._arrival = rounds.env.event()
         rounds.env.process(self._run())
 
     def take(self, sequence: _Sequence) -> None:
-        self._ready.append(sequence)
+        self._arrived.append(sequence)
         if not self._arrival.triggered:
             self._arrival.succeed()
 
@@ -154,15 +163,37 @@ class _Target:
         num_rows = rounds.num_draft_tokens + 1
         limit = max(1, model.max_batch_tokens // num_rows)
         while True:
-            if not self._ready:
+            is_idle = not self._ready and not self._arrived
+            if is_idle:
                 self._arrival = rounds.env.event()
                 yield self._arrival
             # What arrives at the same instant is in the same step.
             yield rounds.env.timeout(0)
+            self._admit(is_seen=is_idle)
+            yield from self._gather()
             batch = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
-            yield rounds.env.timeout(model.step_s(len(batch), len(batch) * num_rows))
+            step_s = model.step_s(len(batch), len(batch) * num_rows)
+            yield rounds.env.timeout(step_s)
             rounds.num_steps += 1
+            self._gathering.gave([sequence.number for sequence in batch], step_s, rounds.env.now)
             rounds.later(model.round_trip_s / 2, lambda batch=batch: rounds.verified(batch))  # type: ignore[misc]
+
+    def _admit(self, *, is_seen: bool) -> None:
+        """What has arrived may be in the next step. is_seen: it came just now, not during the step before."""
+        arrived, self._arrived = self._arrived, []
+        self._ready.extend(arrived)
+        self._gathering.took([sequence.number for sequence in arrived], self._rounds.env.now, is_seen=is_seen)
+
+    def _gather(self) -> Process:
+        """Wait as long as it pays, as pilotfish.engine.worker does."""
+        env = self._rounds.env
+        while (wait_s := self._gathering.wait_s(env.now)) > 0:
+            self._arrival = env.event()
+            yield self._arrival | env.timeout(wait_s)
+            is_over = not self._arrived
+            self._admit(is_seen=True)
+            if is_over:
+                break
 
 
 class _Drafter:

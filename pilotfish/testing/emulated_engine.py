@@ -74,7 +74,7 @@ class EmulatedEngine:
             max_batch_tokens=max_batch_tokens,
         )
         # Tests with a clock of their own count steps.
-        self._gathering = StepGathering() if role == "target" and sleep is None else None
+        self._gathering = StepGathering(max_batch_tokens) if role == "target" and sleep is None else None
         self._sleep = sleep
         self._timer = StepTimer()
         self._queue = EventQueue()

@@ -15,14 +15,15 @@ ENDLESS = 1 << 30
 
 
 class Replica:
-    """An engine whose steps take fixed + per row, and sequences that are away for a while after each verdict."""
+    """An engine whose steps take fixed + per row (by the roofline: the larger of the two), and sequences that are away
+    for a while after each verdict."""
 
-    def __init__(self, *, gathers: bool, row_ms: float = 0.0, step_ms: float = 8.0) -> None:
-        self.gathering = StepGathering() if gathers else None
+    def __init__(self, *, gathers: bool, row_ms: float = 0.0, step_ms: float = 8.0, is_roofline: bool = False) -> None:
+        self.gathering = StepGathering(512) if gathers else None
         self.now_ns = 0
         self.num_steps = 0
         self.num_tokens: dict[int, int] = {}
-        self._row_ns, self._fixed_ns = row_ms * MS, step_ms * MS
+        self._row_ns, self._fixed_ns, self._is_roofline = row_ms * MS, step_ms * MS, is_roofline
         self._away_ns: dict[int, float] = {}
         self._ready: dict[int, int] = {}
         self._arrivals: list[tuple[float, int]] = []
@@ -72,7 +73,8 @@ class Replica:
     def _step(self) -> None:
         self.num_steps += 1
         num_rows = sum(self._ready.values())
-        step_ns = self._fixed_ns + self._row_ns * num_rows
+        rows_ns = self._row_ns * num_rows
+        step_ns = max(self._fixed_ns, rows_ns) if self._is_roofline else self._fixed_ns + rows_ns
         self.now_ns += step_ns
         verdicts = []
         for sequence_id in list(self._ready):
@@ -92,8 +94,10 @@ class Replica:
             self.gathering.took(commands, round(self.now_ns), is_seen=is_seen)
 
 
-def played(*, gathers: bool, away_ms: float, count: int, num_plain: int = 0, row_ms: float = 0.0) -> Replica:
-    replica = Replica(gathers=gathers, row_ms=row_ms)
+def played(
+    *, gathers: bool, away_ms: float, count: int, num_plain: int = 0, row_ms: float = 0.0, is_roofline: bool = False
+) -> Replica:
+    replica = Replica(gathers=gathers, row_ms=row_ms, is_roofline=is_roofline)
     for index in range(num_plain):
         replica.add_plain(1000 + index)
     for index in range(count):
@@ -135,6 +139,32 @@ def test_steps_whose_rows_cost_most_wait_for_nobody():
     assert sum(together.num_tokens.values()) >= 0.97 * sum(apart.num_tokens.values())
 
 
+@pytest.mark.parametrize("count", [32, 64])
+def test_steps_bound_by_arithmetic_wait_for_nobody_however_equal_they_are(count: int):
+    replica = played(gathers=True, away_ms=6, count=count, row_ms=0.1, is_roofline=True)
+    # All together a round would take their rows' time and what they are away; in turns either hides the other.
+    assert replica.tokens_per_s(0) > 1.1 * 3 / ((0.1 * 6 * count + 6) / 1000)
+
+
+@pytest.mark.parametrize(("max_batch_tokens", "waits"), [(6, True), (3, False)])
+def test_a_step_that_is_full_waits_for_nobody(max_batch_tokens: int, waits: bool):
+    gathering, load = StepGathering(max_batch_tokens), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
+    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
+    gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
+    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
+    assert (gathering.wait_ns(9 * MS) > 0) is waits
+
+
+def test_a_timer_that_is_early_ends_a_wait_all_the_same():
+    gathering, load = StepGathering(512), LoadReport(num_step_tokens=6, step_time_ns=8 * MS)
+    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
+    gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
+    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
+    end_ns = 9 * MS + gathering.wait_ns(9 * MS)
+    gathering.took([], end_ns - 1000, is_seen=True)
+    assert gathering.wait_ns(end_ns - 1000) == 0
+
+
 def test_a_sequence_that_never_comes_back_holds_up_few_steps():
     replica = Replica(gathers=True)
     replica.add_speculating(0, 2.0)
@@ -148,7 +178,7 @@ def test_a_sequence_that_never_comes_back_holds_up_few_steps():
 
 
 def test_what_is_closed_is_forgotten():
-    gathering = StepGathering()
+    gathering = StepGathering(512)
     gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
     gathering.gave(
         [Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))],
@@ -162,7 +192,7 @@ def test_what_is_closed_is_forgotten():
 
 
 def test_nobody_waits_for_a_sequence_whose_draft_came_to_nothing_in_its_run():
-    gathering = StepGathering()
+    gathering = StepGathering(512)
     load = LoadReport(num_step_tokens=1, step_time_ns=8 * MS)
     gathering.took([Decode(1, 10, 50)], 0, is_seen=True)
     gathering.gave([Verdict(1, 10, 0, 0, (5,))], load, 8 * MS)

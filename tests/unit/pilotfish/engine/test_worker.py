@@ -63,7 +63,7 @@ class Gathering(StepGathering):
     """Wants to wait as scripted."""
 
     def __init__(self, *waits_ns: int) -> None:
-        super().__init__()
+        super().__init__(512)
         self._waits_ns = list(waits_ns)
 
     def wait_ns(self, now_ns: int) -> int:
@@ -117,6 +117,6 @@ def test_an_idle_core_waits_for_nobody() -> None:
 
 
 def test_the_gathering_hears_of_steps() -> None:
-    gathering = StepGathering()
+    gathering = StepGathering(512)
     served(Front([verify(1), verify(2)], [verify(1)]), gathering)
     assert gathering.num_waits > 0

@@ -10,7 +10,7 @@ _TOLERANCE = 0.03
 """The shortest of draft lengths that differ by less: the rows of longer ones are taken from prompts."""
 
 
-class RoundTimes:
+class BatchTimes:
     """Of one target replica and its drafters. Batches between powers of two are interpolated."""
 
     def __init__(self, model: DecodingModel, *, stepwise: bool) -> None:
