@@ -34,6 +34,8 @@ _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
 """Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again."""
 _OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
 """Where it does not: a request whose own drafts make it faster than this goes on, and off again."""
+_MAX_HANDLING = 1.0
+"""Of the rest of a round: what takes longer between two of them is a client that does not read."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -58,6 +60,8 @@ class Controller:
         Asking again costs a round trip in which the target waits."""
         self._is_on: bool | None = None
         """What was decided last by cost; None before."""
+        self._last_arrival_s = 0.0
+        """When what came before the last round's verdict did."""
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
         self._probe_tokens = 0
         """Draft tokens of the probe that is under way or due at once; 0: none."""
@@ -90,6 +94,7 @@ class Controller:
         """The decision for the next round."""
         self._seat.take(observation)
         self._learn(observation)
+        self._last_arrival_s = observation.now_s
         decision = self._decide(observation)
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
@@ -236,8 +241,13 @@ class Controller:
             if observation.token_s > 0:
                 replica.add_decode(observation.token_s)
         elif not observation.num_decoded_tokens and not reads_first:
-            elapsed_s = observation.propose_s + observation.step_s
-            replica.add_round(self._proposer_name, observation.num_requested_tokens, elapsed_s)
+            replica.add_round(self._proposer_name, observation.num_requested_tokens, self._round_s(observation))
+
+    def _round_s(self, observation: Observation) -> float:
+        """From verdict to verdict, as a token of a plain run is measured: what is done between them counts."""
+        elapsed_s = observation.propose_s + observation.step_s
+        handling_s = observation.now_s - self._last_arrival_s - elapsed_s
+        return elapsed_s + handling_s if 0 < handling_s <= _MAX_HANDLING * elapsed_s else elapsed_s
 
     def _reads_first(self, observation: Observation) -> bool:
         """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""

@@ -11,6 +11,7 @@ from orchestrator.control.measurements import Measurements
 from orchestrator.controller import Controller
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.beside_drafter import BesideDrafter
+from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
@@ -36,10 +37,6 @@ from pilotfish.profiles import load_profile
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
-
-_MIN_DRAFT_DEADLINE_S = 0.01
-"""Below this the deadline would measure the event loop, not the drafter."""
-_UNMEASURED_DECODE_S = 0.05
 
 
 class Answer:
@@ -236,12 +233,10 @@ class InferenceService:
         return LookupDrafter(make_index(), num_prompt_tokens=len(request.prompt_token_ids), tree=tree)
 
     def _draft_deadline_s(self, num_tokens: int) -> float:
-        """As long as plain decoding would take for as many tokens: waiting longer cannot pay."""
         configured_ms = self._config.speculation.draft_deadline_ms
         if configured_ms:
             return configured_ms / 1000
-        decode_s = self.measurements.decode_s or _UNMEASURED_DECODE_S
-        return max(num_tokens * decode_s, _MIN_DRAFT_DEADLINE_S)
+        return draft_deadline_s(num_tokens, self.measurements.decode_s, self.ahead.ask_s)
 
 
 def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.control.decision import Decision
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
@@ -71,6 +72,8 @@ class RemoteRound:
         """Committed tokens before it."""
         self.num_decoded_tokens = 0
         """Tokens that came without a draft."""
+        self.successor: Decision | None = None
+        """What follows the run, where that was decided before its end."""
         self._num_self_drafted = num_self_drafted
         self._tree = tree if num_self_drafted else None
         self._target = target
@@ -128,19 +131,28 @@ class RemoteRound:
 
     @property
     def is_running_out(self) -> bool:
-        """Whether a long run nears its end, so that it is time to extend it."""
-        if self.is_over or self._draft.token_ids or self._remote is None:
+        """Whether a long run nears its end, so that it is time to decide what follows."""
+        if self.is_over or self._draft.token_ids or self._remote is None or self.successor is not None:
             return False
         run_tokens = self._goal_length - self.base_length
         if run_tokens < _MIN_EXTENDED_TOKENS or 4 * self.num_coming_tokens > run_tokens:
             return False
         return self._sequence.num_remaining_tokens > self.num_coming_tokens
 
-    def extend(self, num_tokens: int) -> None:
-        """Decode num_tokens more in the same run, which then loses no step to a round trip.
+    def go_on(self, decision: Decision, following: Decision) -> Decision:
+        """Follow the run of `decision`, which is running out, with what was decided while the target still decodes.
 
-        What is measured and counted begins anew: the run so far is another one.
+        Returns the decision that holds now: more of the same extends the run, which then loses no step to a round
+        trip; anything else succeeds it at its end.
         """
+        if following.num_draft_tokens != decision.num_draft_tokens:
+            self.successor = following
+            return decision
+        self._extend(following.num_decode_tokens)
+        return following
+
+    def _extend(self, num_tokens: int) -> None:
+        """Decode num_tokens more. What is measured and counted begins anew: the run so far is another one."""
         assert self._remote is not None, "only a run that is running out can be extended"
         reached = self._goal_length
         # A client that reads slowly pauses its sequence: what is asked for waits for it in memory.

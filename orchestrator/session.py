@@ -8,6 +8,7 @@ target goes on when its replica is lost.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from orchestrator.answers.output import OutputChunk
@@ -44,12 +45,9 @@ class Session:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
         sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
         try:
+            decision = controller.next_k(self._first_observation())
             if controller.will_draft_soon:
                 drafter.prepare(sequence)
-            observation = Observation(
-                num_remaining_tokens=sequence.num_remaining_tokens, drafter_absence=drafter.unavailable_reason
-            )
-            decision = controller.next_k(observation)
             while not sequence.is_finished:
                 self.rounds.begin(decision)
                 draft = DraftBlock()
@@ -60,26 +58,30 @@ class Session:
                 else:
                     verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
                 is_run = decision.num_draft_tokens == draft.num_self_drafted
-                next_decision: Decision | None = None
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
                     self.rounds.add(draft, verdict)
                     if not is_run and verdicts.takes_drafts:
                         verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))
-                    elif is_run and next_decision is None and verdicts.is_running_out:
-                        # Decided while the target still decodes: a run that goes on loses no step to the round trip.
-                        next_decision = controller.next_k(self._observe(decision, draft, verdict, verdicts))
-                        if next_decision.num_draft_tokens == decision.num_draft_tokens:
-                            verdicts.extend(next_decision.num_decode_tokens)
-                            decision, next_decision = next_decision, None
+                    elif is_run and verdicts.is_running_out:
+                        following = controller.next_k(self._observe(decision, draft, verdict, verdicts))
+                        decision = verdicts.go_on(decision, following)
                     yield chunk
-                if next_decision is None and not sequence.is_finished:
-                    next_decision = controller.next_k(self._observe(decision, draft, verdict, verdicts))
-                decision = next_decision or decision
+                if not sequence.is_finished:
+                    decision = verdicts.successor or controller.next_k(
+                        self._observe(decision, draft, verdict, verdicts)
+                    )
         finally:
             controller.close()
             drafter.close()
             target.close()
+
+    def _first_observation(self) -> Observation:
+        return Observation(
+            now_s=asyncio.get_running_loop().time(),
+            num_remaining_tokens=self.sequence.num_remaining_tokens,
+            drafter_absence=self.drafter.unavailable_reason,
+        )
 
     def _observe(
         self, decision: Decision, draft: DraftBlock, last_verdict: Verdict, verdicts: RemoteRound

@@ -10,7 +10,7 @@ from pilotfish.types import LoadReport
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the last round asked for, cost and yielded; all zero before the first."""
+    """What the last round asked for, cost and yielded; all but the time zero before the first."""
 
     now_s: float = 0.0
     """On a clock that only goes forward."""

@@ -13,10 +13,12 @@ class RecentPeak:
         self._start_s = float("-inf")
         self._before = self._latest = 0
 
-    @property
-    def value(self) -> int:
-        """0 before the first."""
-        return max(self._before, self._latest)
+    def at(self, now_s: float) -> int:
+        """0 before the first value, and where the last one is of two windows ago."""
+        age_s = now_s - self._start_s
+        if age_s >= 2 * self._window_s:
+            return 0
+        return self._latest if age_s >= self._window_s else max(self._before, self._latest)
 
     def add(self, value: int, now_s: float) -> None:
         age_s = now_s - self._start_s

@@ -38,6 +38,7 @@ class ReplicaRecord:
         self._num_own_rows = 0
         self._num_speculating = 0
         self._peak = RecentPeak(_PEAK_S)
+        self._now_s = float("-inf")
 
     # Who decodes here.
 
@@ -56,8 +57,13 @@ class ReplicaRecord:
         self._num_own_rows += num_now - num_before
         self._num_speculating += (num_now > 1) - (num_before > 1)
 
+    def see(self, now_s: float) -> None:
+        """It is now_s: a load of a while ago is none of now."""
+        self._now_s = max(self._now_s, now_s)
+
     def observe(self, proposer: str, load: LoadReport, num_other_sequences: int, now_s: float) -> None:
         """num_other_sequences: of other orchestrators."""
+        self.see(now_s)
         self._num_others = num_other_sequences
         self._peak.add(self.num_decoding, now_s)
         if not self.costs.add(load):
@@ -74,7 +80,7 @@ class ReplicaRecord:
     @property
     def decode_load(self) -> int:
         """num_decoding, but for a moment's dip: where requests end together, as many others are about to begin."""
-        return max(self.num_decoding, self._peak.value)
+        return max(self.num_decoding, self._peak.at(self._now_s))
 
     def _is_speculating(self, proposer: str) -> bool:
         """Whether what a round takes now says what it takes when all speculate."""

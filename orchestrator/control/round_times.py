@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from orchestrator.control.gate import Gate
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.step_costs import StepCosts
-from orchestrator.control.window import MedianWindow, RunningAverage
+from orchestrator.control.window import ClippedAverage, RunningAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.types import LoadReport
 
 _MIN_STEPS = 8
 """Of which the share is known: fewer may be those of one half."""
 _MIN_SAMPLES = 3
+_ROUND_WEIGHT = 0.15
+"""Of the latest round in the average of its draft length."""
+_DOUBT = 0.5
+"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again."""
 _PRICES_PER_STEP = 4
 """Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
 _MAX_AGE_ROUNDS = 128
@@ -32,7 +36,8 @@ class LoadLevel:
     def __init__(self) -> None:
         self._share = RunningAverage()
         self._assumed_share: float | None = None
-        self._corrections: dict[int, MedianWindow] = defaultdict(MedianWindow)
+        # No medians: with drafting ahead some rounds wait for a draft and others do not.
+        self._corrections: dict[int, ClippedAverage] = defaultdict(lambda: ClippedAverage(weight=_ROUND_WEIGHT))
         self._latest_rounds: dict[int, int] = {}
         """When each of them learned last."""
         self.propose = ProposeTime()
@@ -55,15 +60,15 @@ class LoadLevel:
     def correction(self, num_draft_tokens: int) -> float | None:
         """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
 
-        Of a length that was not measured the better is believed the farther it is from one that was: it gets tried.
+        Of a length that was not measured no worse is believed the farther it is from one that was: it gets tried.
         """
-        known = {k: window.value for k, window in self._corrections.items() if len(window) >= _MIN_SAMPLES}
+        known = {k: average.value for k, average in self._corrections.items() if average.num_values >= _MIN_SAMPLES}
         nearest = min(known, key=lambda k: abs(k - num_draft_tokens), default=None)
         if nearest is None:
             return self._assumed_share  # which is 1.0 where the best is assumed
         value = known[nearest]
         assert value is not None
-        return 1 + (value - 1) * 0.25 ** abs(nearest - num_draft_tokens)
+        return 1 + (value - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if value > 1 else value
 
     def add_share(self, share: float) -> None:
         self._share.add(share)

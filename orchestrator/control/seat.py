@@ -32,6 +32,7 @@ class Seat:
     def take(self, observation: Observation) -> None:
         """Sit down where the sequence is now, and learn from what the replica there told."""
         if observation.num_output_tokens == 0:
+            self.replica.see(observation.now_s)
             return
         if self._replica is None or observation.replica_id != self._replica_id:
             self.leave()

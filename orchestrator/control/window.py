@@ -60,22 +60,22 @@ class ClippedAverage:
     Unlike a median it tells what a mixture of two costs: drafts that were ready and drafts that were not.
     """
 
-    __slots__ = ("_deviation", "_num_values", "_weight", "value")
+    __slots__ = ("_deviation", "_weight", "num_values", "value")
 
     def __init__(self, weight: float = 0.1) -> None:
         """weight: of the latest value; about 2 / weight values count."""
         self._weight = weight
-        self._num_values = 0
+        self.num_values = 0
         self._deviation = 0.0
         self.value: float | None = None
 
     def add(self, value: float) -> None:
-        self._num_values += 1
+        self.num_values += 1
         if self.value is None:
             self.value = value
             self._deviation = abs(value) / 2
             return
-        weight = max(self._weight, 1 / self._num_values)
+        weight = max(self._weight, 1 / self.num_values)
         difference = value - self.value
         limit = 3 * self._deviation
         # The deviation learns from what is cut: a new level is believed after a few values.

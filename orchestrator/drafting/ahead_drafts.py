@@ -54,7 +54,7 @@ class AheadDrafts:
             self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
 
     def add_ask(self, elapsed_s: float) -> None:
-        """A draft was asked for, and came."""
+        """A draft was asked for, and came or was given up."""
         self._policy.add_ask(elapsed_s)
 
     def remember(self, sequence: CommittedTokens, token_ids: tuple[int, ...], now_s: float) -> None:

@@ -87,10 +87,15 @@ class AheadPolicy:
         self._round_s[is_ahead].add(elapsed_s)
         self._num_samples[is_ahead] += 1
 
+    @property
+    def ask_s(self) -> float:
+        """What asking for a draft takes on average, in vain or not; 0 as long as nothing is known."""
+        return self._ask_s.value or 0.0
+
     def add_ask(self, elapsed_s: float) -> None:
-        """What it took to ask for a draft."""
+        """What it took to ask for a draft, or to give up."""
         self._ask_s.add(elapsed_s)
 
     def add_hit(self) -> None:
         """A draft need not be asked for."""
-        self.counters.hidden_s += self._ask_s.value or 0.0
+        self.counters.hidden_s += self.ask_s

@@ -128,10 +128,12 @@ class RemoteDrafter:
             self.num_missed_deadlines += 1
             problem = "a proposal missed its deadline"
             # The first answer waits for the prompt to be read, which says nothing of the replica.
+            elapsed_s = loop.time() - started_s
             if self._remote is not None and self._has_answered:
                 self._remote.link.report_failure(problem)
+                self._ahead.add_ask(elapsed_s)
             self._has_answered = True
-            return DraftBlock(elapsed_s=loop.time() - started_s, problem=problem)
+            return DraftBlock(elapsed_s=elapsed_s, problem=problem)
         except PilotfishError as error:
             self._give_up(error)
             return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))

@@ -20,7 +20,8 @@ from pilotfish.types import Limits, LoadReport, ModelInfo
 _log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_S = 0.1
-_MAX_BACKOFF_S = 5.0
+_MAX_BACKOFF_S = 2.0
+"""A replica that is back serves again after this long at the latest; a dial that fails costs next to nothing."""
 _MISMATCH_BACKOFF_S = 15.0
 """A replica with another model stays that way until somebody restarts it."""
 _RETIRED = "it left the directory"

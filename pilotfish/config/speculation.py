@@ -39,7 +39,8 @@ class SpeculationConfig:
     """Draft tokens a round that are made ahead at most, over all outcomes (12 of 5 tokens each, which foresee about
     four of five rounds at an acceptance of 0.8); 0 is off."""
     draft_deadline_ms: float = 0
-    """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token."""
+    """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token, or three
+    times what drafts take under load."""
     decode_run_tokens: int = 16
     """Tokens of one Decode run: the orchestrator looks again this often while speculation is off."""
     cost_profile: str = ""

@@ -9,6 +9,8 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.target import RemoteTarget
@@ -17,6 +19,7 @@ from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
 
 PROMPT = (1, 2, 3)
+PLAIN = Decision(0, 16, Reason.LOAD)
 
 
 @pytest.fixture
@@ -225,7 +228,7 @@ async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may
         sequence.commit(verdict)
         num_coming.append(run.num_coming_tokens)
         if run.is_running_out and len(num_coming) < 60:
-            run.extend(500)
+            run.go_on(PLAIN, Decision(0, 500, Reason.LOAD))
             num_coming.append(run.num_coming_tokens)
     assert max(num_coming) == 16
     assert sequence.output_token_ids == toy_continuation(PROMPT, sequence.num_output_tokens)
@@ -255,7 +258,31 @@ async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
             sequence.commit(verdict)
             if run.is_running_out and link.send is not refuse:
                 link.send = refuse
-                run.extend(32)
+                run.go_on(PLAIN, Decision(0, 32, Reason.LOAD))
     link.send = send
+    assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
+    target.close()
+
+
+async def test_a_run_that_shall_not_go_on_ends_and_names_what_follows(
+    memory_pool, memory_link, toy_tokenizer, toy_continuation
+) -> None:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0, max_tokens=500),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=4,
+    )
+    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    link.decodes_step_by_step = True
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
+    run, drafted = target.decode(sequence, 16), Decision(4, 1, Reason.FASTEST)
+    num_asked = 0
+    async for verdict in run:
+        sequence.commit(verdict)
+        if run.is_running_out:
+            num_asked += 1
+            assert run.go_on(PLAIN, drafted) is PLAIN
+    assert (num_asked, run.successor) == (1, drafted)
     assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
     target.close()

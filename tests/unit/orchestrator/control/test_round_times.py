@@ -47,6 +47,22 @@ def test_rounds_that_take_longer_than_expected_are_believed_for_their_length() -
     assert rounds_ms(subject, 1)[3:] == pytest.approx([10, 16])
 
 
+def test_what_shortens_rounds_of_one_length_is_believed_of_the_others() -> None:
+    subject = times()
+    subject.add_propose(8, 0.004, 0.004, 1)
+    turn(subject, 1, 1, 0.009, k=4)  # 10 ms would be expected: drafts are mostly made ahead
+    assert rounds_ms(subject, 1, k=8)[4] == pytest.approx(9)
+    assert rounds_ms(subject, 1, k=8)[8] == pytest.approx(0.9 * 12)
+
+
+def test_rounds_with_and_without_a_wait_for_their_draft_take_what_they_take_on_average() -> None:
+    subject = times()
+    for _ in range(60):
+        turn(subject, 1, 1, 0.009, num=2)
+        turn(subject, 1, 1, 0.015, num=1)
+    assert rounds_ms(subject, 1)[4] == pytest.approx(11, abs=1)
+
+
 def test_what_was_found_too_slow_is_tried_again_at_last() -> None:
     subject = times()
     turn(subject, 4, 2, 0.032)
