@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from typing import Any, Literal
 
 import msgspec
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -47,9 +48,11 @@ class Report:
     conditions: dict[str, Any]
     rows: list[dict[str, Any]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
+    columns: dict[str, str] = field(default_factory=dict)
+    """Keys of rows that the table shows, with their headings, for 80 characters; empty: all keys. JSON has all."""
 
     def row(self, **values: Any) -> None:
-        """Add a line of the table; the first row's keys are the columns."""
+        """Add a line of the table."""
         self.rows.append(values)
 
     def check(
@@ -66,8 +69,10 @@ class Report:
         console = Console()
         console.print(f"[bold]{self.question}[/bold]")
         console.print(", ".join(f"{key} {value}" for key, value in self.conditions.items()), style="dim")
-        columns = list(dict.fromkeys(key for row in self.rows for key in row))
-        table = Table(*columns)
+        columns = self.columns or {key: key for row in self.rows for key in row}
+        table = Table(box=box.SIMPLE_HEAD if self.columns else box.HEAVY_HEAD)
+        for heading in columns.values():
+            table.add_column(heading, no_wrap=False, overflow="fold")
         for row in self.rows:
             table.add_row(*(_cell(row.get(column, "")) for column in columns))
         console.print(table)

@@ -22,10 +22,19 @@ DELAY_MS = 2.0
 NOISE, QUICK_NOISE = 0.015, 0.05
 ANSWER_TOKENS = 512
 GAIN = 1.15
+COLUMNS = {
+    "drafting": "drafting",
+    "added_delay_ms": "added delay ms",
+    "speed_up": "speed-up",
+    "round_ms": "round ms",
+    "tokens_per_round": "tokens a round",
+    "rounds": "rounds",
+}
 
 
 def run_ahead(report: Report, *, quick: bool) -> None:
     """A row per arm; the gain over synchronous drafting as checks."""
+    report.columns = COLUMNS
     noise = QUICK_NOISE if quick else NOISE
     num_rounds = math.ceil((expected_noise(RATE, NUM_DRAFT_TOKENS) / noise) ** 2)
     plain, spans = asyncio.run(_measure(num_rounds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,8 @@ from pilotfish.rpc.v1 import types_pb2
 
 MODES = {"auto": pb.SPECULATION_MODE_AUTO, "off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
 _TIMEOUT_S = 600.0
+_MIN_ANSWER_TOKENS = 32
+"""Measured of an answer, for its time per output token to count."""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,7 @@ class Span:
 
 
 class Client:
-    """Asks one orchestrator. Every request has another prompt and another seed."""
+    """Asks one orchestrator. Every request has another prompt and another seed, unless it says which it is."""
 
     def __init__(self, stub: pb_grpc.InferenceStub) -> None:
         self._stub = stub
@@ -92,13 +95,18 @@ class Client:
         *,
         num_speculative_tokens: int | None = None,
         on_arrival: Callable[[Arrival], None] | None = None,
+        number: int | None = None,
     ) -> Answer:
-        """One answer of num_tokens tokens."""
+        """One answer of num_tokens tokens.
+
+        number: two requests of one number ask the same and are drafted for with the same luck.
+        """
         self._num_asked += 1
+        number = self._num_asked if number is None else number
         request = pb.GenerateRequest(
-            text=f"Request {self._num_asked}.",
+            text=f"Request {number}.",
             max_tokens=num_tokens,
-            seed=self._num_asked,
+            seed=number,
             ignore_eos=True,
             speculation=pb.SpeculationOptions(mode=MODES[mode], num_speculative_tokens=num_speculative_tokens),
         )
@@ -127,10 +135,13 @@ class Load:
     """What came in a closed loop, from the end of its warm-up on."""
 
     duration_s: float
-    num_tokens: int
-    num_plain: int
-    gaps_s: list[float]
-    """Per token of each arrival after an answer's first: its inter-token latency."""
+    num_tokens: int = 0
+    num_plain: int = 0
+    gaps_s: list[float] = field(default_factory=list)
+    """Of each token after an answer's first arrival: the time since the arrival before it, shared by those that came
+    together."""
+    token_times_s: list[float] = field(default_factory=list)
+    """Of each answer, or the part of it that was measured: mean time per output token."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -141,34 +152,57 @@ class Load:
         return self.num_plain / max(1, self.num_tokens)
 
 
+@dataclass(slots=True)
+class _Measured:
+    """The part of an answer that falls into the time of measuring."""
+
+    last_s: float | None = None
+    """Of the latest arrival, measured or not."""
+    elapsed_s: float = 0.0
+    num_tokens: int = 0
+
+    def add(self, arrival: Arrival, load: Load) -> None:
+        load.num_tokens += arrival.num_tokens
+        load.num_plain += arrival.num_plain
+        if self.last_s is None:
+            return
+        gap_s = arrival.time_s - self.last_s
+        load.gaps_s.extend([gap_s / arrival.num_tokens] * arrival.num_tokens)
+        self.elapsed_s += gap_s
+        self.num_tokens += arrival.num_tokens
+
+    def end(self, load: Load) -> None:
+        """Fewer tokens say more about where they were cut than about what one takes."""
+        if self.num_tokens >= _MIN_ANSWER_TOKENS:
+            load.token_times_s.append(self.elapsed_s / self.num_tokens)
+
+
 async def closed_loop(
     client: Client, mode: str, concurrency: int, *, warm_up_s: float, duration_s: float, answer_tokens: Sequence[int]
 ) -> Load:
     """`concurrency` askers, each asking again as soon as it is answered; answers cut in the middle count as well.
 
-    answer_tokens: lengths, taken in turn, so that askers do not move in step.
+    answer_tokens: lengths, taken in turn, so that askers do not move in step. Every loop of the same concurrency asks
+    the same, asker by asker: the luck of acceptances is the same where the draft lengths are.
     """
     begin_s = time.perf_counter() + warm_up_s
     end_s = begin_s + duration_s
-    load = Load(duration_s, 0, 0, [])
+    load = Load(duration_s)
 
     async def asker(index: int) -> None:
-        turn = index
-        while True:
-            last_s: float | None = None
+        for turn in itertools.count(index):
+            measured = _Measured()
 
-            def note(arrival: Arrival) -> None:
-                nonlocal last_s
+            def note(arrival: Arrival, measured: _Measured = measured) -> None:
                 if begin_s <= arrival.time_s < end_s:
-                    load.num_tokens += arrival.num_tokens
-                    load.num_plain += arrival.num_plain
-                    if last_s is not None:
-                        gap_s = (arrival.time_s - last_s) / arrival.num_tokens
-                        load.gaps_s.extend([gap_s] * arrival.num_tokens)
-                last_s = arrival.time_s
+                    measured.add(arrival, load)
+                measured.last_s = arrival.time_s
 
-            await client.ask(mode, answer_tokens[turn % len(answer_tokens)], on_arrival=note)
-            turn += 1
+            number = 1 + index + concurrency * (turn - index)
+            try:
+                await client.ask(mode, answer_tokens[turn % len(answer_tokens)], on_arrival=note, number=number)
+            finally:
+                measured.end(load)
 
     tasks = [asyncio.create_task(asker(index)) for index in range(concurrency)]
     done, _ = await asyncio.wait(tasks, timeout=end_s - time.perf_counter(), return_when=asyncio.FIRST_EXCEPTION)

@@ -23,6 +23,7 @@ WINDOW_S = 0.1
 OFF_SHARE, ON_SHARE = 0.95, 0.5
 """Share of plain tokens in two windows in a row from which speculation counts as off, and up to which as on."""
 ANSWER_TOKENS = 192
+COLUMNS = {"step": "load", "wanted": "wanted", "after_s": "after s", "switches": "switches"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class Switch:
 def run_load_step(report: Report, *, quick: bool) -> None:
     """One row per step of the load."""
     alone_s, crowded_s = (QUICK_ALONE_S, QUICK_CROWDED_S) if quick else (ALONE_S, CROWDED_S)
+    report.columns = COLUMNS
     arrivals, up_s, down_s = asyncio.run(_measure(alone_s, crowded_s))
     switches = find_switches(arrivals)
     before = [switch for switch in switches if switch.time_s < up_s]

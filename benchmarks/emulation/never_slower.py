@@ -1,4 +1,10 @@
-"""Auto against always off, always on and a deployment without drafters, over concurrency and acceptance (part b)."""
+"""Auto against always off, always on and a deployment without drafters, over concurrency and acceptance (part b).
+
+Latency is told twice. `token_ms` is the time per output token of an answer (what vLLM and SGLang call TPOT), median
+over answers: what somebody who reads an answer waits for. `itl_ms` is the median over single tokens, of the gap before
+those that came together, shared by them: with speculation it jumps between the tokens of good rounds and those of bad
+ones, and may be above plain decoding's where every answer is faster.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +23,54 @@ from pilotfish.launch.local_stack import LocalStack
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 ANSWER_TOKENS = (96, 160, 128)
-WARM_UP_S, DURATION_S, NUM_TURNS = 1.5, 4.0, 1
+WARM_UP_S, DURATION_S = 1.5, 5.0
+ALONE_S = 12.0
+"""With up to so few sequences as FEW: what is accepted in so few rounds is luck."""
+FEW = 4
 QUICK_WARM_UP_S, QUICK_DURATION_S = 1.0, 2.0
 OFF_SHARE = 0.9
 """Where so many of auto's tokens come without drafts, the controller has turned speculation off."""
 ARMS = ("none", "off", "on", "auto")
 """none: a deployment without drafters."""
+COLUMNS = {
+    "acceptance": "a",
+    "concurrency": "at once",
+    **{f"{arm} tok/s": arm for arm in ARMS},
+    "auto_over_best": "tok/s over best",
+    "off token_ms": "off ms/tok",
+    "on token_ms": "on",
+    "auto token_ms": "auto",
+    "latency_over_best": "over best",
+    "off_over_none": "off/ none",
+    "plain": "plain",
+}
+"""Of the table; off/none: where the controller is off, over a deployment without drafters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One arm at one load: medians over the turns."""
+    """One arm at one load."""
 
     tokens_per_s: float
+    token_ms: float
+    """Median over answers of their time per output token."""
     inter_token_ms: float
+    """Median over tokens."""
     plain_share: float
     cpu_percent: float
 
 
 def run_never_slower(report: Report, *, quick: bool) -> None:
     """A row per load, and the worst of them as checks."""
-    throughput, latency, costs = [], [], []
+    throughput, latency, inter_token, costs = [], [], [], []
+    report.columns = COLUMNS
     for rate in RATES[1:] if quick else RATES:
         for concurrency, results in asyncio.run(_measure(rate, (1, 16) if quick else CONCURRENCIES, quick)):
             auto, off, none = results["auto"], results["off"], results["none"]
             alternatives = (off, results["on"])
             throughput.append(auto.tokens_per_s / max(other.tokens_per_s for other in alternatives))
-            latency.append(min(other.inter_token_ms for other in alternatives) / auto.inter_token_ms)
+            latency.append(min(other.token_ms for other in alternatives) / auto.token_ms)
+            inter_token.append(min(other.inter_token_ms for other in alternatives) / auto.inter_token_ms)
             is_off = auto.plain_share >= OFF_SHARE
             if is_off:
                 costs.append(auto.tokens_per_s / none.tokens_per_s)
@@ -52,9 +79,11 @@ def run_never_slower(report: Report, *, quick: bool) -> None:
                 acceptance=rate,
                 concurrency=concurrency,
                 **{f"{name} tok/s": round(result.tokens_per_s) for name, result in results.items()},
+                **{f"{name} token_ms": result.token_ms for name, result in results.items()},
                 **{f"{name} itl_ms": result.inter_token_ms for name, result in results.items()},
                 auto_over_best=throughput[-1],
-                itl_over_best=latency[-1],
+                latency_over_best=latency[-1],
+                itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
                 plain=auto.plain_share,
                 cpu=max(result.cpu_percent for result in results.values()),
@@ -62,7 +91,15 @@ def run_never_slower(report: Report, *, quick: bool) -> None:
     report.check(
         "never slower: auto over the better of off and on, tokens/s, worst load", min(throughput), 0.98, kind="at least"
     )
-    report.check("never slower: the same of the median inter-token latency", min(latency), 0.98, kind="at least")
+    report.check(
+        "never slower: the same of the time per output token, median over answers", min(latency), 0.98, kind="at least"
+    )
+    report.check(
+        "never slower: the same of the gap before a token, median over tokens", min(inter_token), 0.98, kind="at least"
+    )
+    for name, values in (("tokens/s", throughput), ("time per output token", latency)):
+        held = sum(value >= 0.98 for value in values)
+        report.conditions[f"loads at 0.98 or above, {name}"] = f"{held} of {len(values)}"
     if costs:
         report.check(
             "never slower: off by the controller over no draft pool, worst load", min(costs), 0.99, kind="at least"
@@ -74,33 +111,33 @@ async def _measure(rate: float, concurrencies: Sequence[int], quick: bool) -> li
         async with connected(stack.address) as client, connected(without) as plain_client:
             results = []
             for concurrency in concurrencies:
-                loads: dict[str, list[tuple[Load, float]]] = {arm: [] for arm in ARMS}
-                for turn in range(1 if quick else NUM_TURNS):
-                    for arm in ARMS if turn % 2 == 0 else reversed(ARMS):
-                        asked = plain_client if arm == "none" else client
-                        loads[arm].append(await _load(asked, arm, concurrency, quick))
-                results.append((concurrency, {arm: _result(turns) for arm, turns in loads.items()}))
+                arms = {arm: plain_client if arm == "none" else client for arm in ARMS}
+                results.append(
+                    (concurrency, {arm: await _load(asked, arm, concurrency, quick) for arm, asked in arms.items()})
+                )
             return results
 
 
-async def _load(client: Client, arm: str, concurrency: int, quick: bool) -> tuple[Load, float]:
-    """What came, and the machine's use of its processors meanwhile."""
+async def _load(client: Client, arm: str, concurrency: int, quick: bool) -> Result:
+    duration_s = DURATION_S if concurrency > FEW or arm in ("none", "off") else ALONE_S
     psutil.cpu_percent()
     load = await closed_loop(
         client,
         "auto" if arm == "none" else arm,
         concurrency,
         warm_up_s=QUICK_WARM_UP_S if quick else WARM_UP_S,
-        duration_s=QUICK_DURATION_S if quick else DURATION_S,
+        duration_s=QUICK_DURATION_S if quick else duration_s,
         answer_tokens=ANSWER_TOKENS,
     )
-    return load, psutil.cpu_percent()
+    return _result(load, psutil.cpu_percent())
 
 
-def _result(turns: Sequence[tuple[Load, float]]) -> Result:
+def _result(load: Load, cpu_percent: float) -> Result:
+    """cpu_percent: the machine's use of its processors meanwhile."""
     return Result(
-        statistics.median(load.tokens_per_s for load, _ in turns),
-        1e3 * statistics.median(statistics.median(load.gaps_s) for load, _ in turns),
-        statistics.mean(load.plain_share for load, _ in turns),
-        max(cpu_percent for _, cpu_percent in turns),
+        load.tokens_per_s,
+        1e3 * statistics.median(load.token_times_s),
+        1e3 * statistics.median(load.gaps_s),
+        load.plain_share,
+        cpu_percent,
     )
