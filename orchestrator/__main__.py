@@ -6,11 +6,20 @@ import sys
 
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config
+from pilotfish.errors import ConfigError
 from pilotfish.rpc.command import run_service
 
 
 async def start(config: Config) -> OrchestratorServer:
-    """Listening, and with a target replica unless none comes within orchestrator.connect_timeout_s."""
+    """Listening, and with a target replica unless none comes within orchestrator.connect_timeout_s.
+
+    Raises ConfigError without addresses of targets: outside of Ray nobody else tells them.
+    """
+    if not config.orchestrator.target_addresses:
+        raise ConfigError(
+            "orchestrator.target_addresses is empty: name the target replicas as [HOST:PORT, ...], or as "
+            "[dns:///NAME:PORT] for all addresses of a name"
+        )
     server = await OrchestratorServer.start(config)
     try:
         await server.wait_ready(config.orchestrator.connect_timeout_s)

@@ -23,7 +23,9 @@ class PublicSide:
         self.gatekeeper = Gatekeeper(security)
         self.certificates: CertificateSource | None = None
         if security.uses_tls:
-            files = CertificateFiles(security.certificate, security.private_key, security.client_ca)
+            files = CertificateFiles(
+                security.certificate, security.private_key, security.client_ca, section="security.public"
+            )
             self.certificates = CertificateSource(files)
         self.grpc_options = public_server_options(
             # More than is taken: a prompt that is too long is told so in our words, not in gRPC's.

@@ -38,6 +38,9 @@ pilotfish config --config pilotfish.yaml                             # prints wh
 pilotfish doctor --config pilotfish.yaml                             # says whether it will work here
 ```
 
+`PILOTFISH_CONFIG` names the file where no option does. Variables override its values, and `--set` overrides them:
+`PILOTFISH__TARGET__ENGINE__DEVICE=cuda` is `target.engine.device` ([containers](image.md)).
+
 Secrets are in files that the configuration names, or in the environment of a client: `PILOTFISH_API_KEY`,
 `PILOTFISH_CA_FILE`, `PILOTFISH_CLIENT_CERTIFICATE_FILE` and `PILOTFISH_CLIENT_KEY_FILE`.
 """

@@ -26,8 +26,13 @@ class Role(StrEnum):
 
     def listens_on(self, config: Config) -> tuple[str, int]:
         """Host and port of its gRPC server."""
-        section = {Role.TARGET: config.target, Role.DRAFT: config.draft, Role.ORCHESTRATOR: config.orchestrator}[self]
-        return section.host, section.port
+        match self:
+            case Role.TARGET:
+                return config.target.host, config.target.port
+            case Role.DRAFT:
+                return config.draft.host, config.draft.port
+            case Role.ORCHESTRATOR:
+                return config.orchestrator.host, config.orchestrator.port
 
 
 RoleArgument = Annotated[Role, typer.Argument(envvar=ROLE_VARIABLE, help="Which service.", show_default=False)]

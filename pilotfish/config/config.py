@@ -58,15 +58,22 @@ def config_from_dict(values: dict[str, Any], source: str = "the configuration") 
     try:
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
-        lines = [_explain([str(part) for part in item["loc"]], item["type"], item["msg"]) for item in error.errors()]
+        lines = [
+            _explain([str(part) for part in item["loc"]], item["type"], item["msg"], item["input"])
+            for item in error.errors()
+        ]
         raise ConfigError(f"{source}: " + "; ".join(lines)) from None
 
 
-def _explain(path: list[str], kind: str, message: str) -> str:
+def _explain(path: list[str], kind: str, message: str, value: object) -> str:
     """What is wrong with the value at `path`; of an unknown key also what may have been meant."""
     key = ".".join(path) or "(top level)"
     if kind == "dataclass_type":
         return f"{key} is a section: give values to its keys ({key}.KEY)"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")  # of `require`: it names the key
+    if kind == "tuple_type":
+        return f"{key} must be a list, such as [{value}]"
     if kind != "unexpected_keyword_argument":
         return f"{key}: {message}"
     similar = difflib.get_close_matches(path[-1], _keys_of(path[:-1]), n=1)
@@ -109,6 +116,10 @@ def _read(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except OSError as error:
         raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path} is not YAML: {place}{error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
     if not isinstance(values, dict):

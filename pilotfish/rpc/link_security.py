@@ -26,7 +26,7 @@ class LinkSecurity:
         self._config = config
         self._source: CertificateSource | None = None
         if config.uses_tls:
-            files = CertificateFiles(config.certificate, config.private_key, config.ca)
+            files = CertificateFiles(config.certificate, config.private_key, config.ca, section="security.internal")
             self._source = CertificateSource(files)
         self._token = LinkToken(config.token_file) if config.token_file else None
 

@@ -36,7 +36,7 @@ async def require_free_port(host: str, port: int, setting: str) -> None:
     raise UnavailableError(_explain(problem, host, port, setting)) from None
 
 
-def _bind(family: int, kind: int, protocol: int, address: tuple[str | int, ...]) -> None:
+def _bind(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> None:
     with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
         # As servers bind: a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

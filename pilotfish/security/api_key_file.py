@@ -31,7 +31,7 @@ _ADAPTER = TypeAdapter(_Content)
 def read_keys(path: str) -> tuple[ApiKey, ...]:
     """Raises ConfigError, which shows nothing of the content but names and keys of the wrong kind."""
     try:
-        keys = _ADAPTER.validate_python(yaml.safe_load(read_secret_file(path))).keys
+        keys = _ADAPTER.validate_python(yaml.safe_load(read_secret_file(path, "API keys"))).keys
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{path} is not YAML" + (f" (line {mark.line + 1})" if mark else "")) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 import threading
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ class CertificateFiles:
     private_key: str
     ca: str = ""
     """Authority of the other side's certificate. Empty: a server asks for none."""
+    section: str = ""
+    """Of the configuration that names them, for messages."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,9 @@ def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificates = Certificates(
-        read_secret_file(files.certificate),
-        read_secret_file(files.private_key),
-        read_secret_file(files.ca) if files.ca else None,
+        read_secret_file(files.certificate, files.section),
+        read_secret_file(files.private_key, files.section),
+        read_secret_file(files.ca, files.section) if files.ca else None,
     )
     try:
         # An encrypted key is refused instead of asking the terminal for its pass phrase.
@@ -88,16 +91,22 @@ def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:
     except (ssl.SSLError, ValueError, OSError) as error:
         problem = getattr(error, "reason", None) or str(error)
         names = ", ".join(path for path in (files.certificate, files.private_key, files.ca) if path)
-        raise ConfigError(f"the certificate cannot be used ({names}): {problem}") from None
+        raise ConfigError(
+            f"the certificate cannot be used ({names}): {problem}; each must be a PEM file, and the private key that "
+            "of the first certificate"
+        ) from None
     return certificates, context
 
 
-def read_secret_file(path: str) -> bytes:
-    """Raises ConfigError, which names the file and shows nothing of it."""
+def read_secret_file(path: str, setting: str = "") -> bytes:
+    """Raises ConfigError, which names the file and shows nothing of it. setting: what names the file, for messages."""
     try:
         return Path(path).read_bytes()
+    except PermissionError:
+        problem = f"user {os.getuid()} may not; make it readable for the service, and for nobody else"
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        problem = f"{error.strerror}; mount or make it, or name another file"
+    raise ConfigError(f"cannot read {path}" + (f" ({setting})" if setting else "") + f": {problem}")
 
 
 def _no_pass_phrase() -> str:

@@ -58,7 +58,9 @@ def write_new_token(path: Path) -> None:
 
 
 def _read(path: str) -> tuple[bytes, ...]:
-    tokens = tuple(line.strip() for line in read_secret_file(path).splitlines() if line.strip())
+    tokens = tuple(
+        line.strip() for line in read_secret_file(path, "security.internal.token_file").splitlines() if line.strip()
+    )
     if not tokens:
         raise ConfigError(f"{path} holds no token (security.internal.token_file)")
     for token in tokens:

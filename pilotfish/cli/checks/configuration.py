@@ -44,7 +44,7 @@ def check_named_files(config: Config) -> Iterator[Finding]:
 
 
 def _files(public: PublicSecurityConfig) -> CertificateFiles:
-    return CertificateFiles(public.certificate, public.private_key, public.client_ca)
+    return CertificateFiles(public.certificate, public.private_key, public.client_ca, section="security.public")
 
 
 def _usable(check: str, found: str, use: Callable[[], object]) -> Finding:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,7 +78,7 @@ def prebuild(folder: Path = FOLDER) -> list[Path]:
     return libraries
 
 
-def _features(cpuinfo: Path) -> Collection[str]:
+def _features(cpuinfo: Path) -> frozenset[str]:
     """What the first core can do; cores of one machine are alike."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()

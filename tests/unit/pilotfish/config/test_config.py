@@ -137,6 +137,8 @@ def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
         ("target.zzz=1", r"target\.zzz: there is no such key$"),
         ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),
         ("target.port=[", r"'\[' is not a YAML value"),
+        ("orchestrator.target_addresses=a:1", r"orchestrator\.target_addresses must be a list, such as \[a:1\]$"),
+        ("security.internal.certificate=a", r"the configuration: security\.internal needs certificate, private_key"),
     ],
 )
 def test_a_wrong_guess_is_told_what_would_be_right(override: str, told: str) -> None:
