@@ -10,6 +10,8 @@ from pilotfish.launch.child import Child, ChildSpec
 
 RESTART_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Waits between the starts of a child that keeps ending; the last one repeats."""
+HEALTHY_S = 60.0
+"""A child that has run for so long does not keep ending: the waits begin anew."""
 
 
 class Supervisor:
@@ -59,8 +61,9 @@ class Supervisor:
         """Start a child; start it again as its spec says. Raises when an essential one ends."""
         for service in spec.after:
             await self._ready[service].wait()
-        attempt = 0
+        loop, attempt = asyncio.get_running_loop(), 0
         while True:
+            started_s = loop.time()
             # Shielded: a cancellation here must not lose a process that was just started.
             start = asyncio.create_task(Child.start(spec, self._environment, self._on_line, self._note_ready))
             try:
@@ -74,6 +77,8 @@ class Supervisor:
             if spec.essential and not (spec.restarts_once_ready and self._was_ready(spec)):
                 detail = child.last_error.removeprefix("error: ")
                 raise UnavailableError(f"{spec.name} {ending}" + (f": {detail}" if detail else ""))
+            if loop.time() - started_s >= HEALTHY_S:
+                attempt = 0
             delay_s = RESTART_DELAYS_S[min(attempt, len(RESTART_DELAYS_S) - 1)]
             attempt += 1
             meanwhile = "wait for" if spec.essential else "go on without"
