@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ray import serve
@@ -88,7 +88,9 @@ class OrchestratorReplica:
         self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
         server = await OrchestratorServer.start(self._config, process_directory)
         self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
-        self._tasks.append(asyncio.create_task(self._report_waiting(server)))
+        admission = server.service.admission
+        report = report_waiting(lambda: admission.num_waiting, lambda: self._handle("target"))
+        self._tasks.append(asyncio.create_task(report))
         self._address = server.address
         return {"address": self._address}
 
@@ -115,24 +117,25 @@ class OrchestratorReplica:
             else:
                 return
 
-    async def _report_waiting(self, server: OrchestratorServer) -> None:
-        """Tell the target replicas how many requests wait, for the autoscaling of their pool."""
-        own_id, told = secrets.token_hex(8), 0
-        while True:
-            await asyncio.sleep(WAITING_REPORT_S)
-            waiting = server.service.admission.num_waiting
-            if waiting or told:
-                # A replica that comes or goes may miss it: it is said again.
-                with contextlib.suppress(RayError, RayServeException, TimeoutError):
-                    response = (await self._handle("target")).broadcast("note_waiting", own_id, waiting)
-                    await response.results_async(timeout_s=WAITING_TIMEOUT_S, return_exceptions=True)
-            told = waiting
-
     async def __del__(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._hosted is not None:
             await self._hosted.stop()
+
+
+async def report_waiting(num_waiting: Callable[[], int], target_handle: Callable[[], Awaitable[Any]]) -> None:
+    """Tell the target replicas how many requests wait, for the autoscaling of their pool, while any do. Never ends."""
+    own_id, told = secrets.token_hex(8), 0
+    while True:
+        await asyncio.sleep(WAITING_REPORT_S)
+        waiting = num_waiting()
+        if waiting or told:
+            # A replica that comes or goes may miss it: it is said again.
+            with contextlib.suppress(RayError, RayServeException, TimeoutError):
+                response = (await target_handle()).broadcast("note_waiting", own_id, waiting)
+                await response.results_async(timeout_s=WAITING_TIMEOUT_S, return_exceptions=True)
+        told = waiting
 
 
 def router_config(pool: PoolName) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""The orchestrator's deployment, without a Ray: what target replicas hear of its queue."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.serve.exceptions import DeploymentUnavailableError
+
+from orchestrator import deployment
+from orchestrator.deployment import report_waiting
+
+
+class Broadcasts:
+    """A handle of the target pool: what was broadcast, and whether replicas are there to hear it."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, Any]] = []
+        self.problem: Exception | None = None
+        self.said = asyncio.Event()
+
+    def broadcast(self, method: str, orchestrator_id: str, num_waiting: int) -> Any:
+        self.heard.append((method, num_waiting))
+
+        async def results_async(**_options: Any) -> list[None]:
+            self.said.set()
+            if self.problem is not None:
+                raise self.problem
+            return []
+
+        return SimpleNamespace(results_async=results_async)
+
+    async def next(self) -> Any:
+        self.said.clear()
+        await self.said.wait()
+        return self.heard[-1][1]
+
+
+@pytest.fixture
+def handle() -> Broadcasts:
+    return Broadcasts()
+
+
+@pytest.fixture
+async def queue(handle: Broadcasts, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SimpleNamespace]:
+    """The queue of an orchestrator that reports on it."""
+    monkeypatch.setattr(deployment, "WAITING_REPORT_S", 0)
+    queue = SimpleNamespace(num_waiting=0)
+
+    async def target_handle() -> Broadcasts:
+        return handle
+
+    task = asyncio.create_task(report_waiting(lambda: queue.num_waiting, target_handle))
+    yield queue
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_queue_is_told_while_there_is_one_and_once_when_it_is_empty(
+    queue: SimpleNamespace, handle: Broadcasts
+) -> None:
+    queue.num_waiting = 5
+    assert await handle.next() == 5
+    assert await handle.next() == 5
+    queue.num_waiting = 0
+    while await handle.next():
+        pass
+    count = len(handle.heard)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(handle.heard) == count
+    assert {method for method, _ in handle.heard} == {"note_waiting"}
+
+
+async def test_a_pool_without_replicas_is_told_later(queue: SimpleNamespace, handle: Broadcasts) -> None:
+    handle.problem = DeploymentUnavailableError("target")
+    queue.num_waiting = 2
+    assert await handle.next() == 2
+    handle.problem = None
+    assert await handle.next() == 2
