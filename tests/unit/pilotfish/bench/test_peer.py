@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -39,7 +40,20 @@ def load():
 
 serve(load)
 """
+COUNTER = """
+import json, sys
+
+print(json.dumps({"ready": {}}), flush=True)
+for line in sys.stdin:
+    number = json.loads(line)["number"]
+    answer = {"next": number + 1} if number >= 0 else {"error": "too small"}
+    print(json.dumps(answer), flush=True)
+"""
 START_TIMEOUT_S = 60.0
+
+
+class Next(msgspec.Struct):
+    next: int
 
 
 def peer(script: str, *, name: str = "echo", start_timeout_s: float = START_TIMEOUT_S) -> PeerProcess:
@@ -105,3 +119,10 @@ def test_one_that_is_not_installed_is_named(tmp_path: Path) -> None:
         PeerProcess("absent", [python], environment=environment(), start_timeout_s=1.0),
     ):
         pytest.fail("it must not start")
+
+
+def test_a_peer_may_speak_something_of_its_own() -> None:
+    with peer(COUNTER) as process:
+        assert process.exchange({"number": 4}, Next, timeout_s=60) == Next(5)
+        with pytest.raises(UnavailableError, match="too small"):
+            process.exchange({"number": -1}, Next, timeout_s=60)
