@@ -76,9 +76,8 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
     size, num_rows = shape.rows_each, shape.num_rows
     values = array("q", bytes(8 * num_values(shape)))
     tokens, positions, places, ancestors, slots, logits = (field * num_rows for field in range(NUM_ROW_FIELDS))
-    for row in range(num_rows):
-        values[ancestors + row] = 1
-    moved_to: dict[int, int] = {}
+    values[ancestors : ancestors + num_rows] = array("q", [1]) * num_rows
+    padded_row: dict[int, int] = {}
     table = NUM_ROW_FIELDS * num_rows
     for index, part in enumerate(_in_order(step.slices)):
         count, first = part.num_rows, part.first_row
@@ -86,13 +85,16 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
         end = start + count
         values[tokens + start : tokens + end] = array("q", step.token_ids[first : first + count])
         values[positions + start : positions + end] = array("q", step.positions[first : first + count])
-        values[places + start : places + end], values[ancestors + start : ancestors + end] = _sight(part)
+        if part.tree is None or part.tree.is_chain:
+            values[places + start : places + end] = array("q", range(part.first_position, part.first_position + count))
+        else:
+            values[places + start : places + end], values[ancestors + start : ancestors + end] = _sight(part)
         values[slots + start : slots + end] = _slots(part)
-        moved_to.update(zip(range(first, first + count), range(start, end), strict=True))
+        padded_row.update(zip(range(first, first + count), range(start, end), strict=True))
         width = min(shape.num_key_blocks, len(part.block_ids))
         row_of_table = table + index * shape.num_key_blocks
         values[row_of_table : row_of_table + width] = array("q", part.block_ids[:width])
-    wanted = array("q", [moved_to[row] for row in step.logit_rows])
+    wanted = array("q", [padded_row[row] for row in step.logit_rows])
     values[logits : logits + len(wanted)] = wanted
     return values
 
@@ -102,10 +104,9 @@ def _in_order(slices: Sequence[SequenceSlice]) -> list[SequenceSlice]:
 
 
 def _sight(part: SequenceSlice) -> tuple[array[int], array[int]]:
-    """Places and ancestors of a slice's rows."""
+    """Places and ancestors of the rows of a tree."""
+    assert part.tree is not None
     own = range(part.first_position, part.first_position + part.num_rows)
-    if part.tree is None or part.tree.is_chain:
-        return array("q", own), array("q", [1] * part.num_rows)
     root, masks = part.root_position, part.tree.ancestor_masks
     seen = (masks[max(0, place - root)] for place in own)
     signed = (mask - 2 * _SIGN if mask & _SIGN else mask for mask in seen)
