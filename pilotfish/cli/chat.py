@@ -50,8 +50,9 @@ def chat(
 ) -> None:
     """Talk with the model; each turn reuses the cached prefix of the ones before.
 
-    Commands: /stats, /reset, /quit. Ctrl-C ends an answer, and at the prompt the chat. With --json each answer is one
-    object on a line of standard output, and all else goes to standard error.
+    Commands: /stats, /reset, /quit. Ctrl-C ends an answer, and at the prompt the chat.
+
+    With --json each answer is one object on a line, and all else goes to standard error.
 
     [bold]Examples[/]
 

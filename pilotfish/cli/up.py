@@ -44,8 +44,9 @@ def up(
 ) -> None:
     """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
 
-    By default as a Ray Serve application on a Ray of its own. The model is pulled first if it is
-    not there. With --json every line is an object with an `event`: notice, line, ready, up, stopped.
+    By default as a Ray Serve application on a Ray of its own. The model is pulled first.
+
+    With --json every line is an object with an `event`: notice, line, ready, up, stopped.
 
     [bold]Examples[/]
 
