@@ -14,6 +14,7 @@ from pilotfish.testing.kubernetes.server import KubernetesApi, kubernetes_api
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 EARLIER_CHART = Path(__file__).parent / "pilotfish-0.0.9"
+"""The chart as it was first committed (ce0e685), before values were ordered by pools. It was never released."""
 NAMESPACE = ("--namespace", "default")
 
 
