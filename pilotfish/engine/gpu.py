@@ -82,8 +82,15 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
 
 def record_graphs(decoder: Decoder, exit_layers: Sequence[int | None] = (None,)) -> None:
     """Record the decoder's usual steps, once its pool and captured layers are what they stay."""
-    if isinstance(decoder, TransformersDecoder):
+    if not isinstance(decoder, TransformersDecoder) or not decoder.num_graphs:
+        return
+    if decoder.device.type != "cuda":
         decoder.record_graphs(exit_layers)
+        return
+    free_bytes = device_memory(decoder.device).free_bytes
+    decoder.record_graphs(exit_layers)
+    taken_gb = (free_bytes - device_memory(decoder.device).free_bytes) / 1e9
+    logger.info("recorded steps take %.2f GB on %s", taken_gb, decoder.device)
 
 
 def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[MemoryBudget, int]:

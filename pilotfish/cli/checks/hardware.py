@@ -54,7 +54,7 @@ def check_hardware(config: Config, probe: Probe = probe_torch) -> Iterator[Findi
             if failure:
                 advice = f"choose another with --set {section}.engine.device=cpu, or mend the driver"
                 yield Finding("device", Verdict.PROBLEM, f"{section}.engine.device={engine.device}: {failure}", advice)
-    yield check_compiler(needed=any(engine.compile and engine.device == "cpu" for engine in engines.values()))
+    yield check_compiler(needed=any(engine.compile and engine.device in ("auto", "cpu") for engine in engines.values()))
 
 
 def _gpus(gpus: list[dict[str, Any]], devices: list[str]) -> Finding:

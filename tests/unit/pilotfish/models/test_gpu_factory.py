@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ from pilotfish.config import Quantization
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
+from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.loading import LoadedModel
 from pilotfish.models.scaled_linear import ScaledLinear
 
 CPU = torch.device("cpu")
@@ -48,6 +51,16 @@ def test_a_decoder_computes_the_model(model: LlamaForCausalLM, quantization: Qua
     logits = decoder.forward(StepInput(tokens[6:], range(6, 9), [SequenceSlice(0, 3, 6, [3])], range(3)))
     theirs = model(torch.tensor([tokens])).logits[0, 6:]
     assert (logits - theirs).norm() / theirs.norm() < (0.05 if quantization == "int8" else 1e-4)
+
+
+def test_nothing_is_promised_about_batches(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    loaded = LoadedModel(copy.deepcopy(model), tmp_path, "tiny", 64, 64, "none")
+    options = DecoderOptions(
+        deterministic=True, compile=True, num_threads=1, max_context_tokens=32, cache_dir=tmp_path, gpu=OPTIONS
+    )
+    built = build_decoder(loaded, options)
+    assert not built.deterministic
+    assert (built.decoder.name, built.decoder.max_context_tokens) == ("transformers", 32)
 
 
 @pytest.mark.parametrize(("quantization", "message"), [("int4", "set engine.device to cpu"), ("fp8", "CUDA device")])
