@@ -79,7 +79,7 @@ audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
 	$(BIN)/python scripts/audit.py
 
 docs: $(STAMP) ## Build the documentation as a site into build/site
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'build/site/index.html'
 
 docs-config: $(STAMP) ## Generate docs/configuration.md from pilotfish/config

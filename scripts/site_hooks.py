@@ -6,7 +6,7 @@ from __future__ import annotations
 import posixpath
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mkdocs.structure.files import File, Files
@@ -30,6 +30,22 @@ _REPOSITORY_PATHS = {page: path for path, page in OUTSIDE_PAGES.items()}
 _FENCE = re.compile(r"^\s*(```|~~~)")
 # Code comes first: brackets in it are no links.
 _CODE_OR_LINK = re.compile(r"(?P<code>(`+).+?\2)|(?P<bang>!?)\[(?P<text>(?:`[^`]*`|[^\]`])*)\]\((?P<target>[^)\s]+)\)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """A folder in the nav stands for all of its pages."""
+    config.nav = _expanded(config.nav, Path(config.docs_dir))
+    return config
+
+
+def _expanded(nav: Any, folder: Path) -> Any:
+    if isinstance(nav, list):
+        return [_expanded(each, folder) for each in nav]
+    if isinstance(nav, dict):
+        return {title: _expanded(each, folder) for title, each in nav.items()}
+    if not nav.endswith("/"):
+        return nav
+    return [page.relative_to(folder).as_posix() for page in sorted((folder / nav).glob("*.md"))]
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

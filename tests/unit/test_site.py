@@ -29,7 +29,8 @@ PAGES = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """mkdocs.yml as mkdocs reads it."""
-    return load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path_factory.mktemp("site")))
+    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path_factory.mktemp("site")))
+    return config.plugins.on_config(config)
 
 
 def pages_in(nav: Any) -> Iterator[str]:
