@@ -61,6 +61,9 @@ def _draft_07(schema: Any) -> Any:
             result["items"] = _draft_07(value)
         elif key not in ("default", "title", "description"):
             result[key] = _draft_07(value)
+    if words := {"on", "off"} & set(result.get("enum", ())):
+        # Helm's YAML reads them as booleans, and Pilotfish reads those as the words.
+        result = {"enum": [*result["enum"], *sorted(word == "on" for word in words)]}
     return result
 
 

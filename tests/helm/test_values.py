@@ -12,6 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
+from pilotfish.config import config_from_yaml
+
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -133,3 +135,13 @@ def test_all_problems_are_told_at_once(helm: Any) -> None:
 def test_long_release_names_are_refused_not_cut(helm: Any) -> None:
     done = helm.run("helm4", "template", "a" * 40, str(CHART))
     assert "choose a shorter release name, or set fullnameOverride" in done.stderr
+
+
+def test_on_and_off_are_words(helm: Any, tmp_path: Path) -> None:
+    """YAML 1.1, which Helm reads, takes them for booleans."""
+    values = tmp_path / "values.yaml"
+    values.write_text("config: {orchestrator: {speculation: {mode: off}}}")
+    (config,) = (
+        each["data"]["config.yaml"] for each in helm.template("--values", str(values)) if each["kind"] == "ConfigMap"
+    )
+    assert config_from_yaml(config).orchestrator.speculation.mode == "off"
