@@ -24,7 +24,6 @@ def device() -> torch.device:
     """The first CUDA device."""
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device on this machine")
-    torch.backends.cuda.matmul.allow_tf32 = False  # float32 means float32 where results are compared
     return torch.device("cuda", 0)
 
 
