@@ -70,6 +70,8 @@ class StepGathering:
         """Rows of each sequence whose draft waits to be verified."""
         self._decoding: dict[int, int] = {}
         """Where each run of plain decoding ends, in tokens of its sequence."""
+        self._round_rows = 2.0
+        """Rows of a verification, on average."""
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
         self._curve = StepCurve()
@@ -87,7 +89,8 @@ class StepGathering:
                 self._forget(sequence_id)
             elif isinstance(command, Verify):
                 self._return(sequence_id, now_ns, is_seen=is_seen)
-                self._drafting[sequence_id] = 1 + len(command.draft_token_ids)
+                num_rows = self._drafting[sequence_id] = 1 + len(command.draft_token_ids)
+                self._round_rows += _WEIGHT * (num_rows - self._round_rows)
             elif isinstance(command, Decode):
                 self._return(sequence_id, now_ns, is_seen=is_seen)
                 goal = command.base_length + command.num_tokens
@@ -131,16 +134,15 @@ class StepGathering:
                 habit.is_late, habit.usual_ns = True, _PATIENCE * usual_ns
 
     def _pays(self, num_awaited: int, away_ns: float) -> bool:
-        """Whether all in step give more output tokens a second than two groups in turns."""
+        """Whether all in step give more output tokens a second than who is ready and who is away in turns."""
         num_ready, num_plain = len(self._drafting), len(self._decoding)
-        num_rounds = num_ready + num_awaited
-        num_rows = sum(self._drafting.values()) * num_rounds / max(1, num_ready)
-        together_ns = self._steps_ns(num_rows + num_plain) + away_ns
-        apart_ns = self._steps_ns(num_rows / 2 + num_plain)
-        # One group is away while the other is verified, or longer.
-        turns_ns = apart_ns + max(apart_ns, away_ns)
-        gained = self._round_tokens * num_rounds * (1 / together_ns - 1 / turns_ns)
-        return gained > num_plain * (1 / apart_ns - 1 / together_ns)
+        ready_rows = sum(self._drafting.values())
+        awaited_rows = num_awaited * self._round_rows
+        together_ns = self._steps_ns(ready_rows + awaited_rows + num_plain) + away_ns
+        # Who is ready is away while the others are verified, or longer.
+        turns_ns = self._steps_ns(ready_rows + num_plain) + max(self._steps_ns(awaited_rows + num_plain), away_ns)
+        gained = self._round_tokens * (num_ready + num_awaited) * (1 / together_ns - 1 / turns_ns)
+        return gained > num_plain * (2 / turns_ns - 1 / together_ns)
 
     def _steps_ns(self, num_rows: float) -> float:
         """Of so many rows, in as many steps as they need."""
