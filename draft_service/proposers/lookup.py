@@ -26,7 +26,7 @@ from pilotfish.messages import (
 from pilotfish.models.catalogue import LocalFolder, resolve
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import read_metadata
-from pilotfish.models.pull import pull_model
+from pilotfish.models.pull import pull_tokenizer
 from pilotfish.speculation.lookup import LookupDraft, one_hot_probs
 from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
@@ -105,7 +105,7 @@ def lookup_proposer(name: str) -> Callable[[Config], Awaitable[EngineClient]]:
 async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
     """Look up in sequences of config.draft.model's tokens. Raises ModelError kinds when its folder cannot be had."""
     draft = config.draft
-    folder = await asyncio.to_thread(pull_model, draft.model, Path(config.cache_dir))
+    folder = await asyncio.to_thread(_tokenizer_folder, draft.model, config.cache_dir)
     metadata = await asyncio.to_thread(read_metadata, folder)
     model = ModelInfo(
         # As the model loader of the target names it.
@@ -119,3 +119,9 @@ async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:
     )
     limits = Limits(max_draft_tokens=draft.engine.max_draft_tokens, max_sequences=draft.engine.max_sequences)
     return LookupProposer(model, limits, LOOKUPS[name](draft))
+
+
+def _tokenizer_folder(name: str, cache_dir: str) -> Path:
+    """A lookup needs no weights: none are downloaded from the hub, and a local folder is taken as it is."""
+    folder = Path(name)
+    return folder if folder.is_dir() else pull_tokenizer(name, cache_dir)

@@ -202,3 +202,13 @@ async def test_the_registry_knows_its_names() -> None:
 async def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
         await start_lookup_proposer(Config(draft=DraftConfig(model="nonesuch"), cache_dir=str(tmp_path)), "ngram")
+
+
+async def test_a_folder_needs_no_weights(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}')
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "llama", "vocab_size": 8, "max_position_embeddings": 64, "eos_token_id": 0}'
+    )
+    proposer = await start_lookup_proposer(Config(draft=DraftConfig(model=str(tmp_path))), "ngram")
+    assert (proposer.model.vocab_size, proposer.model.model_id) == (8, tmp_path.name)
+    await proposer.close()
