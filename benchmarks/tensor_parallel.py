@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from report import Report, parser
+from rich.console import Console
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.config import default_cache_dir
@@ -56,25 +58,26 @@ def compare(folder: Path, num_ranks: int, samples: int) -> dict[str, Any]:
     return found
 
 
+def _same(is_same: bool) -> str:
+    return "the same" if is_same else "NOT the same"
+
+
 def add_equality(report: Report, name: str, folder: Path, num_ranks: int, samples: int) -> None:
     found = compare(folder, num_ranks, samples)
     differences: dict[str, float] = found["differences"]
     times = {kind: statistics.median(values) for kind, values in found["channel_ms"].items()}
     slow = {kind: values[int(0.99 * len(values))] for kind, values in found["channel_ms"].items()}
     report.row(
-        what="equality and channel",
-        model=name,
-        ranks=num_ranks,
-        largest_difference=max(differences.values()),
-        worst_step=max(differences, key=lambda kind: differences[kind]),
-        same_argmax=found["same_argmax"],
-        decode_ms_one_process=found["decode_one_process_ms"],
-        decode_ms_ranks=found["decode_ranks_ms"],
+        what=f"{name}, TP {num_ranks}",
+        found=f"logits differ by at most {max(differences.values()):.1e}, argmax {_same(found['same_argmax'])}; "
+        + "; ".join(f"{kind}: {value:.3f} ms (p99 {slow[kind]:.3f})" for kind, value in times.items()),
         differences=differences,
+        decode_ms={"one process": found["decode_one_process_ms"], "ranks": found["decode_ranks_ms"]},
         channel_ms=times,
         channel_p99_ms=slow,
     )
-    report.check(f"{name} TP {num_ranks}: logits", max(differences.values()), MOST_DIFFERENCE, "difference")
+    thousandths = 1e3 * max(differences.values())
+    report.check(f"{name} TP {num_ranks}: logits differ by", thousandths, MOST_DIFFERENCE * 1e3, "thousandths")
     for kind, value in times.items():
         report.check(f"{name} TP {num_ranks}: channel, {kind}", value, MOST_CHANNEL_MS, "ms")
 
@@ -82,15 +85,11 @@ def add_equality(report: Report, name: str, folder: Path, num_ranks: int, sample
 def add_memory(report: Report) -> None:
     plan = plan_memory("llama-3.1-70b", take_inventory(LLAMA_70B), RANK_COUNTS, GPU_MEMORY_GB)
     for row in plan.rows:
+        room = f"{row.num_kv_blocks:,} blocks, {row.num_kv_tokens:,} tokens" if row.num_kv_blocks else "do not fit"
         report.row(
-            what="memory of a rank",
-            model=plan.model,
-            ranks=row.num_ranks,
-            weights=row.weights,
-            weights_gb=round(row.weight_bytes / 1e9, 2),
-            kv_bytes_per_token=row.kv_bytes_per_token,
-            kv_blocks=row.num_kv_blocks,
-            kv_tokens=row.num_kv_tokens,
+            what=f"70B, TP {row.num_ranks}, {row.weights}",
+            found=f"{row.weight_bytes / 1e9:.2f} GB of weights, {row.kv_bytes_per_token:,} bytes/token; {room}",
+            memory=msgspec.to_builtins(row),
         )
     num_bytes = {row.num_ranks: row.weight_bytes for row in plan.rows if row.weights == "bfloat16"}
     report.check("70B, TP 8: bytes of a rank over an eighth of all", num_bytes[8] / (num_bytes[1] / 8), 1.001)
@@ -107,7 +106,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             add_equality(report, "tiny Llama", Path(folder), num_ranks, samples)
     add_equality(report, SMOLLM2, pull_model(SMOLLM2, default_cache_dir()), 3, samples)
     add_memory(report)
-    report.finish(options)
+    Console().print("\n".join(f"{row['what']}: {row['found']}" for row in report.rows))
+    report.show_checks()
+    if options.json:
+        report.write(options.json)
     return 0
 
 

@@ -66,6 +66,7 @@ def meeting_places() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).glob("pilotfish-ranks-*")}
 
 
+@pytest.mark.timeout(240)
 async def test_a_replica_of_ranks_answers_as_one_and_ends_with_any_of_them(
     config: Config, saved_model: Callable[[str], Any]
 ) -> None:
