@@ -49,10 +49,10 @@ def test_identical_drafter_is_always_accepted(world):
 
 
 def test_coupled_output_does_not_depend_on_drafter_or_k(world):
-    sampling = SamplingParams(top_k=8, repetition_penalty=1.2)
-    plain = world.simulation(sampling, "good", num_draft_tokens=0).run()
+    sampling, num_draws = SamplingParams(top_k=8, repetition_penalty=1.2), world.num_draws // 4
+    plain = world.simulation(sampling, "good", num_draft_tokens=0, num_draws=num_draws).run()
     for drafter, num_draft_tokens in (("good", 3), ("bad", 1)):
-        tokens = world.simulation(sampling, drafter, num_draft_tokens=num_draft_tokens).run()
+        tokens = world.simulation(sampling, drafter, num_draft_tokens=num_draft_tokens, num_draws=num_draws).run()
         assert (tokens == plain).all()
 
 

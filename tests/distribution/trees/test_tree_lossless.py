@@ -12,9 +12,9 @@ PENALTIES = {"repetition_penalty": 1.4, "presence_penalty": 0.7, "frequency_pena
 TRUNCATED = {"temperature": 1.2, "top_k": 9, "top_p": 0.9}
 
 
-def simulate(world, trees, sampling, shape, siblings, table="good"):
+def simulate(world, trees, sampling, shape, siblings, table="good", **fields):
     drafter = trees.drafter(world.draft_table(table), trees.shapes[shape], siblings)
-    return world.simulation(sampling, table, tree_drafter=drafter)
+    return world.simulation(sampling, table, tree_drafter=drafter, **fields)
 
 
 @pytest.mark.parametrize("siblings", ["one_hot", "without_replacement", "with_replacement", "mixed"])
@@ -54,12 +54,12 @@ def test_siblings_are_accepted_more_often_than_one_candidate(world, trees):
 @pytest.mark.parametrize("post_processing", [{}, PENALTIES], ids=["plain", "penalties"])
 @pytest.mark.parametrize("siblings", ["one_hot", "without_replacement"])
 def test_coupled_output_does_not_depend_on_the_tree(world, trees, siblings, post_processing):
-    sampling = SamplingParams(**post_processing)
-    plain = world.simulation(sampling, "good", num_draft_tokens=0).run()
-    simulation = simulate(world, trees, sampling, "deep", siblings)
+    """What is said without drafts has the target's distribution: ../test_lossless.py."""
+    sampling, num_draws = SamplingParams(**post_processing), world.num_draws // 4
+    plain = world.simulation(sampling, "good", num_draft_tokens=0, num_draws=num_draws).run()
+    simulation = simulate(world, trees, sampling, "deep", siblings, num_draws=num_draws)
     assert (simulation.run() == plain).all()
-    assert simulation.num_accepted > 0.5 * world.num_draws
-    assert min(world.p_values(plain, sampling)) > 1e-4
+    assert simulation.num_accepted > 0.5 * num_draws
 
 
 @pytest.mark.parametrize("shape", ["pair", "three_by_two", "deep"])

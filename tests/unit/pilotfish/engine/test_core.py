@@ -73,7 +73,7 @@ def test_chained_runs_extend_each_other(make_core: MakeCore, settle: Settle, gre
     assert text(settle(core)) == greedy_text(PROMPT, 10)[1:]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), num_sequences=st.integers(1, 4), budget=st.integers(9, 40), blocks=st.integers(4, 40))
 def test_any_schedule_gives_the_greedy_text(
     make_core: MakeCore, greedy_text: GreedyText, data: st.DataObject, num_sequences: int, budget: int, blocks: int
