@@ -7,6 +7,7 @@ replica to three and back, replicas are killed, a node is lost, and every replic
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -40,28 +41,29 @@ def run_in_child(arguments: Sequence[str]) -> int:
 
 
 def run(report: Report, folder: Path, *, rounds: int) -> None:
-    """Everything once per round; a round loses a node, which comes back with the next cluster."""
-    for _ in range(rounds):
-        versions = [config(), updated(config())]
-        start_s = time.monotonic()
-        with LabelledCluster(folder) as cluster:
-            print(f"cluster: {time.monotonic() - start_s:.1f} s", flush=True)
-            cluster.deploy(versions[0])
-            cluster.wait("orchestrators", lambda c=cluster: len(c.replicas("orchestrator")) == NUM_ORCHESTRATORS)
-            cluster.wait("pools", lambda c=cluster: bool(c.replicas("target") and c.replicas("draft")))
-            report.row(event="cluster and application started", seconds=round(time.monotonic() - start_s, 1))
-            with Traffic(Truth(versions[0]), cluster.addresses, LOW) as traffic:
-                scenario = Scenario(cluster, traffic, report)
-                start_s = time.monotonic()
-                scenario.placement()
-                scenario.refusal()
+    """Everything once per round, on one cluster."""
+    versions = itertools.cycle([config(), updated(config())])
+    start_s = time.monotonic()
+    with LabelledCluster(folder) as cluster:
+        print(f"cluster: {time.monotonic() - start_s:.1f} s", flush=True)
+        cluster.deploy(next(versions))
+        cluster.wait("orchestrators", lambda: len(cluster.replicas("orchestrator")) == NUM_ORCHESTRATORS)
+        cluster.wait("pools", lambda: bool(cluster.replicas("target") and cluster.replicas("draft")))
+        report.row(event="cluster and applications started", seconds=round(time.monotonic() - start_s, 1))
+        with Traffic(Truth(config()), cluster.addresses, LOW) as traffic:
+            scenario = Scenario(cluster, traffic, report)
+            start_s = time.monotonic()
+            scenario.placement()
+            scenario.refusal()
+            for _ in range(rounds):
+                cluster.replace_lost_nodes()
                 scenario.scale_out()
                 scenario.kill("target")
                 scenario.kill("draft")
                 scenario.lose_node()
                 scenario.scale_in()
-                scenario.update(versions[1])
-                scenario.finish(start_s)
+                scenario.update(next(versions))
+            scenario.finish(start_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

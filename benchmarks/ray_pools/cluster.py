@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -61,17 +62,9 @@ class LabelledCluster:
         self._cluster = Cluster()
         self._nodes: dict[str, Any] = {}
         try:
-            for name, (pool, num_gpus) in NODES.items():
-                head = {"include_dashboard": True, "dashboard_port": port}
-                self._nodes[name] = self._cluster.add_node(
-                    node_ip_address=NODE_IP,
-                    num_cpus=1,
-                    num_gpus=num_gpus,
-                    labels={POOL_LABEL: pool, NODE_LABEL: name},
-                    wait=name == "head",
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    **(head if name == "head" else {}),
-                )
+            for name in NODES:
+                head = {"include_dashboard": True, "dashboard_port": port} if name == "head" else {}
+                self._add_node(name, wait=name == "head", **head)
             self._cluster.wait_for_nodes()
             ray.init(
                 address=self._cluster.address, _node_ip_address=NODE_IP, log_to_driver=False, logging_level="ERROR"
@@ -124,11 +117,30 @@ class LabelledCluster:
         """End everything that runs there, without a word."""
         self._cluster.remove_node(self._nodes.pop(name), allow_graceful=False)
 
+    def replace_lost_nodes(self) -> None:
+        """Others come, with the same labels."""
+        for name in NODES.keys() - self._nodes.keys():
+            self._add_node(name, wait=True)
+
     def addresses(self) -> list[str]:
         """Of the orchestrators' public API: what an endpoint controller would tell a load balancer."""
-        handle = serve.get_deployment_handle("orchestrator", APPLICATIONS["orchestrator"])
-        described = handle.broadcast("describe").results(timeout_s=5.0, return_exceptions=True)
+        described = self._orchestrators.broadcast("describe").results(timeout_s=5.0, return_exceptions=True)
         return [each["address"] for each in described if isinstance(each, dict)]
+
+    def _add_node(self, name: str, **options: Any) -> None:
+        pool, num_gpus = NODES[name]
+        self._nodes[name] = self._cluster.add_node(
+            node_ip_address=NODE_IP,
+            num_cpus=1,
+            num_gpus=num_gpus,
+            labels={POOL_LABEL: pool, NODE_LABEL: name},
+            object_store_memory=OBJECT_STORE_BYTES,
+            **options,
+        )
+
+    @functools.cached_property
+    def _orchestrators(self) -> Any:
+        return serve.get_deployment_handle("orchestrator", APPLICATIONS["orchestrator"])
 
     def _messages(self) -> str:
         said = []
