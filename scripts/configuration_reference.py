@@ -64,7 +64,14 @@ def undocumented() -> list[str]:
 
 
 def docstrings(section: type) -> dict[str, str]:
-    """The string literal under each field of a dataclass."""
+    """The string literal under each field of a dataclass, inherited ones included."""
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__[:-1]):
+        found |= _own_docstrings(base)
+    return found
+
+
+def _own_docstrings(section: type) -> dict[str, str]:
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(section))).body
     assert isinstance(definition, ast.ClassDef)
     found = {}
