@@ -70,9 +70,11 @@ class Report:
         console.print(f"[bold]{self.question}[/bold]")
         console.print(", ".join(f"{key} {value}" for key, value in self.conditions.items()), style="dim")
         columns = self.columns or {key: key for row in self.rows for key in row}
-        table = Table(box=box.SIMPLE_HEAD if self.columns else box.HEAVY_HEAD)
+        is_narrow = bool(self.columns)
+        look = box.SIMPLE_HEAD if is_narrow else box.HEAVY_HEAD
+        table = Table(box=look, collapse_padding=is_narrow, pad_edge=not is_narrow)
         for heading in columns.values():
-            table.add_column(heading, no_wrap=False, overflow="fold")
+            table.add_column(heading, overflow="fold")
         for row in self.rows:
             table.add_row(*(_cell(row.get(column, "")) for column in columns))
         console.print(table)

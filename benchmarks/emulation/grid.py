@@ -13,7 +13,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from emulation.client import Client, Span, connected
-from emulation.stack import PROFILE, emulated_config
+from emulation.stack import PROFILE, cpu_times_s, emulated_config
 from report import Report
 
 from pilotfish.launch.local_stack import LocalStack
@@ -26,6 +26,8 @@ TOLERANCE = 0.07
 NOISE = 0.02
 """Of the tokens a round yields: one standard deviation of their mean, in a cell, at most."""
 QUICK_NOISE = 0.06
+CPU_ANSWERS, CPU_DRAFT_TOKENS = 4, 5
+"""Answers over which processor time is counted, and their K."""
 ANSWER_TOKENS = 512
 """Short enough that the context costs next to nothing."""
 COLUMNS = {
@@ -34,10 +36,10 @@ COLUMNS = {
     "speed_up": "speed-up",
     "formula": "formula",
     "ratio": "ratio",
-    "overhead_median_ms": "a round's overhead ms",
-    "formula_with_overhead": "formula with it",
+    "overhead_median_ms": "overhead ms",
+    "formula_with_overhead": "with it",
     "ratio_with_overhead": "ratio",
-    "published": "articles",
+    "published": "in the articles",
 }
 
 
@@ -60,7 +62,7 @@ def run_grid(report: Report, *, quick: bool) -> None:
     depths = (1, 5) if quick else tuple(range(1, 9))
     noise = QUICK_NOISE if quick else NOISE
     measured = {rate: asyncio.run(_measure(rate, depths, noise)) for rate in rates}
-    rows = [_row(rate, plain, cell) for rate, (plain, cells) in measured.items() for cell in cells]
+    rows = [_row(rate, plain, cell) for rate, (plain, cells, _) in measured.items() for cell in cells]
     overhead_ms = statistics.median(row["overhead_median_ms"] for row in rows)
     report.columns = COLUMNS
     for row in rows:
@@ -77,13 +79,18 @@ def run_grid(report: Report, *, quick: bool) -> None:
     report.check(f"{name} with a round's overhead, {overhead_ms:.2f} ms in all cells", deviation, TOLERANCE, "of it")
     noises = [
         expected_noise(rate, cell.num_draft_tokens) / math.sqrt(cell.span.num_rounds)
-        for rate, (_, cells) in measured.items()
+        for rate, (_, cells, _) in measured.items()
         for cell in cells
     ]
     report.check("grid: largest standard deviation from the draw of acceptances", max(noises), noise, "of a speed-up")
     report.conditions["grid"] = (
         f"a round costs {overhead_ms:.2f} ms more than its steps (median of the cells' medians): two gRPC round trips "
         "and the processes between them. The articles name no K: compare them with the best of the row's K"
+    )
+    names = next(iter(measured.values()))[2]
+    cpu_ms = {name: statistics.median(cpu[name] for _, _, cpu in measured.values()) for name in names}
+    report.conditions[f"processor time of a round (K = {CPU_DRAFT_TOKENS}) in ms"] = ", ".join(
+        f"{name} {value:.2f}" for name, value in cpu_ms.items()
     )
 
 
@@ -105,7 +112,8 @@ def expected_noise(rate: float, num_draft_tokens: int) -> float:
     return math.sqrt(square - mean**2) / mean
 
 
-async def _measure(rate: float, depths: tuple[int, ...], noise: float) -> tuple[Span, list[Cell]]:
+async def _measure(rate: float, depths: tuple[int, ...], noise: float) -> tuple[Span, list[Cell], dict[str, float]]:
+    """Plain decoding, the cells, and the milliseconds of processor time that each process takes for a round."""
     cells = [Cell(depth, math.ceil((expected_noise(rate, depth) / noise) ** 2)) for depth in depths]
     plain = Span()
     with LocalStack(emulated_config(rate, draft_ahead="off")) as stack:
@@ -116,7 +124,15 @@ async def _measure(rate: float, depths: tuple[int, ...], noise: float) -> tuple[
                     if not cell.is_done:
                         cell.span += await _ask(client, "on", cell.num_draft_tokens)
                 plain += await _ask(client, "off", 0)
-    return plain, cells
+            return plain, cells, await _cpu_ms(stack, client)
+
+
+async def _cpu_ms(stack: LocalStack, client: Client) -> dict[str, float]:
+    before, span = cpu_times_s(stack), Span()
+    for _ in range(CPU_ANSWERS):
+        span += await _ask(client, "on", CPU_DRAFT_TOKENS)
+    after = cpu_times_s(stack)
+    return {name: 1e3 * (after[name] - before[name]) / span.num_rounds for name in before}
 
 
 async def _ask(client: Client, mode: str, num_draft_tokens: int) -> Span:

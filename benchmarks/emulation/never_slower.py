@@ -35,14 +35,13 @@ ARMS = ("none", "off", "on", "auto")
 COLUMNS = {
     "acceptance": "a",
     "concurrency": "at once",
-    **{f"{arm} tok/s": arm for arm in ARMS},
-    "auto_over_best": "tok/s over best",
-    "off token_ms": "off ms/tok",
-    "on token_ms": "on",
-    "auto token_ms": "auto",
-    "latency_over_best": "over best",
+    **{f"{arm} tok/s": f"{arm} tok/s" for arm in ARMS},
+    "auto_over_best": "auto/ best",
+    "off token_ms": "off ms",
+    "on token_ms": "on ms",
+    "auto token_ms": "auto ms",
+    "latency_over_best": "auto/ best",
     "off_over_none": "off/ none",
-    "plain": "plain",
 }
 """Of the table; off/none: where the controller is off, over a deployment without drafters."""
 

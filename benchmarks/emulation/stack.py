@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from pilotfish.config import Config, EmulationConfig, SpeculationConfig, config_to_yaml
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.local_stack import LocalStack
 
 PROFILE = "a100-70b"
 MAX_DRAFT_TOKENS = 8
+SERVICES = ("orchestrator", "target_service", "draft_service")
 _STOP_TIMEOUT_S = 20.0
 
 
@@ -28,6 +31,13 @@ def emulated_config(acceptance: float, *, draft_ahead: Literal["auto", "off", "o
     )
     orchestrator = dataclasses.replace(config.orchestrator, speculation=speculation, max_concurrent_requests=512)
     return dataclasses.replace(config, orchestrator=orchestrator)
+
+
+def cpu_times_s(stack: LocalStack) -> dict[str, float]:
+    """Processor time that each service, and this client, has taken so far."""
+    processes = {"client": psutil.Process()}
+    processes |= {name: psutil.Process(stack.pid(name)) for name in SERVICES}
+    return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
 
 
 @contextlib.contextmanager

@@ -21,6 +21,8 @@ from orchestrator.control.reasons import Reason
 from orchestrator.controller import Controller
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
+from pilotfish.engine.gathering import StepGathering
+from pilotfish.messages import Decode, Verdict, Verify
 from pilotfish.profiles import HardwareProfile, load_profile
 from pilotfish.types import LoadReport, SamplingParams
 
@@ -83,6 +85,54 @@ class Replica:
         self.start()
 
 
+class GatheringTarget(Replica):
+    """Waits for sequences that come back soon, as the worker of a real engine does."""
+
+    def __init__(self, world: World, cost, max_rows: int) -> None:
+        super().__init__(world, cost, max_rows)
+        self.gathering = StepGathering(max_rows)
+        self.arrived: list[Verify | Decode] = []
+        self.num_arrivals = 0
+
+    @property
+    def now_ns(self) -> int:
+        return round(1e9 * self.world.now_s)
+
+    def submit(self, sequence_id: int, task: Task) -> None:
+        draft = (0,) * (task.num_rows - 1)
+        self.arrived.append(Verify(sequence_id, 1, draft) if draft else Decode(sequence_id, 1, task.num_steps))
+        self.tasks[sequence_id] = task
+        if not self.is_busy:
+            self.gather(is_seen=True)
+
+    def start(self) -> None:
+        self.is_busy = False
+        self.gather(is_seen=False)
+
+    def gather(self, *, is_seen: bool, is_over: bool = False) -> None:
+        self.gathering.took(self.arrived, self.now_ns, is_seen=is_seen)
+        self.arrived = []
+        self.num_arrivals += 1
+        wait_ns = 0 if is_over or not self.tasks else self.gathering.wait_ns(self.now_ns)
+        if wait_ns > 0:
+            self.world.after(wait_ns / 1e9, lambda number=self.num_arrivals: self.give_up(number))
+        else:
+            super().start()
+
+    def give_up(self, num_arrivals: int) -> None:
+        if num_arrivals == self.num_arrivals:
+            self.gather(is_seen=True, is_over=True)
+
+    def finish(self, batch: list[tuple[int, Task]], num_rows: int, step_s: float) -> None:
+        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * 1e9))
+        verdicts = [
+            Verdict(sequence_id, 1, task.num_rows - 1, 0, (0,) * ((task.num_rows + 1) // 2))
+            for sequence_id, task in batch
+        ]
+        self.gathering.gave(verdicts, load, self.now_ns)
+        super().finish(batch, num_rows, step_s)
+
+
 @dataclass
 class Tally:
     """What one sequence did."""
@@ -95,11 +145,12 @@ class Tally:
 class World:
     """Virtual time, a target and a draft replica, and sequences on them."""
 
-    def __init__(self, profile: HardwareProfile = A100, seed: int = 0) -> None:
+    def __init__(self, profile: HardwareProfile = A100, seed: int = 0, *, gathers: bool = False) -> None:
         self.now_s = 0.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.order = itertools.count()
-        self.target = Replica(self, profile.target, profile.max_batch_tokens)
+        kind = GatheringTarget if gathers else Replica
+        self.target = kind(self, profile.target, profile.max_batch_tokens)
         self.draft = Replica(self, profile.draft, profile.max_batch_tokens)
         self.random = random.Random(seed)
         self.acceptance = 0.8
@@ -261,10 +312,10 @@ def adaptive(measurements: Measurements, k: int = 5, config: SpeculationConfig |
     return Controller(request, measurements, config or SpeculationConfig())
 
 
-def throughput(concurrency: int, acceptance: float, make, warm_up_s: float = 1.0) -> float:
+def throughput(concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, gathers: bool = False) -> float:
     """Tokens per second of all sequences."""
     measured_s = max(1.5, 20 / concurrency)
-    world = World()
+    world = World(gathers=gathers)
     world.acceptance = acceptance
     sessions = [Session(world, make()) for _ in range(concurrency)]
     world.run(warm_up_s)
@@ -285,6 +336,14 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
     # cent, by how the sequences happen to be split over two steps, and the fixed arm is the best in hindsight.
     bound = 0.96 if concurrency == 32 else 0.98
     assert auto >= bound * max(off, always_on), (auto, off, always_on)
+
+
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.9), (8, 0.6), (16, 0.6), (32, 0.9), (64, 0.3)])
+def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acceptance: float) -> None:
+    measurements = Measurements()
+    fixed = [throughput(concurrency, acceptance, lambda k=k: Fixed(k), gathers=True) for k in (0, 8)]
+    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, k=8), gathers=True)
+    assert auto >= 0.98 * max(fixed), (auto, fixed)
 
 
 def rate_between(world: World, sessions: list[Session], seconds: float) -> float:
