@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from pilotfish.bench.vllm_process import VllmProcess
+from pilotfish.bench.vllm_process import Batch, VllmProcess
 from pilotfish.errors import PilotfishError
 from pilotfish.launch.draft_process import DraftProcess
 from pilotfish.testing.conditions import Conditions
@@ -71,18 +72,12 @@ def measure(
     missed = [0.0, 0.0]
     for index, prompt in enumerate(prompts):
         for vllm in (plain, remote) if index % 2 else (remote, plain):
-            striking = None
-            if vllm is remote and index == 0 and phase.strike is not None:
-                striking = threading.Timer(_STRIKE_AFTER_S, phase.strike)
-                striking.start()
+            strike = phase.strike if vllm is remote and index == 0 else None
             try:
-                batch = vllm.answer([prompt], max_tokens=max_tokens, concurrency=1)
+                batch = answer(vllm, prompt, max_tokens, strike)
             except PilotfishError:
                 num_failed += 1
                 continue
-            finally:
-                if striking is not None:
-                    striking.join()
             num_failed += not batch.answers[0]
             seconds[vllm] += batch.elapsed_s
             tokens[vllm] += batch.num_tokens
@@ -90,3 +85,13 @@ def measure(
                 missed = [missed[0] or batch.counters["num_missed_deadlines"], batch.counters["num_missed_deadlines"]]
     speeds = {vllm: tokens[vllm] / seconds[vllm] for vllm in (plain, remote)}
     return Outcome(phase, len(prompts), num_failed, speeds[plain], speeds[remote], missed[1] - missed[0])
+
+
+def answer(vllm: VllmProcess, prompt: Sequence[int], max_tokens: int, strike: Callable[[], object] | None) -> Batch:
+    """One answer, and in the middle of it what `strike` does. Raises PilotfishError."""
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        asked = executor.submit(vllm.answer, [prompt], max_tokens=max_tokens, concurrency=1)
+        if strike is not None:
+            time.sleep(_STRIKE_AFTER_S)
+            strike()  # on this thread: a process that is started ends with the thread that started it
+        return asked.result()
