@@ -87,12 +87,13 @@ async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster
     (draft,) = cluster.drafts()
     link = orchestrator.replica_link(draft)
     assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
-    draft.apply(Conditions(delay_ms=250), "down")
+    draft.apply(Conditions(delay_ms=600), "down")  # far beyond the deadline, far below silence
     while link.is_healthy:
         await orchestrator.ask().finish()
     assert link.is_connected
     assert "deadline" in link.problem
-    assert (await orchestrator.ask().finish()).speculation.num_rounds == 0
+    # A trial, at most: an answer may take as long as the drafter is left alone.
+    assert (await orchestrator.ask().finish()).speculation.num_rounds <= 1
     draft.apply()
     while link.problem:
         await until(lambda: link.is_healthy)
