@@ -60,7 +60,7 @@ def full_batch() -> StepInput:
     """Decoding of FULL_BATCH sequences: only the channel carries it, there is no room to compute it."""
     place = CONTEXT_BLOCKS * BLOCK_SIZE - 1
     slices = [
-        SequenceSlice(row, 1, place, range(row * CONTEXT_BLOCKS, (row + 1) * CONTEXT_BLOCKS))
+        SequenceSlice(row, 1, place, list(range(row * CONTEXT_BLOCKS, (row + 1) * CONTEXT_BLOCKS)))
         for row in range(FULL_BATCH)
     ]
     return StepInput([1] * FULL_BATCH, [place] * FULL_BATCH, slices, range(FULL_BATCH))

@@ -11,8 +11,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pilotfish.errors import ModelError
+from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.parallel.sizes import Cut, bounds
+
+_PLAIN_DTYPES = frozenset({"BF16", "F16", "F32", "F64"})
 
 
 class Checkpoint:
@@ -43,10 +45,18 @@ class Checkpoint:
         return name in self._tensors
 
     def read(self, name: str, cut: Cut, rank: int, num_ranks: int, dtype: torch.dtype) -> Tensor:
-        """A rank's part of a tensor; what pads it is zero. Raises ModelError where the tensor is missing."""
+        """A rank's part of a tensor; what pads it is zero.
+
+        Raises: ModelError where the tensor is missing; UnsupportedModelError for one that is nothing without a scale.
+        """
         if name not in self._tensors:
             raise ModelError(f"the weights in {self._folder} lack the tensor {name}, which config.json asks for")
         view = self._tensors[name].get_slice(name)
+        if (stored := view.get_dtype()) not in _PLAIN_DTYPES:
+            raise UnsupportedModelError(
+                f"the tensor {name} in {self._folder} is stored as {stored}: ranks take weights that are not quantised, "
+                "which target.engine.quantization rounds as they are loaded"
+            )
         if cut is Cut.WHOLE:
             return torch.as_tensor(view[:]).to(dtype)
         shape = view.get_shape()

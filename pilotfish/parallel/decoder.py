@@ -10,7 +10,7 @@ from torch import Tensor
 from pilotfish.models.decoder import Decoder, KVPool, StepInput
 from pilotfish.parallel.channel import RankChannel
 from pilotfish.parallel.messages import Allocate, MoveKV, Order, Ping
-from pilotfish.parallel.step_codec import step_to_message
+from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ class ParallelDecoder:
         self.last_hidden: Tensor
         self._decoder = decoder
         self._channel = channel
+        self._packer = StepPacker()
         self._on_failure = on_failure
         self._captures = False
 
@@ -52,14 +53,14 @@ class ParallelDecoder:
             self._together(MoveKV(moves), lambda: self._decoder.move_kv(moves))
 
     def forward(self, step: StepInput) -> Tensor:
-        logits = self._together(step_to_message(step), lambda: self._decoder.forward(step))
+        logits = self._together(self._packer.pack(step), lambda: self._decoder.forward(step))
         if self._captures:
             self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
         return logits
 
     def ping(self, step: StepInput) -> None:
         """Have all ranks unpack a step and answer, and wait for it: what the channel costs at most."""
-        self._channel.broadcast(Ping(step_to_message(step)))
+        self._channel.broadcast(Ping(self._packer.pack(step)))
         self._channel.collect()
 
     def _together(self, order: Order, run: Callable[[], T]) -> T:

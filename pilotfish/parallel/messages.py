@@ -74,16 +74,16 @@ class MoveKV(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Decoder.forward. Everything is packed, and all block tables are one: a step of 64 long sequences holds 4,096
-    block numbers, which as lists of their own would take five times as long."""
+    """Decoder.forward. Everything is packed: as lists of their own the numbers would take five times as long."""
 
     token_ids: bytes
     positions: bytes
     logit_rows: bytes
     slices: bytes
-    """Four numbers each: first row, rows, first position, blocks."""
+    """Five numbers each: first row, rows, first position, blocks that are those of the same slice of the step before,
+    blocks in all."""
     block_ids: bytes
-    """Of all slices, one after the other."""
+    """The other blocks of all slices, one after the other."""
     trees: dict[int, tuple[int, ...]]
     """Parents of the nodes, by slice that has a tree."""
     exit_layer: int | None

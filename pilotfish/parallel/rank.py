@@ -26,7 +26,7 @@ from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
 from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Ping, Pong, Setup
 from pilotfish.parallel.sharded_model import load_shard
-from pilotfish.parallel.step_codec import step_from_message
+from pilotfish.parallel.step_codec import StepUnpacker
 from pilotfish.parallel.watch import end_process, watch
 from pilotfish.telemetry.logs import configure_logging
 
@@ -75,17 +75,18 @@ def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:
 
 def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> None:
     """Carry out orders for ever. Raises EOFError or OSError when rank 0 is gone."""
+    steps = StepUnpacker()
     while True:
         order = peer.receive()
         match order:
             case Forward():
-                decoder.forward(step_from_message(order))
+                decoder.forward(steps.unpack(order))
             case MoveKV():
                 decoder.move_kv(order.moves)
             case Allocate():
                 decoder.allocate(order.num_blocks)
             case Ping():
-                step_from_message(order.step)
+                steps.unpack(order.step)
                 peer.send(Pong())
             case Join():
                 group.connect(Path(order.store))

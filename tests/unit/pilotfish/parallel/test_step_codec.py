@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.parallel.messages import encoder, order_decoder
-from pilotfish.parallel.step_codec import step_from_message, step_to_message
+from pilotfish.parallel.messages import Forward, encoder, order_decoder, unpack
+from pilotfish.parallel.step_codec import StepPacker, StepUnpacker
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import BLOCK_SIZE
 
 
 def test_a_step_arrives_as_it_was() -> None:
@@ -18,12 +22,45 @@ def test_a_step_arrives_as_it_was() -> None:
         logit_rows=[0, 1, 2, 3, 4],
         exit_layer=3,
     )
-    message = order_decoder.decode(encoder.encode(step_to_message(step)))
-    assert step_from_message(message) == step  # type: ignore[arg-type]
+    assert arrived(StepPacker(), StepUnpacker(), step) == step
 
 
 def test_blocks_behind_the_last_row_stay_at_home() -> None:
     step = StepInput([1, 2], range(15, 17), [SequenceSlice(0, 2, 15, [5, 6, 7, 8])], range(1, 2))
-    arrived = step_from_message(step_to_message(step))
-    assert list(arrived.slices[0].block_ids) == [5, 6]
-    assert (arrived.positions, arrived.logit_rows, arrived.exit_layer) == ([15, 16], [1], None)
+    there = arrived(StepPacker(), StepUnpacker(), step)
+    assert list(there.slices[0].block_ids) == [5, 6]
+    assert (there.positions, there.logit_rows, there.exit_layer) == ([15, 16], [1], None)
+
+
+TABLES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=4)
+"""Of a few blocks, so that steps have much in common."""
+
+
+@given(st.lists(TABLES, max_size=6))
+def test_steps_arrive_whatever_came_before(steps: list[list[list[int]]]) -> None:
+    packer, unpacker = StepPacker(), StepUnpacker()
+    sent = [step_of(tables) for tables in steps]
+    assert [arrived(packer, unpacker, step) for step in sent] == sent
+
+
+def test_what_a_step_shares_with_the_one_before_does_not_travel() -> None:
+    packer = StepPacker()
+    packer.pack(step_of([[1, 2, 3], [4, 5]]))
+    assert unpack(packer.pack(step_of([[1, 2, 3, 6], [4, 5]])).block_ids) == [6]
+    assert unpack(packer.pack(step_of([[1, 2], [4, 7]])).block_ids) == [4, 7]
+
+
+def step_of(tables: list[list[int]]) -> StepInput:
+    """One that decodes in the last place of each table."""
+    places = [len(table) * BLOCK_SIZE - 1 for table in tables]
+    slices = [
+        SequenceSlice(row, 1, place, table) for row, (place, table) in enumerate(zip(places, tables, strict=True))
+    ]
+    rows = list(range(len(tables)))
+    return StepInput(rows, places, slices, rows)
+
+
+def arrived(packer: StepPacker, unpacker: StepUnpacker, step: StepInput) -> StepInput:
+    message = order_decoder.decode(encoder.encode(packer.pack(step)))
+    assert isinstance(message, Forward)
+    return unpacker.unpack(message)
