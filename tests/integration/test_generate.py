@@ -722,11 +722,12 @@ async def test_the_process_says_when_it_is_ready_and_stops_cleanly(stack: Stack,
     ("override", "message"),
     [
         ("orchestrator.prt=1", "orchestrator.prt"),
+        ("orchestrator.target_addresses=[]", "orchestrator.target_addresses is empty"),
         ("target.model=no-such-model", "no-such-model"),
     ],
 )
 async def test_a_process_that_cannot_start_says_why_in_one_line(stack: Stack, override, message) -> None:
-    process = await run_process("orchestrator.port=0", override)
+    process = await run_process("orchestrator.port=0", "orchestrator.target_addresses=['127.0.0.1:1']", override)
     output, errors = await process.communicate()
     assert (process.returncode, output) == (1, b"")
     (line,) = errors.decode().splitlines()
