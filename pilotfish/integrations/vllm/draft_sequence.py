@@ -188,27 +188,32 @@ class DraftSequence:
             self._link.report_failure("its drafts are none that a working drafter makes")
             self.leave()
             return
-        elapsed_s = self._loop.time() - question.sent_s
-        self._ahead.add_ask(elapsed_s)
-        self.row.trace.add_proposal(elapsed_s, len(token_ids))
-        is_in_time = self._answer(token_ids)
-        self._question = None
-        if not is_in_time:
-            self._late = proposal
-        if question.is_awaited and is_in_time:
-            self._link.report_success()
-        elif question.is_awaited:
-            self._miss(question, self._link)
+        self._settle(proposal, question, self._link)
 
     def _take_prepared_drafts(self, prepared: PreparedDrafts) -> None:
         question = self._question
-        if question is None:
+        if question is None or self._link is None:
             self._arrived.append(prepared)
             return
         num_tokens = question.step.num_draft_tokens
         draft = self._ahead.take_late(prepared, self.row, num_tokens)
         if draft is not None and self._is_sound(draft.draft_token_ids, num_tokens):
-            self._answer(draft.draft_token_ids)
+            # The replica answers as well, which nobody waits for any more.
+            self._settle(draft, question, self._link)
+
+    def _settle(self, draft: Proposal, question: _Question, link: Link) -> None:
+        """The question is answered, in time or not."""
+        elapsed_s = self._loop.time() - question.sent_s
+        self._ahead.add_ask(elapsed_s)
+        self.row.trace.add_proposal(elapsed_s, len(draft.draft_token_ids))
+        is_in_time = self._answer(draft.draft_token_ids)
+        self._question = None
+        if not is_in_time:
+            self._late = draft
+        if question.is_awaited and is_in_time:
+            link.report_success()
+        elif question.is_awaited:
+            self._miss(question, link)
 
     def _take_error(self, error: SequenceError) -> None:
         if self._link is None or (

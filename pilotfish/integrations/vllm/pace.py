@@ -93,7 +93,11 @@ class Pace:
         if gain is not None and gain > 1 + _MARGIN:
             self._pause_steps = _FIRST_PAUSE_STEPS
         load.since_plain += 1
-        return load.since_plain < _PLAIN_PROBE_INTERVAL_STEPS
+        if load.since_plain < _PLAIN_PROBE_INTERVAL_STEPS:
+            return True
+        # One step, whether or not it can be measured: where prompts are read all the time few can.
+        load.since_plain = 0
+        return False
 
     def add_step(
         self, num_rows: int, step_s: float, num_tokens: int, *, num_draft_tokens: int, wait_s: float, was_asked: bool

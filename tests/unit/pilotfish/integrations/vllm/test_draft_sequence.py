@@ -193,6 +193,18 @@ async def test_a_foreseen_outcome_needs_no_answer(row, link, counters) -> None:
     assert counters.num_missed_deadlines == 0
 
 
+async def test_a_prepared_draft_that_comes_while_it_is_asked_for_is_the_answer(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6)
+    row.step.wait()
+    step = row.begin(5, 9)
+    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
+    assert step.wait() == [[10, 11]]
+    answer(row, link, 10, 11)  # the replica answers, too, when vLLM verifies already
+    row.begin(10, 11, 12)
+    assert (counters.num_missed_deadlines, link.failures, link.num_successes) == (0, [], 1)
+
+
 async def test_a_replica_that_forgot_the_row_gets_it_again(row, link) -> None:
     row.begin(4)
     answer(row, link)

@@ -50,6 +50,12 @@ def test_drafts_that_pay_are_asked_for_but_for_rare_plain_steps() -> None:
     assert pace.num_pauses == 0
 
 
+def test_a_plain_step_that_cannot_be_measured_is_one_step() -> None:
+    pace = Pace(0.0, is_measuring=True)
+    asked = [pace.wants_drafts(8) for _ in range(1000)]
+    assert sum(asked) > 0.98 * len(asked)
+
+
 def test_drafts_that_cost_more_than_they_yield_are_soon_asked_for_rarely() -> None:
     pace = Pace(0.0, is_measuring=True)
     asked = run(pace, 4000, tokens=1, wait_s=0.015)
