@@ -1,0 +1,50 @@
+"""The command line where its packages are, and where they are not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from pilotfish import __version__
+
+WITHOUT = """
+import importlib.abc, runpy, sys
+
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == {package!r} or name.startswith({package!r} + "."):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Missing())
+sys.argv = ["pilotfish", "--version"]
+runpy.run_module("pilotfish.cli", run_name="__main__")
+"""
+
+
+def run(package: str) -> subprocess.CompletedProcess[str]:
+    """`pilotfish --version` where a package is missing."""
+    code = WITHOUT.format(package=package)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_a_clients_installation_says_what_to_install(package: str) -> None:
+    ended = run(package)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert package in line
+    assert "pip install 'pilotfish[serve]'" in line
+
+
+def test_a_package_of_our_own_that_is_missing_keeps_its_traceback() -> None:
+    ended = run("pilotfish.bench")
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+
+
+def test_with_all_packages_it_runs() -> None:
+    ended = run("nothing_of_that_name")
+    assert (ended.returncode, ended.stdout) == (0, f"pilotfish {__version__}\n")
