@@ -75,7 +75,7 @@ class NameFollower:
         host, _, port = address.removeprefix(DNS_PREFIX).rpartition(":")
         try:
             found = await self._resolve(host, int(port))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: no name could be so
             if address not in self._known:
                 _log.warning("%s has no address yet: %s", address, error)
                 self._known[address] = ()

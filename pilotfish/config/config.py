@@ -71,7 +71,9 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
     if kind == "dataclass_type":
         return f"{key} is a section: give values to its keys ({key}.KEY)"
     if kind == "value_error":
-        return message.removeprefix("Value error, ")  # of `require`: it names the key
+        told = message.removeprefix("Value error, ")  # of `require`: it names the key
+        # But not the section, where several are of one kind.
+        return told if not path or f"{path[0]}." in told else f"{key}: {told}"
     if kind == "tuple_type":
         return f"{key} must be a list, such as [{value}]"
     if kind != "unexpected_keyword_argument":

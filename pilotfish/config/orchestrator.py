@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from pilotfish.config.fields import STRICT, require
@@ -11,6 +12,13 @@ from pilotfish.config.speculation import SpeculationConfig
 
 DNS_PREFIX = "dns:///"
 """Of an address that stands for all addresses of a name; gRPC's own way to write it."""
+_HOST_AND_PORT = re.compile(r"(?P<host>.+):(?P<port>[0-9]{1,5})")
+
+
+def is_address(text: str) -> bool:
+    """Whether it is host:port or dns:///NAME:PORT."""
+    match = _HOST_AND_PORT.fullmatch(text.removeprefix(DNS_PREFIX))
+    return match is not None and 1 <= int(match["port"]) <= 65535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +72,8 @@ class OrchestratorConfig:
         require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
         require(self.num_replicas >= 1, "orchestrator.num_replicas must be at least 1")
         for address in (*self.target_addresses, *self.draft_addresses):
-            host, _, port = address.removeprefix(DNS_PREFIX).rpartition(":")
             require(
-                bool(host) and port.isdecimal(),
+                is_address(address),
                 f"orchestrator: {address!r} is not an address: host:port, or dns:///NAME:PORT",
             )
         require(self.resolve_interval_s > 0, "orchestrator.resolve_interval_s must be above 0")

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT, require, yaml_word
-from pilotfish.config.orchestrator import DNS_PREFIX
+from pilotfish.config.orchestrator import is_address
 from pilotfish.config.security import InternalSecurityConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.errors import ConfigError
@@ -62,9 +62,8 @@ class RemoteProposerConfig:
     def __post_init__(self) -> None:
         require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")
         for address in self.draft_addresses:
-            host, _, port = address.removeprefix(DNS_PREFIX).rpartition(":")
             require(
-                bool(host) and port.isdecimal(),
+                is_address(address),
                 f"draft_addresses has {address!r}; it must be host:port, or dns:///NAME:PORT",
             )
         require(self.draft_deadline_ms >= 0, "draft_deadline_ms must be at least 0 (0: measured)")

@@ -72,6 +72,14 @@ async def test_a_name_server_that_fails_changes_nothing(caplog: pytest.LogCaptur
     assert set(directory.replicas("target")) == {"10.0.0.1:50061"}
 
 
+async def test_a_name_that_is_none_is_told_like_one_that_nobody_knows(caplog: pytest.LogCaptureFixture) -> None:
+    config = a_config("dns:///targets..example:50061")
+    directory = ReplicaDirectory.from_config(config)
+    with caplog.at_level(logging.WARNING):
+        await NameFollower(config.orchestrator, directory, resolve_by_system).look_up()
+    assert "dns:///targets..example:50061 has no address yet" in caplog.text
+
+
 async def test_names_are_looked_up_again() -> None:
     names = Names()
     names.addresses = {"targets": ["10.0.0.1"]}

@@ -138,6 +138,10 @@ def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
         ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),
         ("target.port=[", r"'\[' is not a YAML value"),
         ("orchestrator.target_addresses=a:1", r"orchestrator\.target_addresses must be a list, such as \[a:1\]$"),
+        ("orchestrator.target_addresses=['a:99999']", r"'a:99999' is not an address"),
+        ("orchestrator.draft_addresses=['dns:///a:0']", r"'dns:///a:0' is not an address"),
+        ("draft.engine.num_threads=-1", r"the configuration: draft\.engine: num_threads must be at least 0"),
+        ("deployment.draft.num_cpus=-1", r"the configuration: deployment\.draft: num_cpus must be at least 0"),
         ("security.internal.certificate=a", r"the configuration: security\.internal needs certificate, private_key"),
     ],
 )

@@ -41,6 +41,7 @@ def test_the_environment_comes_first() -> None:
     [
         ({"adresses": ["a:1"]}, {}, "adresses"),
         ({"draft_addresses": ["a"]}, {}, "host:port"),
+        ({"draft_addresses": ["a:65536"]}, {}, "host:port"),
         ({"draft_addresses": []}, {}, "draft_addresses"),
         ({"draft_deadline_ms": -1}, {}, "draft_deadline_ms"),
         ({"security": {"certificate": "/c"}}, {}, "certificate"),
