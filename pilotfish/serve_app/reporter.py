@@ -6,6 +6,8 @@ import re
 import sys
 
 from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus, DeploymentStatus
 
 from pilotfish.errors import UnavailableError
@@ -41,10 +43,11 @@ class Reporter:
             if name == "orchestrator" and is_healthy and "target" not in self._ready:
                 continue  # it listens already, but cannot answer
             became_healthy = is_healthy and self._states.get(name) is not DeploymentStatus.HEALTHY
+            if became_healthy and not self._print_ready(name):
+                continue  # its replica was lost just now: the next look tells
             self._states[name] = deployment.status
             if became_healthy:
                 self._ready.add(name)
-                self._print_ready(name)
             elif deployment.status is DeploymentStatus.DEPLOY_FAILED and name != "draft":
                 raise UnavailableError(f"{SERVICES[name]} cannot start: {reason(deployment.message)}")
             elif not is_healthy and deployment.message:
@@ -52,11 +55,16 @@ class Reporter:
         if application.status is ApplicationStatus.DEPLOY_FAILED and not application.deployments:
             raise UnavailableError(f"the application cannot start: {reason(application.message)}")
 
-    def _print_ready(self, name: str) -> None:
-        handle = serve.get_deployment_handle(name, APPLICATION)
-        description = handle.describe.remote().result(timeout_s=DESCRIBE_TIMEOUT_S)
+    def _print_ready(self, name: str) -> bool:
+        """False: nobody answers there."""
+        try:
+            handle = serve.get_deployment_handle(name, APPLICATION)
+            description = handle.describe.remote().result(timeout_s=DESCRIBE_TIMEOUT_S)
+        except (RayError, RayServeException, TimeoutError):
+            return False
         detail = f" ({description['detail']})" if description["detail"] else ""
         print(f"{SERVICES[name]} ready on {description['address']}{detail}", flush=True)
+        return True
 
     def _print_problem(self, name: str, problem: str) -> None:
         if self._problems.get(name) != problem:

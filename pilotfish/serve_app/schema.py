@@ -40,9 +40,9 @@ def _unknown_keys(model: type[BaseModel], values: Mapping[str, Any], path: str) 
     """A line for each key under `path` that no field of the model is for, nested models included."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     for key, value in values.items():
-        where = f"{path}.{key}" if path else key
+        where = f"{path}.{key}" if path else str(key)
         if key not in fields:
-            similar = difflib.get_close_matches(key, fields, n=1)
+            similar = difflib.get_close_matches(str(key), fields, n=1)
             yield f"{where}: Ray Serve has no such key" + (f"; did you mean {similar[0]}?" if similar else "")
             continue
         within = MODELS.get(key) or next(_models(fields[key].annotation), None)

@@ -119,6 +119,8 @@ def test_orchestrators_on_one_port_take_a_node_each() -> None:
     assert scaling_options(config("orchestrator.num_replicas=2"), "orchestrator")["max_replicas_per_node"] == 1
     free_port = config("orchestrator.num_replicas=2", "orchestrator.port=0")
     assert "max_replicas_per_node" not in scaling_options(free_port, "orchestrator")
+    fixed_http = config("orchestrator.num_replicas=2", "orchestrator.port=0", "orchestrator.http.port=8000")
+    assert scaling_options(fixed_http, "orchestrator")["max_replicas_per_node"] == 1
 
 
 def test_serve_waits_for_a_replicas_own_drain() -> None:

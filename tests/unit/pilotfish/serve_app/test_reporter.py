@@ -1,8 +1,16 @@
 """What Serve says of a deployment, in one line."""
 
-import pytest
+from __future__ import annotations
 
-from pilotfish.serve_app.reporter import reason
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import RayError
+from ray.serve.schema import ApplicationStatus, DeploymentStatus
+
+from pilotfish.serve_app import reporter
+from pilotfish.serve_app.reporter import APPLICATION, Reporter, reason
 
 
 @pytest.mark.parametrize(
@@ -15,3 +23,42 @@ from pilotfish.serve_app.reporter import reason
 )
 def test_reason_is_the_exceptions_own_message(message: str, said: str) -> None:
     assert reason(message) == said
+
+
+class FakeServe:
+    """Serve with one target, as the test says it is."""
+
+    def __init__(self) -> None:
+        self.state = DeploymentStatus.HEALTHY
+        self.is_gone = False
+
+    def status(self) -> Any:
+        deployment = SimpleNamespace(status=self.state, message="")
+        running = SimpleNamespace(status=ApplicationStatus.RUNNING, message="", deployments={"target": deployment})
+        return SimpleNamespace(applications={APPLICATION: running})
+
+    def get_deployment_handle(self, name: str, application: str) -> Any:
+        return SimpleNamespace(describe=self)
+
+    def remote(self) -> Any:
+        return self
+
+    def result(self, timeout_s: float) -> dict[str, str]:
+        if self.is_gone:
+            raise RayError
+        return {"address": "h:1", "detail": "d"}
+
+
+def test_a_replica_that_is_lost_while_it_is_asked_is_told_of_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = FakeServe()
+    monkeypatch.setattr(reporter, "serve", fake)
+    told = Reporter()
+    fake.is_gone = True
+    told.poll()
+    assert capsys.readouterr().out == ""
+    fake.is_gone = False
+    told.poll()
+    told.poll()
+    assert capsys.readouterr().out == "target_service ready on h:1 (d)\n"
