@@ -41,7 +41,7 @@ def container(pod: dict[str, Any]) -> dict[str, Any]:
 
 def test_every_pod_is_restricted(helm: Any, case: str, extras: bool) -> None:
     found = pods(helm.objects(case, extras, "helm4"))
-    assert len(found) >= 2
+    assert found
     for pod in found.values():
         spec, security = pod["spec"], container(pod)["securityContext"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -130,6 +130,38 @@ def test_replicas_stay_when_only_the_orchestrator_changes(helm: Any) -> None:
     assert before["orchestrator"] != after["orchestrator"]
     assert (before["draft"], before["target"]) == (after["draft"], after["target"])
     assert checksums("--set", "config.target.engine.max_sequences=7")["target"] != before["target"]
+
+
+def test_more_replicas_of_a_pool_replace_none_and_leave_the_others(helm: Any) -> None:
+    def pods_of(*arguments: str) -> dict[str, Any]:
+        return {name: pod for name, pod in pod_templates(helm.template(*arguments)) if name != "test"}
+
+    assert pods_of("--set", "pools.draft.replicas=3,pools.target.replicas=2") == pods_of()
+    engine = pods_of("--set", "config.draft.engine.max_sequences=7")
+    assert engine["target"] == pods_of()["target"]
+    assert engine["draft"] != pods_of()["draft"]
+
+
+def test_a_service_says_h2c_only_where_there_is_no_tls(helm: Any) -> None:
+    for case, extras in (("default", False), ("default", True)):
+        services = [each for each in helm.objects(case, extras, "helm4") if each["kind"] == "Service"]
+        protocols = {port["appProtocol"] for service in services for port in service["spec"]["ports"]}
+        assert protocols == ({"https"} if extras else {"kubernetes.io/h2c", "http"})
+
+
+def test_a_draft_pool_behind_mutual_tls_has_no_test_that_cannot_pass(helm: Any) -> None:
+    draft_pool = "pools.orchestrator.enabled=false,pools.target.enabled=false"
+    assert "test" in pods(helm.template("--set", draft_pool))
+    tls = "security.internal.tls.enabled=true,security.internal.tls.existingSecret=links"
+    assert "test" not in pods(helm.template("--set", draft_pool, "--set", tls))
+
+
+def test_orchestrators_on_one_port_are_told_apart_once(helm: Any) -> None:
+    objects = helm.template(
+        "--set", "mode=rayservice,pools.orchestrator.replicas=2,config.deployment.orchestrator.max_replicas_per_node=4"
+    )
+    (text,) = (each["spec"]["serveConfigV2"] for each in objects if each["kind"] == "RayService")
+    assert text.count("max_replicas_per_node: 1") == text.count("max_replicas_per_node") == 1
 
 
 def test_autoscalers_own_the_number_of_replicas(helm: Any) -> None:

@@ -36,6 +36,24 @@ latter. */ -}}
 {{- toYaml $config }}
 {{- end }}
 
+{{- /* The sections of the configuration that a pool reads: dict "pool" NAME "config" CONFIG. */ -}}
+{{- define "pilotfish.poolConfig" -}}
+{{- $config := omit (deepCopy .config) "deployment" }}
+{{- range $name := list "target" "draft" }}
+{{- $section := omit (get $config $name) "num_replicas" }}
+{{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
+{{- end }}
+{{- if eq .pool "orchestrator" }}
+{{- with dig "deployment" "orchestrator" "drain_s" "" .config }}
+{{- $_ := set $config "deployment" (dict "orchestrator" (dict "drain_s" .)) }}
+{{- end }}
+{{- else }}
+{{- $config = omit $config "orchestrator" }}
+{{- $_ := set $config "security" (omit $config.security "public") }}
+{{- end }}
+{{- toYaml $config }}
+{{- end }}
+
 {{- /* Where a pool computes, unless the values say it themselves. */ -}}
 {{- define "pilotfish.engine" -}}
 {{- $device := ternary (dict "device" "cuda") dict (gt (int .pool.gpus) 0) }}
@@ -72,10 +90,8 @@ api_keys_file: /etc/pilotfish/api-keys/api-keys.yaml
 {{- end }}
 {{- end }}
 
-{{- /* Changes when pods of a pool must be replaced: replicas do not read the orchestrator's section, and loading a large
-model takes minutes. dict "root" $ "pool" NAME. */ -}}
+{{- /* Changes when pods of a pool must be replaced: with what they read and nothing else, for loading a large model takes
+minutes. dict "root" $ "pool" NAME. */ -}}
 {{- define "pilotfish.configChecksum" -}}
-{{- $config := include "pilotfish.config" .root | fromYaml }}
-{{- if ne .pool "orchestrator" }}{{ $config = omit $config "orchestrator" }}{{ end }}
-{{- toYaml $config | sha256sum }}
+{{- include "pilotfish.poolConfig" (dict "pool" .pool "config" (include "pilotfish.config" .root | fromYaml)) | sha256sum }}
 {{- end }}

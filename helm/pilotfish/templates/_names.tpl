@@ -62,6 +62,14 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- else }}{{ default "default" .Values.serviceAccount.name }}{{ end }}
 {{- end }}
 
+{{- /* Whether there is a `helm test`. Clients of the API may need a certificate, or a key. Without an orchestrator it asks
+the draft pool's health, for which mutual TLS wants a certificate as well. Empty: no. */ -}}
+{{- define "pilotfish.hasTest" -}}
+{{- $public := .Values.security.public }}
+{{- $canAsk := and (not $public.tls.clientCA) (or (not $public.apiKeys.existingSecret) .Values.tests.apiKeySecret) }}
+{{- if and .Values.tests.enabled (ternary $canAsk (not .Values.security.internal.tls.enabled) .Values.pools.orchestrator.enabled) }}yes{{ end }}
+{{- end }}
+
 {{- define "pilotfish.internalTlsSecret" -}}
 {{ default (printf "%s-links" (include "pilotfish.fullname" .)) .Values.security.internal.tls.existingSecret }}
 {{- end }}

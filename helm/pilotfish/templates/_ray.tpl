@@ -18,31 +18,13 @@ applications:
     {{- else }}
     route_prefix: null
     {{- end }}
-    args: {{- include "pilotfish.serveArguments" $argument | nindent 6 }}
+    args: {{- include "pilotfish.poolConfig" $argument | nindent 6 }}
     deployments:
       - name: {{ $name }}
         {{- include "pilotfish.servePlacement" $argument | trim | nindent 8 }}
         {{- include "pilotfish.serveReplicas" $argument | trim | nindent 8 }}
   {{- end }}
   {{- end }}
-{{- end }}
-
-{{- /* The sections of the configuration that a pool reads: dict "root" $ "pool" NAME "config" CONFIG. */ -}}
-{{- define "pilotfish.serveArguments" -}}
-{{- $config := omit (deepCopy .config) "deployment" }}
-{{- range $name := list "target" "draft" }}
-{{- $section := omit (get $config $name) "num_replicas" }}
-{{- $_ := set $config $name (ternary $section (omit $section "engine") (eq $name $.pool)) }}
-{{- end }}
-{{- if eq .pool "orchestrator" }}
-{{- with dig "deployment" "orchestrator" "drain_s" "" .config }}
-{{- $_ := set $config "deployment" (dict "orchestrator" (dict "drain_s" .)) }}
-{{- end }}
-{{- else }}
-{{- $config = omit $config "orchestrator" }}
-{{- $_ := set $config "security" (omit $config.security "public") }}
-{{- end }}
-{{- toYaml $config }}
 {{- end }}
 
 {{- /* On which nodes, with how much of them. A replica of several ranks is a placement group on one node: itself, whose
@@ -74,8 +56,11 @@ placement_group_bundle_label_selector:
   - {{ toJson $labels }}
   {{- end }}
 {{- end }}
-{{- with $where.max_replicas_per_node }}
-max_replicas_per_node: {{ . }}
+{{- $limit := get $where "max_replicas_per_node" }}
+{{- if and (eq .pool "orchestrator") (gt (int .root.Values.pools.orchestrator.replicas) 1) }}{{ $limit = 1 }}{{ end }}
+{{- if and $limit (eq $ranks 1) }}
+# Orchestrators listen on one port; for replicas of several ranks Ray knows no limit.
+max_replicas_per_node: {{ $limit }}
 {{- end }}
 {{- with $where.surge_percent }}
 max_surge_percent: {{ . }}
@@ -100,10 +85,6 @@ autoscaling_config:
     policy_kwargs: {target_kv_usage: {{ dig "target_kv_usage" 0.8 $settings }}}
 {{- else }}
 num_replicas: {{ $pool.replicas }}
-{{- if and (eq .pool "orchestrator") (gt (int $pool.replicas) 1) }}
-# They listen on one port.
-max_replicas_per_node: 1
-{{- end }}
 {{- end }}
 {{- end }}
 
