@@ -145,8 +145,8 @@ class StepGathering:
         return gained > num_plain * (2 / turns_ns - 1 / together_ns)
 
     def _steps_ns(self, num_rows: float) -> float:
-        """Of so many rows, in as many steps as they need."""
-        num_steps = math.ceil(num_rows / self._max_batch_tokens)
+        """Of so many rows, in as many steps as they need; a prefill's, which are not counted, make a step of none."""
+        num_steps = max(1, math.ceil(num_rows / self._max_batch_tokens))
         return num_steps * self._curve.step_ns(num_rows / num_steps)
 
     def _note_verdict(self, verdict: Verdict, now_ns: int) -> None:

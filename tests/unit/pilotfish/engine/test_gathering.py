@@ -7,8 +7,8 @@ import heapq
 import pytest
 
 from pilotfish.engine.gathering import StepGathering
-from pilotfish.messages import CloseSequence, Command, Decode, Verdict, Verify
-from pilotfish.types import LoadReport
+from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Verdict, Verify
+from pilotfish.types import LoadReport, SamplingParams
 
 MS = 1_000_000
 ENDLESS = 1 << 30
@@ -154,6 +154,14 @@ def test_a_step_that_is_full_waits_for_nobody(max_batch_tokens: int, waits: bool
     gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
     gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
     assert (gathering.wait_ns(9 * MS) > 0) is waits
+
+
+def test_a_prefill_alone_may_wait_for_who_is_away():
+    gathering, load = StepGathering(512), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
+    gathering.took([Verify(1, 10, (1, 2))], 0, is_seen=True)
+    gathering.gave([Verdict(1, 10, 2, 0, (5,))], load, 8 * MS)
+    gathering.took([OpenSequence(2, (1, 2, 3), SamplingParams())], 9 * MS, is_seen=True)
+    assert 0 < gathering.wait_ns(9 * MS) < 8 * MS
 
 
 def test_a_timer_that_is_early_ends_a_wait_all_the_same():
