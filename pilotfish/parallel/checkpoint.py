@@ -54,8 +54,8 @@ class Checkpoint:
         view = self._tensors[name].get_slice(name)
         if (stored := view.get_dtype()) not in _PLAIN_DTYPES:
             raise UnsupportedModelError(
-                f"the tensor {name} in {self._folder} is stored as {stored}: ranks take weights that are not quantised, "
-                "which target.engine.quantization rounds as they are loaded"
+                f"the tensor {name} in {self._folder} is stored as {stored}: ranks take weights that are not "
+                "quantised, which target.engine.quantization rounds as they are loaded"
             )
         if cut is Cut.WHOLE:
             return torch.as_tensor(view[:]).to(dtype)

@@ -42,6 +42,20 @@ def test_fewer_gpus_than_ranks(target: TargetConfig, monkeypatch: pytest.MonkeyP
         build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
 
 
+def test_one_gpu_for_all_ranks(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    engine = replace(target.engine, device="cuda:2")
+    with pytest.raises(ConfigError, match=r"device is cuda:2, which is one GPU, .* set it to cuda, and CUDA_VISIBLE"):
+        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
+
+
+def test_a_cache_that_would_have_to_be_measured(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    engine = replace(target.engine, device="cuda", kv_cache_tokens=0)
+    with pytest.raises(ConfigError, match=r"kv_cache_tokens is 0, .*pilotfish plan --model .* --gpus N says how many"):
+        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
+
+
 def test_a_longer_context_than_the_model_has(target: TargetConfig) -> None:
     engine = replace(target.engine, max_context_tokens=4096)
     with pytest.raises(ConfigError, match=r"max_context_tokens is 4096; .* was trained for 256"):

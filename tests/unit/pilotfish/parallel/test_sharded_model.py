@@ -149,6 +149,17 @@ def test_a_tensor_of_another_size_is_named(copied_model: Path) -> None:
         shard(copied_model)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_quantised_weights_are_refused(copied_model: Path, dtype: torch.dtype) -> None:
+    """Without their scales, which lie beside them, they would load and mean nothing."""
+    tensors = load_file(copied_model / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[name] = tensors[name].to(dtype)
+    save_file(tensors, copied_model / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=rf"{name} in .* is stored as (F8_E4M3|I8): ranks take"):
+        shard(copied_model)
+
+
 def test_a_file_that_is_no_safetensors_is_named(copied_model: Path) -> None:
     (copied_model / "other.safetensors").write_bytes(b"nonsense")
     with pytest.raises(ModelError, match=r"other\.safetensors cannot be read"):
