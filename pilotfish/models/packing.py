@@ -6,11 +6,15 @@ over (a single row on AMD Zen 4, more than 32 rows on Intel AMX; float32 differs
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from torch import Tensor, nn
 
 MIN_ROWS = 4
 MAX_ROWS = 32
+
+logger = logging.getLogger(__name__)
 
 
 class PackedLinear(nn.Module):
@@ -58,7 +62,8 @@ class PackedLinear(nn.Module):
 def pack_linears(model: nn.Module, deterministic: bool) -> int:
     """Replace every bfloat16 nn.Linear of a CPU model in place; returns how many.
 
-    The original weights are freed one by one; an embedding tied to the output projection keeps its own.
+    The original weights are freed one by one; an embedding tied to the output projection keeps its own. Where oneDNN
+    has no bfloat16 for the processor (x86 without AVX-512), the linears stay torch's own.
     """
     targets = [
         (parent, name, child)
@@ -66,6 +71,9 @@ def pack_linears(model: nn.Module, deterministic: bool) -> int:
         for name, child in parent.named_children()
         if type(child) is nn.Linear and child.weight.dtype is torch.bfloat16 and child.weight.device.type == "cpu"
     ]
+    if targets and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        logger.warning("bfloat16 is slow on this processor (oneDNN has none without AVX-512)")
+        return 0
     for parent, name, child in targets:
         setattr(parent, name, PackedLinear(child, deterministic))
     return len(targets)
