@@ -6,6 +6,7 @@ Keys and values are always checked; with --address also whether the cluster's no
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
 from pilotfish.pools.capacity import check_room, demand
 from pilotfish.serve_app.cluster import nodes
 from pilotfish.serve_app.schema import check_serve_file
+
+CONNECT_TIMEOUT_S = 5.0
 
 
 def check(path: Path, address: str) -> str:
@@ -28,6 +31,7 @@ def check(path: Path, address: str) -> str:
     found = f"{path}: {len(read.applications)} applications, {len(deployments)} deployments"
     if not address:
         return f"{found}; --address ADDRESS also checks for room on a cluster"
+    _require_listener(address)
     try:
         ray.init(address=address, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -40,12 +44,23 @@ def check(path: Path, address: str) -> str:
     return f"{found}, with room on the {len(there)} nodes"
 
 
+def _require_listener(address: str) -> None:
+    """Raises UnavailableError where nobody listens: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        return  # `auto`, or Ray's to refuse
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise UnavailableError(f"no Ray cluster at {address}: {error}") from None
+
+
 def _read(path: Path) -> object:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not YAML: {error}") from None
 
 

@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from pilotfish.config import Config
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, UnavailableError
+from pilotfish.launch.specs import free_ports
 from pilotfish.pools.serve_file import serve_file
 from pilotfish.serve_app.check import check
 
@@ -17,10 +18,13 @@ def test_a_generated_file_is_right(tmp_path: Path) -> None:
     assert "3 applications, 3 deployments" in check(path, "")
 
 
-@pytest.mark.parametrize(("text", "said"), [("a: [", "is not YAML"), ("applicatoins: []", "did you mean applications")])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a: [", "is not YAML"), ("a: \xcc", "is not YAML"), ("applicatoins: []", "did you mean applications")],
+)
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "serve.yaml"
-    path.write_text(text)
+    path.write_text(text, encoding="latin-1")
     with pytest.raises(ConfigError, match=said):
         check(path, "")
 
@@ -28,3 +32,11 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.yaml"):
         check(tmp_path / "nothing.yaml", "")
+
+
+def test_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "serve.yaml"
+    path.write_text(yaml.safe_dump(serve_file(Config())))
+    (port,) = free_ports(1)
+    with pytest.raises(UnavailableError, match=f"no Ray cluster at 127.0.0.1:{port}: .*refused"):
+        check(path, f"127.0.0.1:{port}")
