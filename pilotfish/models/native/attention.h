@@ -69,6 +69,8 @@ static inline void prefetch(const bf16* from, int64_t count) {
     for (int64_t i = 0; i < count; i += 32) __builtin_prefetch(from + i, 0, 2);
 }
 
+constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 4 : 2;  // their sums stay in registers
+
 // Scores of HEADS query heads over one block of keys; two sums a head (even and odd pairs) hide the latency.
 template <int HEADS>
 static inline void score_block(const bf16* k, int64_t num_pairs, const uint32_t* query, float* scores, int64_t stride) {
@@ -87,15 +89,14 @@ static inline void softmax(float* s, int64_t count) {
     v16 most = load(s);
     for (int64_t j = LANES; j < count; j += LANES) {
         v16 v = load(s + j);
-        most = v > most ? v : most;
+        most = select(v > most, v, most);
     }
-    float largest = -INFINITY;
-    for (int i = 0; i < LANES; i++) largest = std::fmax(largest, most[i]);
+    const float largest = largest_of(most);
     v16 total{};
     for (int64_t j = 0; j < count; j += LANES) {
         v16 x = load(s + j);
         v16 e = exp_nonpositive(x - largest);
-        e = x == -INFINITY ? v16{} : e;
+        e = select(x == -INFINITY, v16{}, e);
         store(s + j, e);
         total += e;
     }
@@ -179,7 +180,8 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
             const uint32_t* query = pairs + r * group * dim / 2;
             float* to = scores + r * group * keys + b * BLOCK;
             int64_t g = 0;
-            for (; g + 4 <= group; g += 4) score_block<4>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
+            for (; g + MAX_SCORED_HEADS <= group; g += MAX_SCORED_HEADS)
+                score_block<MAX_SCORED_HEADS>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
             if (group - g == 3) score_block<3>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
             if (group - g == 2) score_block<2>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);
             if (group - g == 1) score_block<1>(k, dim / 2, query + g * dim / 2, to + g * keys, keys);

@@ -85,8 +85,8 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
     each_row(team, rows, [&](int64_t r) { rms_norm(residual + r * hidden, layer.post_norm, m.eps, hidden, input + r * hidden); });
     // A group is 16 gates and their 16 ups.
     linear(team, layer.gate_up, hidden, 2 * m.intermediate, input, rows, [&](int64_t r, int64_t group_index, v16 gate, v16 up) {
-        const v16 decay = exp_nonpositive(gate > 0.0f ? -gate : gate);
-        const v16 sigmoid = (gate > 0.0f ? splat(1.0f) : decay) / (1.0f + decay);
+        const v16 decay = exp_nonpositive(select(gate > 0.0f, -gate, gate));
+        const v16 sigmoid = select(gate > 0.0f, splat(1.0f), decay) / (1.0f + decay);
         store_bf16(gated + r * m.intermediate + group_index * LANES, gate * sigmoid * up);
     });
     linear(team, layer.down, m.intermediate, hidden, gated, rows, add_to_residual);

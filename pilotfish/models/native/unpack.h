@@ -64,7 +64,7 @@ static void unpack(const typename Reader::Block* from, int64_t count, Bfloat16Bl
         for (int pair = 0; pair < BLOCK_PAIRS; pair++) {
             v16u lines[GROUP];
             reader.next(lines);
-            memcpy(to[i].lines[pair], lines, sizeof lines);
+            for (int b = 0; b < GROUP; b++) store_words(to[i].lines[pair] + b * 2 * LANES, lines[b]);
         }
     }
 }

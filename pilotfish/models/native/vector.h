@@ -1,23 +1,28 @@
 // Sixteen floats at a time: loads, conversions, dot products of bfloat16 pairs, exp.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstring>
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
 
-typedef float v16 __attribute__((vector_size(64)));
-typedef int32_t v16i __attribute__((vector_size(64)));
-typedef uint32_t v16u __attribute__((vector_size(64)));
-typedef v16 v16_unaligned __attribute__((aligned(4)));
+#include "wide.h"
+
 typedef uint16_t bf16;
 typedef uint16_t float16;  // IEEE binary16
+typedef uint16_t v16h __attribute__((vector_size(32)));
 
 constexpr int LANES = 16;
 constexpr int BLOCK = 16;
 
-static inline v16 load(const float* p) { return *(const v16_unaligned*)p; }
-static inline void store(float* p, v16 v) { *(v16_unaligned*)p = v; }
+static inline v16 load(const float* p) {
+    typedef part unaligned __attribute__((aligned(4), may_alias));
+    return from_parts([&](int i) { return (part) * (const unaligned*)(p + i); });
+}
+
+static inline void store(float* p, v16 v) {
+    typedef part unaligned __attribute__((aligned(4), may_alias));
+    each_part(v, [&](part x, int i) { *(unaligned*)(p + i) = x; });
+}
+
 static inline v16 splat(float x) { return x - v16{}; }
 
 static inline float sum(v16 v) {  // fixed tree
@@ -26,6 +31,14 @@ static inline float sum(v16 v) {  // fixed tree
     for (int width = 8; width; width /= 2)
         for (int i = 0; i < width; i++) s[i] += s[i + width];
     return s[0];
+}
+
+static inline float largest_of(v16 v) {
+    float s[16];
+    store(s, v);
+    float largest = s[0];
+    for (int i = 1; i < LANES; i++) largest = std::fmax(largest, s[i]);
+    return largest;
 }
 
 static inline bf16 to_bf16(float x) {  // round to nearest even; NaN stays NaN
@@ -43,26 +56,50 @@ static inline float to_float(bf16 x) {
 }
 
 static inline v16 load_bf16(const bf16* p) {
-    typedef uint16_t v16h __attribute__((vector_size(32), aligned(2)));
-    return (v16)(__builtin_convertvector(*(const v16h*)p, v16u) << 16);
+    return as_floats(from_parts([&](int i) {
+#if REGISTER_BYTES == 64
+        return (part_u)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)(p + i)));
+#elif REGISTER_BYTES == 32
+        return (part_u)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i*)(p + i)));
+#else
+        return part_u{p[i], p[i + 1], p[i + 2], p[i + 3]};
+#endif
+    }) << 16);
 }
 
-static inline void store_bf16(bf16* p, v16 v) {  // round to nearest even; finite values
-    typedef uint16_t v16h __attribute__((vector_size(32)));
-    typedef v16h v16h_unaligned __attribute__((aligned(2)));
-    v16u u = (v16u)v;
-    *(v16h_unaligned*)p = __builtin_convertvector((u + 0x7fff + ((u >> 16) & 1)) >> 16, v16h);
+// Round to nearest even; finite values.
+static inline v16h to_bf16(v16 v) {
+    const v16u u = as_words(v), rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+#if REGISTER_BYTES == 64
+    return (v16h)_mm512_cvtepi32_epi16((__m512i)rounded);
+#elif REGISTER_BYTES == 32
+    const __m256i halves = _mm256_packus_epi32((__m256i)rounded.low, (__m256i)rounded.high);
+    return (v16h)_mm256_permute4x64_epi64(halves, 0xd8);  // it packed each 16 bytes by themselves
+#else
+    v16h result;
+    each_part(rounded, [&](part_u x, int i) {
+        for (int j = 0; j < PART_LANES; j++) result[i + j] = x[j];
+    });
+    return result;
+#endif
 }
 
-// 32 numbers as bfloat16, rounded as store_bf16 does, except that numbers below 2^-126 become zeros.
+static inline void store_bf16(bf16* p, v16 v) {
+    typedef v16h unaligned __attribute__((aligned(2), may_alias));
+    *(unaligned*)p = to_bf16(v);
+}
+
+// 32 numbers as bfloat16, rounded as above, except that AVX512_BF16 makes zeros of numbers below 2^-126.
 static inline v16u to_bf16(v16 low, v16 high) {
 #if defined(__AVX512BF16__)
     return (v16u)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+#elif REGISTER_BYTES == 64
+    return (v16u)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)to_bf16(low)), (__m256i)to_bf16(high), 1);
+#elif REGISTER_BYTES == 32
+    return {(part_u)to_bf16(low), (part_u)to_bf16(high)};
 #else
-    bf16 numbers[2 * LANES];
+    const v16h numbers[2] = {to_bf16(low), to_bf16(high)};
     v16u result;
-    store_bf16(numbers, low);
-    store_bf16(numbers + LANES, high);
     memcpy(&result, numbers, sizeof result);
     return result;
 #endif
@@ -79,38 +116,50 @@ static inline float from_float16(float16 x) {
 
 // The 8 numbers at p, each twice.
 static inline v16 load_float16_twice(const float16* p) {
-#if defined(__AVX512BF16__)
+#if REGISTER_BYTES == 64
     const __m512i twice = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
     const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
     return (v16)_mm512_permutexvar_ps(twice, _mm512_castps256_ps512(values));
+#elif REGISTER_BYTES == 32
+    const __m256i low = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3), high = _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7);
+    const __m256 values = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+    return {(part)_mm256_permutevar8x32_ps(values, low), (part)_mm256_permutevar8x32_ps(values, high)};
 #else
-    v16 values;
+    float values[LANES];
     for (int i = 0; i < LANES; i++) values[i] = from_float16(p[i / 2]);
-    return values;
+    return load(values);
 #endif
 }
 
 static inline v16 load_int8(const int8_t* p) {
-#if defined(__AVX512BF16__)
-    return (v16)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+    return to_floats(from_parts([&](int i) {
+#if REGISTER_BYTES == 64
+        return (part_i)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)(p + i)));
+#elif REGISTER_BYTES == 32
+        return (part_i)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)(p + i)));
 #else
-    typedef int8_t v16b __attribute__((vector_size(16), aligned(1)));
-    return __builtin_convertvector(*(const v16b*)p, v16);
+        return part_i{p[i], p[i + 1], p[i + 2], p[i + 3]};
 #endif
+    }));
 }
 
 static inline v16u load_words(const void* p) {
-    typedef v16u v16u_unaligned __attribute__((aligned(1)));
-    return *(const v16u_unaligned*)p;
+    typedef part_u unaligned __attribute__((aligned(1), may_alias));
+    return from_parts([&](int i) { return (part_u) * (const unaligned*)((const uint32_t*)p + i); });
+}
+
+static inline void store_words(void* p, v16u v) {
+    typedef part_u unaligned __attribute__((aligned(1), may_alias));
+    each_part(v, [&](part_u x, int i) { *(unaligned*)((uint32_t*)p + i) = x; });
 }
 
 // The lowest four bits of each word.
 static inline v16 low_nibbles(v16u words) {
-#if defined(__AVX512BF16__)
+#if REGISTER_BYTES == 64
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     return (v16)_mm512_permutexvar_ps((__m512i)words, numbers);  // the other bits do not count
 #else
-    return __builtin_convertvector((v16i)(words & 15), v16);
+    return map(words & 15, [](part_u x) { return __builtin_convertvector((part_i)x, part); });
 #endif
 }
 
@@ -119,8 +168,9 @@ static inline v16 dot_pairs(v16 acc, v16u w, uint32_t x) {
 #if defined(__AVX512BF16__)
     return (v16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(x));
 #else
-    acc += (v16)(w << 16) * to_float(x & 0xffff);
-    return acc + (v16)(w & 0xffff0000u) * to_float(x >> 16);
+    const v16u both = x + v16u{};  // one load: the processor spreads it, and cuts it in vectors
+    acc += as_floats(w << 16) * as_floats(both << 16);
+    return acc + as_floats(w & 0xffff0000u) * as_floats(both & 0xffff0000u);
 #endif
 }
 
@@ -128,10 +178,10 @@ static inline v16 dot_pairs(v16 acc, const bf16* w, uint32_t x) { return dot_pai
 
 // exp(x) for x <= 0, relative error below 2e-7.
 static inline v16 exp_nonpositive(v16 x) {
-    x = x < -87.0f ? splat(-87.0f) : x;
+    x = select(x < -87.0f, splat(-87.0f), x);
     v16 scaled = x * 1.44269504088896f;
-    v16i exponent = __builtin_convertvector(scaled - 0.5f, v16i);  // toward zero: nearest for x <= 0
-    v16 whole = __builtin_convertvector(exponent, v16);
+    v16i exponent = truncate(scaled - 0.5f);  // toward zero: nearest for x <= 0
+    v16 whole = to_floats(exponent);
     v16 r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
     v16 p = splat(1.9875691500e-4f);
     p = p * r + 1.3981999507e-3f;
@@ -140,5 +190,5 @@ static inline v16 exp_nonpositive(v16 x) {
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    return p * (v16)((exponent + 127) << 23);
+    return p * as_floats((exponent + 127) << 23);
 }

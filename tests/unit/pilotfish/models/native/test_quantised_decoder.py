@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import platform
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from pilotfish.models.native import build
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
+from pilotfish.models.native.prebuilt import CPUINFO, VARIANTS
 from pilotfish.models.native.quantise import dequantise, quantise_as
 
 VOCAB = 96
@@ -111,15 +113,29 @@ def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Qua
     assert is_batch_invariant(ours)
 
 
-@pytest.mark.parametrize("quantization", ["int8", "int4"])
-def test_without_vector_instructions_of_its_own_as_well(
-    quantization: Quantization, cache: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("march", "quantization"), [("x86-64-v4", "int8"), ("x86-64-v3", "int8"), ("x86-64-v3", "int4"), ("", "int4")]
+)
+def test_with_shorter_registers_as_well(
+    march: str, quantization: Quantization, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "FLAGS", tuple(flag for flag in build.FLAGS if flag != "-march=native"))
+    """Of 64 bytes, without bfloat16 products, of 32 bytes and of 16."""
+    if march and (platform.machine() != "x86_64" or not runs_here(march)):
+        pytest.skip(f"this processor does not run code for {march}")
     model = tiny("llama")
+    own = logits(native(restored(model, quantization), cache), CUTS[0])
+    flags = [flag for flag in build.FLAGS if flag != "-march=native"] + ["-O1", "-Wno-psabi"]
+    monkeypatch.setattr(build, "FLAGS", (*flags, f"-march={march}") if march else tuple(flags))
     expected = logits(native(restored(model, quantization), cache), CUTS[0])
+    assert (expected - own).norm() / own.norm() < 0.01
     for cuts in CUTS:
         assert torch.equal(logits(native(model, cache, quantization), cuts), expected), cuts
+
+
+def runs_here(march: str) -> bool:
+    """Whether this processor has what a variant needs."""
+    needs = {variant.name: variant.needs for variant in VARIANTS}
+    return march not in needs or needs[march] <= set(CPUINFO.read_text(encoding="utf-8").split())
 
 
 def test_lossless_changes_nothing_and_packs_what_it_can(cache: Path) -> None:
