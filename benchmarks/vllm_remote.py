@@ -197,7 +197,9 @@ def run(options: argparse.Namespace, report: Report) -> None:
             size = max(1, len(asked) // len(parts))
             outcomes = []
             for index, phase in enumerate(parts):
-                outcomes.append(measure(phase, plain, remote, asked[index * size : (index + 1) * size], options.max_tokens))
+                outcomes.append(
+                    measure(phase, plain, remote, asked[index * size : (index + 1) * size], options.max_tokens)
+                )
                 print(f"draft service {phase.name}: {outcomes[-1].ratio:.2f}", file=sys.stderr)
             add_outage(report, outcomes)
 
