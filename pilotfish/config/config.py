@@ -21,6 +21,7 @@ from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.security import SecurityConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.config.yaml_file import UniqueKeyLoader
 from pilotfish.errors import ConfigError
 
 
@@ -115,7 +116,8 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 def _read(path: Path) -> dict[str, Any]:
     """What a YAML file holds; nothing is a mapping of nothing."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        # A SafeLoader.
+        values = yaml.load(path.read_text(encoding="utf-8"), UniqueKeyLoader) or {}
     except OSError as error:
         raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
