@@ -75,7 +75,8 @@ class Supervisor:
             status = await child.wait()
             ending = f"was ended by signal {-status}" if status < 0 else f"ended with exit code {status}"
             if spec.essential and not (spec.restarts_once_ready and self._was_ready(spec)):
-                detail = child.last_error.removeprefix("error: ")
+                # Who was killed could not say why: its last line is of something else.
+                detail = child.last_error.removeprefix("error: ") if status > 0 else ""
                 raise UnavailableError(f"{spec.name} {ending}" + (f": {detail}" if detail else ""))
             if loop.time() - started_s >= HEALTHY_S:
                 attempt = 0

@@ -29,6 +29,11 @@ print("NAME ready on 127.0.0.1:1", flush=True)
 while True: time.sleep(60)
 """
 FAIL = "import sys; print('error: no model here', file=sys.stderr); sys.exit(3)"
+KILLED = """
+import os, signal, sys
+print("INFO all is well", file=sys.stderr, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 WITH_GRANDCHILD = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -104,6 +109,11 @@ async def test_an_essential_end_stops_the_others_and_carries_the_reason() -> Non
     run = Run([spec("target", FAIL), spec("front", SERVE)])
     with pytest.raises(UnavailableError, match=r"target ended with exit code 3: no model here"):
         await run.run()
+
+
+async def test_a_child_that_was_killed_has_said_no_reason() -> None:
+    with pytest.raises(UnavailableError, match=r"^target was ended by signal 9$"):
+        await Run([spec("target", KILLED)]).run()
 
 
 async def test_an_inessential_child_starts_again_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
