@@ -29,6 +29,7 @@ from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 from pilotfish.models.native.prebuilt import CPUINFO, VARIANTS
 from pilotfish.models.native.quantise import dequantise, quantise_as
+from pilotfish.models.native.source import FLAGS
 
 VOCAB = 96
 SIZES = {
@@ -124,7 +125,7 @@ def test_with_shorter_registers_as_well(
         pytest.skip(f"this processor does not run code for {march}")
     model = tiny("llama")
     own = logits(native(restored(model, quantization), cache), CUTS[0])
-    flags = [flag for flag in build.FLAGS if flag != "-march=native"] + ["-O1", "-Wno-psabi"]
+    flags = [flag for flag in FLAGS if flag != "-march=native"] + ["-O1", "-Wno-psabi"]
     monkeypatch.setattr(build, "FLAGS", (*flags, f"-march={march}") if march else tuple(flags))
     expected = logits(native(restored(model, quantization), cache), CUTS[0])
     assert (expected - own).norm() / own.norm() < 0.01
