@@ -75,7 +75,11 @@ def test_what_kubernetes_puts_beside_a_service_called_pilotfish_is_not_ours(clea
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"\xff\xfe\x00target", "is not YAML"), (b"- a\n", "must hold a mapping"), (b"a:\n  - [\n", r"is not YAML: line 3, column 1: ")],
+    [
+        (b"\xff\xfe\x00target", "is not YAML"),
+        (b"- a\n", "must hold a mapping"),
+        (b"a:\n  - [\n", r"is not YAML: line 3, column 1: "),
+    ],
 )
 def test_a_file_that_is_no_configuration(content: bytes, told: str, tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_bytes(content)
