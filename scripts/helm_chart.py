@@ -63,7 +63,8 @@ def _draft_07(schema: Any) -> Any:
             result[key] = _draft_07(value)
     if words := {"on", "off"} & set(result.get("enum", ())):
         # Helm's YAML reads them as booleans, and Pilotfish reads those as the words.
-        result = {"enum": [*result["enum"], *sorted(word == "on" for word in words)]}
+        # Sorted: Literals of the same words in another order are one to `typing`, whichever came first.
+        result = {"enum": [*sorted(result["enum"]), *sorted(word == "on" for word in words)]}
     return result
 
 
