@@ -376,7 +376,7 @@ class GatheringOf(StepGathering):
     """Waits until so many drafts are here, whatever is usual."""
 
     def __init__(self, num_drafts: int) -> None:
-        super().__init__()
+        super().__init__(max_batch_tokens=64)
         self.num_missing = num_drafts
 
     def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
