@@ -727,7 +727,8 @@ async def test_the_process_says_when_it_is_ready_and_stops_cleanly(stack: Stack,
     ],
 )
 async def test_a_process_that_cannot_start_says_why_in_one_line(stack: Stack, override, message) -> None:
-    process = await run_process("orchestrator.port=0", "orchestrator.target_addresses=['127.0.0.1:1']", override)
+    nobody = ("orchestrator.target_addresses=['127.0.0.1:1']", "orchestrator.connect_timeout_s=0.2")
+    process = await run_process("orchestrator.port=0", *nobody, "log_level=ERROR", override)
     output, errors = await process.communicate()
     assert (process.returncode, output) == (1, b"")
     (line,) = errors.decode().splitlines()
