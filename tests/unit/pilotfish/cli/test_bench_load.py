@@ -48,7 +48,9 @@ def test_the_open_loop_offers_its_rate_and_tells_both_clocks(address: str, tmp_p
     assert "<svg" in page.read_text()
     lines = [json.loads(line) for line in details.read_text().splitlines()]
     assert [line["index"] for line in lines] == [2, 3, 4, 5, 6, 7]
-    assert all(len(line["itl_ms"]) >= 1 and line["num_output_tokens"] == 12 for line in lines)
+    assert all(line["num_output_tokens"] == 12 for line in lines)
+    # An engine that answers at once may send a whole answer in one message, which has no gaps.
+    assert 0 < max(len(line["itl_ms"]) for line in lines) < 12
     assert all(8 <= line["num_prompt_tokens"] <= 24 for line in lines)
 
 
