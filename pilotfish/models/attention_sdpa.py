@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from pilotfish.models.attention import AttentionShape, SequenceSlice, slot_mapping
 from pilotfish.models.attention_tiles import Tile, cut_into_tiles
+from pilotfish.models.gathered_attention import attend_tiles
 from pilotfish.models.graphs.attention import StaticSdpa
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.speculation.transfer import moved
@@ -181,20 +181,9 @@ def _hidden(group: _Group, num_keys: int) -> Tensor:
 def _attend_group(query: Tensor, pool: Tensor, shape: AttentionShape, group: _Group) -> Tensor:
     """Attention of the group's places; returns [N * Q, H * D]."""
     num_tiles, num_kv, dim = group.num_tiles, shape.num_kv_heads, shape.head_dim
-    num_heads = query.shape[1]
-    group_size = num_heads // num_kv
+    group_size = query.shape[1] // num_kv
     unit = 2 * num_kv * dim * (1 if group.are_slots else BLOCK_SIZE)
     key_value = pool.view(-1, unit).index_select(0, group.keys)
     key_value = key_value.view(num_tiles, -1, 2, num_kv, dim)
-    key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [N, H_kv, L, D]
-    folded = query.index_select(0, group.rows).view(num_tiles, -1, num_kv, group_size, dim).transpose(1, 2)
-    folded = folded.reshape(num_tiles, num_kv, -1, dim)  # [N, H_kv, Q * G, D]
-    mask = _mask(group, group_size, key.shape[2], shape, query.dtype)
-    if shape.softcap is None:
-        output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
-    else:
-        scores = torch.matmul(folded, key.transpose(-1, -2)).float() * shape.scale
-        scores = shape.softcap * torch.tanh(scores / shape.softcap) + mask
-        output = torch.matmul(scores.softmax(-1).to(value.dtype), value)
-    output = output.view(num_tiles, num_kv, -1, group_size, dim).transpose(1, 2)
-    return output.reshape(-1, num_heads * dim)
+    mask = _mask(group, group_size, key_value.shape[1], shape, query.dtype)
+    return attend_tiles(query.index_select(0, group.rows), key_value, mask, shape)

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 
 from pilotfish.models.attention import AttentionBackend, AttentionBatch, AttentionShape, SequenceSlice
+from pilotfish.models.gathered_attention import attend_tiles
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import TREE_SPAN
 from pilotfish.types import BLOCK_SIZE
@@ -65,22 +65,9 @@ class StaticSdpa:
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
         batch, num_kv, dim = self._rows.shape.num_sequences, shape.num_kv_heads, shape.head_dim
-        num_heads = query.shape[1]
-        group_size = num_heads // num_kv
         blocks = pool.view(-1, BLOCK_SIZE * 2 * num_kv * dim).index_select(0, self._rows.block_table)
-        key_value = blocks.view(batch, -1, 2, num_kv, dim)
-        key, value = key_value[:, :, 0].transpose(1, 2), key_value[:, :, 1].transpose(1, 2)  # [B, H_kv, L, D]
-        folded = query.view(batch, -1, num_kv, group_size, dim).transpose(1, 2)
-        folded = folded.reshape(batch, num_kv, -1, dim)  # [B, H_kv, Q * G, D]
-        mask = self._mask(group_size, shape, query.dtype)
-        if shape.softcap is None:
-            output = F.scaled_dot_product_attention(folded, key, value, attn_mask=mask, scale=shape.scale)
-        else:
-            scores = torch.matmul(folded, key.transpose(-1, -2)).float() * shape.scale
-            scores = shape.softcap * torch.tanh(scores / shape.softcap) + mask
-            output = torch.matmul(scores.softmax(-1).to(value.dtype), value)
-        output = output.view(batch, num_kv, -1, group_size, dim).transpose(1, 2)
-        return output.reshape(-1, num_heads * dim)
+        mask = self._mask(query.shape[1] // num_kv, shape, query.dtype)
+        return attend_tiles(query, blocks.view(batch, -1, 2, num_kv, dim), mask, shape)
 
     def _mask(self, group_size: int, shape: AttentionShape, dtype: torch.dtype) -> Tensor:
         """[B, 1, Q * G, L] additive: 0 where row sees key, -inf elsewhere; one per kind of layer and run."""
