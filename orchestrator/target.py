@@ -20,7 +20,7 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.messages import Opened, SequenceError, Verdict
 from pilotfish.types import BLOCK_SIZE, FeatureRequest, SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
@@ -153,15 +153,7 @@ class RemoteTarget:
             self.queue_time_ns += time.monotonic_ns() - asked_ns
         self._sequence, self._is_opened = sequence, False
         remote = self._remote = RemoteSequence(link, max_events=self._max_run_tokens + 8)
-        remote.send(
-            OpenSequence(
-                sequence_id=remote.sequence_id,
-                prompt_token_ids=sequence.request.prompt_token_ids,
-                output_token_ids=sequence.output_token_ids,
-                sampling=sequence.request.sampling,
-                traceparent=sequence.request.traceparent,
-            )
-        )
+        remote.send(sequence.opening(remote.sequence_id))
         return remote
 
     def feature_request(self, remote: RemoteSequence, length: int) -> FeatureRequest | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.errors import InternalError
-from pilotfish.messages import Verdict
+from pilotfish.messages import OpenSequence, Verdict
 from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import FinishReason
 
@@ -48,6 +48,16 @@ class Sequence:
     @property
     def output_token_ids(self) -> tuple[int, ...]:
         return self.tokens_since(len(self.request.prompt_token_ids))
+
+    def opening(self, sequence_id: int) -> OpenSequence:
+        """What a replica that is to go on from here has to be told first."""
+        return OpenSequence(
+            sequence_id=sequence_id,
+            prompt_token_ids=self.request.prompt_token_ids,
+            output_token_ids=self.output_token_ids,
+            sampling=self.request.sampling,
+            traceparent=self.request.traceparent,
+        )
 
     def commit(self, verdict: Verdict) -> OutputChunk:
         """Append a verdict's tokens, cut at a stop string inside them.

@@ -15,7 +15,7 @@ from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.proposal_check import check_proposal
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.messages import PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup import needs_draft_probs
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
@@ -221,15 +221,7 @@ class RemoteDrafter:
         self._has_answered = False
         self._features_end = 0
         self._features.want(link.model)
-        remote.send(
-            OpenSequence(
-                sequence_id=remote.sequence_id,
-                prompt_token_ids=sequence.request.prompt_token_ids,
-                output_token_ids=sequence.output_token_ids,
-                sampling=sequence.request.sampling,
-                traceparent=sequence.request.traceparent,
-            )
-        )
+        remote.send(sequence.opening(remote.sequence_id))
         remote.known_length = sequence.length
         return remote
 
