@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import threading
 
 from echo.core import FIRST_TOKEN_ID, NUM_TOKEN_IDS, EchoCore
 
+from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.wire import EngineOutput, Ready, commands_decoder, encoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.types import Limits
@@ -21,7 +19,7 @@ def main() -> None:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--role", required=True)
     front = WorkerSocket(parser.parse_args().socket)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     front.receive()  # what it is to load
     core = EchoCore(LIMITS, vocab_size=FIRST_TOKEN_ID + NUM_TOKEN_IDS)
     front.send(encoder.encode(Ready(core.model, core.limits)))
@@ -30,12 +28,6 @@ def main() -> None:
             for command in commands_decoder.decode(message):
                 core.submit(command)
         front.send(encoder.encode(EngineOutput(core.step(), core.load())))
-
-
-def _exit_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.gathering import StepGathering
 from pilotfish.engine.head_factory import build_head_engine
+from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.threaded import WAITING_POLL_S, Core
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
@@ -84,7 +83,7 @@ def main() -> None:
     arguments = parser.parse_args()
     # Ctrl-C reaches the whole process group; the front decides when its engine ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
@@ -97,13 +96,6 @@ def main() -> None:
     front.send(encoder.encode(Ready(core.model, core.limits)))
     gathering = StepGathering(config.target.engine.max_batch_tokens) if setup.role == "target" else None
     run(core, front, gathering)
-
-
-def _exit_with_parent() -> None:
-    """Wait for the end of standard input, then end this process, whatever it is computing."""
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":

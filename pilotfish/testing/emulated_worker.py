@@ -7,11 +7,10 @@ it in that one's place. `target.model` (or `draft.model`) set to `fail:KIND` mak
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-import threading
 
 from pilotfish.config import config_from_yaml
+from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.testing.emulated_core import EmulatedCore
@@ -26,7 +25,7 @@ def main() -> int:
     parser.add_argument("--socket", type=int, required=True)
     parser.add_argument("--role", required=True, choices=("target", "draft"))
     arguments = parser.parse_args()
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     front = WorkerSocket(arguments.socket)
     setup = setup_decoder.decode(front.receive()[0])
     config = config_from_yaml(setup.config)
@@ -57,12 +56,6 @@ def _serve(core: EmulatedCore, front: WorkerSocket) -> None:
             for command in commands_decoder.decode(message):
                 core.submit(command)
         front.send(encoder.encode(EngineOutput(core.step(), core.load())))
-
-
-def _exit_with_parent() -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    os._exit(0)
 
 
 if __name__ == "__main__":
