@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from playwright.sync_api import expect, sync_playwright
 from draft_service.server import DraftServer
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
+from pilotfish.testing.loop_thread import LoopThread
 from target_service.server import TargetServer
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
@@ -37,29 +36,22 @@ class Stack:
         # Whether a draft comes in time is another matter, on a busy machine too.
         speculation = {"draft_deadline_ms": 60_000, **orchestrator.pop("speculation", {})}
         self._orchestrator_section = {"speculation": speculation, **orchestrator}
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="stack")
         self.url = ""
 
     def __enter__(self) -> Stack:
-        self._thread.start()
-        self._call(self._start())
+        self._loop = LoopThread(make_loop=uvloop.new_event_loop, name="stack")
+        self._loop.run(self._start())
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
             self.stop()
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
             self._loop.close()
 
     def stop(self) -> None:
         """Stop all services. Idempotent."""
-        self._call(self._stop())
-
-    def _call(self, work: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        self._loop.run(self._stop())
 
     async def _start(self) -> None:
         config = config_from_dict(self._sections)

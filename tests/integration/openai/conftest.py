@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import shutil
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from pilotfish.engine.client import EngineClient
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
 from pilotfish.testing.emulation import start_emulated_engine
+from pilotfish.testing.loop_thread import LoopThread
 from target_service.server import TargetServer
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
@@ -35,13 +35,11 @@ class ServerThread:
         self._config = config
         self._section = orchestrator
         self._make_engine = make_engine
-        self._loop = uvloop.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="orchestrator")
         self.orchestrator: OrchestratorServer
         self.engine: EngineClient
 
     def __enter__(self) -> ServerThread:
-        self._thread.start()
+        self._loop = LoopThread(make_loop=uvloop.new_event_loop, name="orchestrator")
         self.call(self._start())
         return self
 
@@ -49,8 +47,6 @@ class ServerThread:
         try:
             self.call(self._stop())
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
             self._loop.close()
 
     @property
@@ -59,7 +55,7 @@ class ServerThread:
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do something on the server's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+        return self._loop.run(work)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """For something that happens on the server's event loop; the test's own timeout bounds it."""

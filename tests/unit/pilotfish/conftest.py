@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +15,11 @@ from pilotfish.config import Config, load_config
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.testing.loop_thread import LoopThread
 
 SPECIAL_TOKENS = ["<|end|>", "<|start|>"]
 VOCAB_SIZE = len(SPECIAL_TOKENS) + 2 + 94
 TEMPLATE = "{% for message in messages %}<|start|>{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
-
-
-class Loop:
-    """An event loop on a thread, for servers beside blocking clients."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 @pytest.fixture(scope="session")
@@ -95,7 +77,7 @@ def address(model_folder: Path) -> Iterator[str]:
     """The public address of a Pilotfish that speculates over emulated engines."""
     ports = [f"{name}.port=0" for name in ("target", "draft", "orchestrator")]
     config = load_config(overrides=[*ports, f"target.model={model_folder}", f"draft.model={model_folder}"])
-    loop = Loop()
+    loop = LoopThread()
     servers = loop.run(start(config, model_folder))
     yield servers[-1].address
     loop.run(stop(servers))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +21,7 @@ from pilotfish.messages import Command
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.testing.faulty_drafter import Fault, FaultyDrafter
+from pilotfish.testing.loop_thread import LoopThread
 from pilotfish.types import Limits, ModelInfo
 
 VOCAB_SIZE = 100
@@ -33,23 +32,6 @@ PERIOD = (11, 12, 13, 14, 15)
 _PATIENCE_S = 10.0
 _STEP_S = 0.002
 """Between looks at what comes about behind the engine."""
-
-
-class Loop:
-    """An event loop on a thread, for a server beside a proposer that blocks."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class RecordingProposer(LookupProposer):
@@ -71,7 +53,7 @@ class RecordingProposer(LookupProposer):
 class DraftPool:
     """One draft replica that can be stopped and started again at the same address."""
 
-    def __init__(self, loop: Loop, fingerprint: str) -> None:
+    def __init__(self, loop: LoopThread, fingerprint: str) -> None:
         self._loop = loop
         self.fingerprint = fingerprint
         self.port = 0
@@ -168,7 +150,7 @@ def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def pool(tokenizer_folder: Path) -> Iterator[DraftPool]:
-    loop = Loop()
+    loop = LoopThread(timeout_s=30)
     pool = DraftPool(loop, tokenizer_fingerprint(tokenizer_folder))
     yield pool
     pool.stop()

@@ -1,0 +1,34 @@
+"""An event loop on a thread, for servers beside a test that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class LoopThread:
+    """Runs from its making until `close`."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = 60,
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+        name: str = "loop",
+    ) -> None:
+        """timeout_s: of one call."""
+        self._timeout_s = timeout_s
+        self._loop = make_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What the coroutine returns. Raises what it does, and TimeoutError."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(self._timeout_s)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
