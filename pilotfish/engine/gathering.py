@@ -75,8 +75,6 @@ class StepGathering:
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
         self._curve = StepCurve()
-        self.num_waits = 0
-        """Steps that waited, for metrics."""
 
     def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
         """Commands have arrived: just now (is_seen), or at some time in the step before.
@@ -117,7 +115,6 @@ class StepGathering:
         awaited = [(habit, usual_ns) for habit in self._away.values() if (usual_ns := self._usual_ns(habit)) < fixed_ns]
         if not awaited or not self._pays(len(awaited), max(usual_ns for _, usual_ns in awaited)):
             return 0
-        self.num_waits += 1
         return max(0, round(max(habit.end_ns(usual_ns) for habit, usual_ns in awaited) - now_ns))
 
     def _usual_ns(self, habit: _Habit) -> float:

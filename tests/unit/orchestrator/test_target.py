@@ -23,14 +23,22 @@ PLAIN = Decision(0, 16, Reason.LOAD)
 
 
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=SamplingParams(temperature=0, max_tokens=20),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=0,
-    )
-    return Sequence(request, OutputText(toy_tokenizer, request))
+def sequence_of(toy_tokenizer):
+    def make(max_tokens: int, *, num_speculative_tokens: int = 0) -> Sequence:
+        request = GenerationRequest(
+            prompt_token_ids=PROMPT,
+            sampling=SamplingParams(temperature=0, max_tokens=max_tokens),
+            speculation=SpeculationOptions(),
+            num_speculative_tokens=num_speculative_tokens,
+        )
+        return Sequence(request, OutputText(toy_tokenizer, request))
+
+    return make
+
+
+@pytest.fixture
+def sequence(sequence_of) -> Sequence:
+    return sequence_of(20)
 
 
 @pytest.fixture
@@ -211,15 +219,9 @@ async def test_a_verification_goes_on_elsewhere_with_the_same_text(
 
 
 async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may(
-    memory_pool, memory_link, toy_tokenizer, toy_continuation
+    memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=SamplingParams(temperature=0, max_tokens=500),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=0,
-    )
-    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    sequence, link = sequence_of(500), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=16)
     run = target.decode(sequence, 500)
@@ -237,15 +239,9 @@ async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may
 
 
 async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
-    memory_pool, memory_link, toy_tokenizer, toy_continuation
+    memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=SamplingParams(temperature=0, max_tokens=500),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=0,
-    )
-    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    sequence, link = sequence_of(500), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
     run, send = target.decode(sequence, 16), link.send
@@ -265,15 +261,9 @@ async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
 
 
 async def test_a_run_that_shall_not_go_on_ends_and_names_what_follows(
-    memory_pool, memory_link, toy_tokenizer, toy_continuation
+    memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=SamplingParams(temperature=0, max_tokens=500),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=4,
-    )
-    sequence, link = Sequence(request, OutputText(toy_tokenizer, request)), memory_link("a")
+    sequence, link = sequence_of(500, num_speculative_tokens=4), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
     run, drafted = target.decode(sequence, 16), Decision(4, 1, Reason.FASTEST)
