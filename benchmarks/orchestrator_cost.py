@@ -83,8 +83,9 @@ async def orchestrator(
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(config_to_yaml(config))
         file.flush()
+        tethered = [sys.executable, "-m", "pilotfish.launch.tether", str(os.getpid())]  # ends with us, killed or not
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "orchestrator", "--config", file.name),
+            *(*tethered, "orchestrator", "--config", file.name),
             cwd=REPOSITORY,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
