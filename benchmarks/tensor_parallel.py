@@ -1,8 +1,10 @@
 """Does a target in several ranks compute what it does in one process, what does the channel between them cost, and
 what does each rank of a 70B hold?
 
-The channel is timed as a round trip: an order to all ranks, which unpack the step and answer. A step needs only the
-way there. On a machine with fewer cores than ranks, times of whole steps say nothing about tensor parallelism.
+What a step waits for the channel is the way there: from the call on rank 0 until the last rank has the step unpacked
+and could compute, by the clock that all processes of a machine share. Nothing is answered: the ranks meet in their
+first sum. The parts of the way and the round trip of an order that is answered are reported beside it. On a machine
+with fewer cores than ranks, ranks wait for a core, too, and times of whole steps say nothing about tensor parallelism.
 """
 
 from __future__ import annotations
@@ -65,12 +67,18 @@ def _same(is_same: bool) -> str:
 def add_equality(report: Report, name: str, folder: Path, num_ranks: int, samples: int) -> None:
     found = compare(folder, num_ranks, samples)
     differences: dict[str, float] = found["differences"]
-    times = {kind: statistics.median(values) for kind, values in found["channel_ms"].items()}
-    slow = {kind: values[int(0.99 * len(values))] for kind, values in found["channel_ms"].items()}
+    channel: dict[str, dict[str, list[float]]] = found["channel_ms"]
+    times = {
+        kind: {part: statistics.median(values) for part, values in parts.items()} for kind, parts in channel.items()
+    }
+    slow = {
+        kind: {part: values[int(0.99 * len(values))] for part, values in parts.items()}
+        for kind, parts in channel.items()
+    }
     report.row(
         what=f"{name}, TP {num_ranks}",
         found=f"logits differ by at most {max(differences.values()):.1e}, argmax {_same(found['same_argmax'])}; "
-        + "; ".join(f"{kind}: {value:.3f} ms (p99 {slow[kind]:.3f})" for kind, value in times.items()),
+        + "; ".join(_described(kind, parts, slow[kind]) for kind, parts in times.items()),
         differences=differences,
         decode_ms={"one process": found["decode_one_process_ms"], "ranks": found["decode_ranks_ms"]},
         channel_ms=times,
@@ -78,8 +86,16 @@ def add_equality(report: Report, name: str, folder: Path, num_ranks: int, sample
     )
     thousandths = 1e3 * max(differences.values())
     report.check(f"{name} TP {num_ranks}: logits differ by", thousandths, MOST_DIFFERENCE * 1e3, "thousandths")
-    for kind, value in times.items():
-        report.check(f"{name} TP {num_ranks}: channel, {kind}", value, MOST_CHANNEL_MS, "ms")
+    for kind, parts in times.items():
+        report.check(f"{name} TP {num_ranks}: channel, {kind}", parts["there_ms"], MOST_CHANNEL_MS, "ms")
+
+
+def _described(kind: str, parts: dict[str, float], slow: dict[str, float]) -> str:
+    return (
+        f"{kind}: {parts['there_ms']:.3f} ms (p99 {slow['there_ms']:.3f}) there, of them packing "
+        f"{parts['pack_ms']:.3f}, on the way {parts['arrive_ms']:.3f}, unpacking {parts['unpack_ms']:.3f}; "
+        f"{parts['round_trip_ms']:.3f} there and back"
+    )
 
 
 def add_memory(report: Report) -> None:

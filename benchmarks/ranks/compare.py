@@ -1,6 +1,7 @@
 """A model in one process and in ranks, the same steps through both: `python compare.py FOLDER RANKS SAMPLES`.
 
-Prints JSON: the largest difference of logits by kind of step, and medians in milliseconds. A process of its own, since
+Prints JSON: the largest difference of logits by kind of step, medians of steps and samples of the channel in
+milliseconds. A process of its own, since
 the loss of a rank ends it, and so that nothing is left behind.
 """
 
@@ -9,18 +10,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from report import interleaved_ms, times_ms
+from report import interleaved_ms
 
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.loading import read_weights
+from pilotfish.parallel.decoder import ParallelDecoder
 from pilotfish.parallel.messages import Setup
 from pilotfish.parallel.ranks import start_ranks
 from pilotfish.speculation.trees import DraftTree
@@ -29,6 +32,7 @@ from pilotfish.types import BLOCK_SIZE
 CONTEXT = 1024
 NUM_BLOCKS = 64
 BLOCKS = [5, 2, 9, 7, 11, 3]
+WARM_UP = 20
 TREE = DraftTree((-1, -1, 1, 1))
 FULL_BATCH, CONTEXT_BLOCKS = 64, 64
 """64 sequences of 1,024 tokens each: the largest step of the default configuration."""
@@ -66,6 +70,14 @@ def full_batch() -> StepInput:
     return StepInput([1] * FULL_BATCH, [place] * FULL_BATCH, slices, range(FULL_BATCH))
 
 
+def channel_ms(ranks: ParallelDecoder, one: StepInput, samples: int) -> dict[str, list[float]]:
+    """Samples of each part of an order's way, sorted."""
+    for _ in range(WARM_UP):
+        ranks.ping(one)
+    times = [asdict(ranks.ping(one)) for _ in range(samples)]
+    return {part: sorted(each[part] for each in times) for part in times[0]}
+
+
 def main() -> None:
     folder, num_ranks, samples = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
@@ -97,9 +109,7 @@ def main() -> None:
         "same_argmax": same_argmax,
         "decode_one_process_ms": one_ms,
         "decode_ranks_ms": ranks_ms,
-        "channel_ms": {
-            name: sorted(times_ms(lambda one=one: ranks.ping(one), samples)) for name, one in channel.items()
-        },  # type: ignore[misc]
+        "channel_ms": {name: channel_ms(ranks, one, samples) for name, one in channel.items()},
     }
     print(json.dumps(report), flush=True)
 

@@ -79,11 +79,13 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     token_ids: bytes
     positions: bytes
     logit_rows: bytes
-    slices: bytes
-    """Five numbers each: first row, rows, first position, blocks that are those of the same slice of the step before,
-    blocks in all."""
-    block_ids: bytes
-    """The other blocks of all slices, one after the other."""
+    first_rows: bytes
+    """Of each slice, as the next two."""
+    num_rows: bytes
+    first_positions: bytes
+    new_tables: list[tuple[int, int, bytes]]
+    """Block tables that are not those of the same slice of the step before: the slice, how many blocks of that table
+    this one begins with, and its other blocks."""
     trees: dict[int, tuple[int, ...]]
     """Parents of the nodes, by slice that has a tree."""
     exit_layer: int | None
@@ -96,7 +98,12 @@ class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The answer to Ping."""
+    """The answer to Ping: when, by the machine's monotonic clock, which its processes share."""
+
+    received_ns: int
+    """The order was here."""
+    unpacked_ns: int
+    """The rank could have begun to compute."""
 
 
 Order = Setup | Join | Allocate | MoveKV | Forward | Ping
@@ -107,11 +114,6 @@ Answer = Hello | Loaded | Failed | Pong
 encoder = msgspec.msgpack.Encoder()
 order_decoder: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 answer_decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
-
-
-def empty_pack() -> array[int]:
-    """Integers of at most 32 bits, as they are packed."""
-    return array(_INT)
 
 
 def pack(values: Sequence[int]) -> bytes:

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import NoReturn, assert_never
 
@@ -86,8 +87,9 @@ def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> 
             case Allocate():
                 decoder.allocate(order.num_blocks)
             case Ping():
+                received_ns = time.monotonic_ns()
                 steps.unpack(order.step)
-                peer.send(Pong())
+                peer.send(Pong(received_ns, time.monotonic_ns()))
             case Join():
                 group.connect(Path(order.store))
             case Setup():

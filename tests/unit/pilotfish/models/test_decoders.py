@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given, settings
@@ -282,7 +283,9 @@ def test_the_probe_notices_a_decoder_that_takes_trees_for_chains(
         max_context_tokens = decoder.max_context_tokens
 
         def forward(self, step: StepInput) -> Tensor:
-            return decoder.forward(replace(step, slices=[replace(part, tree=None) for part in step.slices]))
+            return decoder.forward(
+                replace(step, slices=[msgspec.structs.replace(part, tree=None) for part in step.slices])
+            )
 
     assert not is_batch_invariant(Blind())  # type: ignore[arg-type]
 
