@@ -36,7 +36,7 @@ from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.profiles import load_profile
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
+from pilotfish.types import SELF_DRAFTERS, Grammar, ModelInfo, TreeRequest
 
 
 class Answer:
@@ -157,7 +157,7 @@ class InferenceService:
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
         if options.sampling.grammar is not None:
-            await self._grammar_check.check(options.sampling.grammar)
+            await self.check_grammar(options.sampling.grammar)
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
@@ -166,6 +166,10 @@ class InferenceService:
         if allowance is not None:
             allowance.spend(len(request.prompt_token_ids))
         return Answer(session, link, observed, allowance)
+
+    async def check_grammar(self, grammar: Grammar) -> None:
+        """Raises InvalidRequestError that names what is wrong or not supported."""
+        await self._grammar_check.check(grammar)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

@@ -26,6 +26,7 @@ from orchestrator.requests.prompt import Prompt, TokenPrompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
+from pilotfish.errors import InvalidRequestError
 from pilotfish.types import Grammar
 
 IGNORED_HEADER = "x-pilotfish-ignored"
@@ -64,13 +65,14 @@ class GenerationApi:
         fields = decode_body(self._chat_decoder, exchange.body)
         model = await served_model(self._service, fields.model)
         tools = fields.tool_use()
-        grammar_name = "tools" if tools.choice == "required" else grammar_field(fields.structured_outputs)
-        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_name}
+        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.structured_outputs)}
+        wanted = wanted_grammar(fields.response_format, fields.structured_outputs)
+        grammar = _chat_grammar(wanted, tools)
         options = generation_options(
             fields,
             max_tokens=fields.max_output_tokens(model.max_context_tokens),
             num_logprobs=fields.num_logprobs,
-            grammar=_chat_grammar(fields, tools),
+            grammar=grammar,
             defaults=self._config.speculation,
         )
         samples = await self._samples(fields, [fields.prompt(tools)], options)
@@ -81,7 +83,15 @@ class GenerationApi:
             returns_tokens=fields.returns_tokens,
             includes_usage=fields.includes_usage,
         )
-        await self._answer(exchange, fields, samples, answer_format, caller)
+        try:
+            await self._answer(exchange, fields, samples, answer_format, caller)
+        except InvalidRequestError as error:
+            if error.param == "grammar" and grammar is not wanted:
+                if wanted is not None and tools.choice == "auto":
+                    # Of two in one: where this one is sound, it is the tools'.
+                    await self._service.check_grammar(wanted)
+                exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
+            raise
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
@@ -143,9 +153,8 @@ class GenerationApi:
         await exchange.end_events()
 
 
-def _chat_grammar(fields: ChatCompletionRequest, tools: ToolUse) -> Grammar | None:
-    """What the answer must be. Raises InvalidRequestError."""
-    answer = wanted_grammar(fields.response_format, fields.structured_outputs)
-    if answer is None or tools.choice == "none":
-        return answer or tools.grammar
-    return tools.grammar_beside(answer) if tools.choice == "auto" else tools.grammar
+def _chat_grammar(wanted: Grammar | None, tools: ToolUse) -> Grammar | None:
+    """What the answer must be, a call included. Raises InvalidRequestError."""
+    if wanted is None or tools.choice == "none":
+        return wanted or tools.grammar
+    return tools.grammar_beside(wanted) if tools.choice == "auto" else tools.grammar

@@ -15,6 +15,9 @@ SCHEMA = {
     "additionalProperties": False,
 }
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": SCHEMA}}]
+NO_SCHEMA = {"type": "fish"}
+BAD_TOOLS = [{"type": "function", "function": {"name": "find", "parameters": NO_SCHEMA}}]
+BAD_FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": NO_SCHEMA}}
 FORMATS = {
     "json_schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}},
     "regex": {"extra_body": {"structured_outputs": {"regex": "(ab|cd){3}"}}},
@@ -98,10 +101,11 @@ def test_a_call_or_else_a_document(real_client: openai.OpenAI) -> None:
     ("options", "param"),
     [
         ({"response_format": {"type": "xml"}}, "response_format.type"),
-        (
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "fish"}}}},
-            "response_format",
-        ),
+        ({"response_format": BAD_FORMAT}, "response_format"),
+        ({"tools": TOOLS, "response_format": BAD_FORMAT}, "response_format"),
+        ({"tools": BAD_TOOLS, **FORMATS["json_schema"]}, "tools"),
+        ({"tools": BAD_TOOLS, **FORMATS["json_schema"], "stream": True}, "tools"),
+        ({"tools": BAD_TOOLS, "tool_choice": "required"}, "tools"),
         ({"extra_body": {"structured_outputs": {"regex": "("}}}, "structured_outputs"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0]"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
