@@ -156,9 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_checks(report, result, run.variants)
     add_draft_costs(report, proposers, options.set, samples=10 if options.quick else 60)
     show(result, Console())
-    report.show_checks()
-    if options.json:
-        report.write(options.json)
+    report.finish(options, has_shown_rows=True)
     if options.html:
         options.html.write_text(to_html(result, run.variants), encoding="utf-8")
     return 0

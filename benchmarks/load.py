@@ -233,9 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if "streams" in options.only:
                 streams(report, options, progress)
     # The tables of the parts are on the terminal already.
-    report.show_checks()
-    if options.json:
-        report.write(options.json)
+    report.finish(options, has_shown_rows=True)
     return 0
 
 

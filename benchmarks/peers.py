@@ -258,9 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report("Are we faster than the peers?", dict(result.conditions), rows=msgspec.to_builtins(result.rows))
     add_checks(report, result, {peer.name: peer.precision for peer in chosen})
     show(result, Console())
-    report.show_checks()
-    if options.json:
-        report.write(options.json)
+    report.finish(options, has_shown_rows=True)
     return 0
 
 

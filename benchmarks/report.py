@@ -104,9 +104,12 @@ class Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
-    def finish(self, options: argparse.Namespace) -> None:
-        """Show, and write where --json asks for it."""
-        self.show()
+    def finish(self, options: argparse.Namespace, *, has_shown_rows: bool = False) -> None:
+        """Show, and write where --json asks for it. has_shown_rows: the rows are on the terminal already."""
+        if has_shown_rows:
+            self.show_checks()
+        else:
+            self.show()
         if options.json:
             self.write(options.json)
 

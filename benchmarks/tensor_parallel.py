@@ -123,9 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_equality(report, SMOLLM2, pull_model(SMOLLM2, default_cache_dir()), 3, samples)
     add_memory(report)
     Console().print("\n".join(f"{row['what']}: {row['found']}" for row in report.rows))
-    report.show_checks()
-    if options.json:
-        report.write(options.json)
+    report.finish(options, has_shown_rows=True)
     return 0
 
 
