@@ -14,6 +14,7 @@ from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pilotfish.config import Config
+from pilotfish.parallel.hosts import start_beside_ranks
 from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.pools.autoscaling import WaitingRequests, load_stats
 from pilotfish.pools.options import fixed_options, num_ranks, scaling_options
@@ -26,6 +27,10 @@ class RankHost:
 
     def __init__(self, folder: str, rank: int) -> None:
         self._process = subprocess.Popen(rank_command(Path(folder), rank), stdin=subprocess.DEVNULL)
+
+    def wait(self) -> int:
+        """The status of the rank's process, once that has ended."""
+        return self._process.wait()
 
 
 class TargetReplica:
@@ -47,7 +52,8 @@ class TargetReplica:
         metrics_port = min(0, self._config.target.metrics_port)
         target = dataclasses.replace(self._config.target, port=0, metrics_port=metrics_port)
         config = dataclasses.replace(self._config, target=target)
-        server = self._server = await TargetServer.start(config, rank_folder=self._start_ranks())
+        start = TargetServer.start(config, rank_folder=self._start_ranks())
+        server = self._server = await start_beside_ranks(start, [host.wait.remote() for host in self._rank_hosts])
         self._hosted = HostedService(server)
         deterministic = "yes" if server.model.deterministic else "no"
         self._detail = f"model {server.model.model_id}, deterministic {deterministic}"

@@ -87,27 +87,44 @@ class RankPeer:
 def accept_ranks(listener: socket.socket, num_ranks: int, timeout_s: float, check: Callable[[], None]) -> RankChannel:
     """Wait until ranks 1 to num_ranks - 1 have connected; check() raises when one never will.
 
-    Raises: UnavailableError after timeout_s.
+    Raises: UnavailableError after timeout_s, or when a rank connects and ends.
     """
     found: dict[int, Connection] = {}
     deadline = time.monotonic() + timeout_s
     listener.settimeout(_ACCEPT_POLL_S)
     while len(found) < num_ranks - 1:
+        missing = sorted(set(range(1, num_ranks)) - found.keys())
         try:
             accepted, _ = listener.accept()
         except TimeoutError:
             check()
             if time.monotonic() > deadline:
-                missing = sorted(set(range(1, num_ranks)) - found.keys())
                 raise UnavailableError(f"ranks {missing} did not start within {timeout_s:.0f} s") from None
             continue
         accepted.setblocking(True)
         connection = Connection(accepted.detach())
-        hello = answer_decoder.decode(connection.recv_bytes())
-        if not isinstance(hello, Hello) or not 1 <= hello.rank < num_ranks or hello.rank in found:
-            raise InternalError(f"a rank introduced itself as {hello}; {num_ranks} ranks were expected, each once")
-        found[hello.rank] = connection
+        which = f"rank {missing[0]}" if len(missing) == 1 else f"one of the ranks {missing}"
+        try:
+            rank = _introduced(connection, deadline)
+        except TimeoutError:
+            raise UnavailableError(f"{which} said nothing within {timeout_s:.0f} s; its log says why") from None
+        except (EOFError, OSError):
+            check()  # who started it may know more
+            raise UnavailableError(f"{which} ended before it was ready; its log says why") from None
+        if rank not in missing:
+            raise InternalError(f"a rank introduced itself as {rank}; ranks {missing} were expected")
+        found[rank] = connection
     return RankChannel([found[rank] for rank in sorted(found)])
+
+
+def _introduced(connection: Connection, deadline: float) -> int:
+    """The number that a rank gives itself. Raises TimeoutError after the deadline, EOFError or OSError when it ends."""
+    if not connection.poll(max(0.0, deadline - time.monotonic())):
+        raise TimeoutError
+    hello = answer_decoder.decode(connection.recv_bytes())
+    if not isinstance(hello, Hello):
+        raise InternalError(f"a rank introduced itself with {type(hello).__name__}")
+    return hello.rank
 
 
 def listen(folder: Path) -> socket.socket:

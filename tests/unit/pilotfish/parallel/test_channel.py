@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from pathlib import Path
 
 import pytest
 
 from pilotfish.errors import InternalError, UnavailableError, UnsupportedModelError
-from pilotfish.parallel.channel import RankChannel, RankPeer, accept_ranks, dial, listen
+from pilotfish.parallel.channel import SOCKET_NAME, RankChannel, RankPeer, accept_ranks, dial, listen
 from pilotfish.parallel.messages import Allocate, Failed, Loaded, MoveKV
 from pilotfish.parallel.watch import watch
 
@@ -88,10 +89,28 @@ def test_waiting_ends_when_a_rank_cannot_come(tmp_path: Path) -> None:
         accept_ranks(listener, 2, 60, check)
 
 
+@pytest.mark.parametrize(
+    ("num_ranks", "named"), [(2, "rank 1 ended before it was ready"), (3, r"one of the ranks \[1, 2\] ended")]
+)
+def test_a_rank_that_connects_and_ends_is_named(tmp_path: Path, num_ranks: int, named: str) -> None:
+    with listen(tmp_path) as listener:
+        with socket.socket(socket.AF_UNIX) as dialled:
+            dialled.connect(str(tmp_path / SOCKET_NAME))
+        with pytest.raises(UnavailableError, match=named):
+            accept_ranks(listener, num_ranks, 5, no_check)
+
+
+def test_a_rank_that_connects_and_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    with listen(tmp_path) as listener, socket.socket(socket.AF_UNIX) as dialled:
+        dialled.connect(str(tmp_path / SOCKET_NAME))
+        with pytest.raises(UnavailableError, match="rank 1 said nothing within 0 s"):
+            accept_ranks(listener, 2, 0, no_check)
+
+
 def test_a_rank_comes_once(tmp_path: Path) -> None:
     with listen(tmp_path) as listener:
         peers = [dial(tmp_path, 1, 5), dial(tmp_path, 1, 5)]
-        with pytest.raises(InternalError, match="each once"):
+        with pytest.raises(InternalError, match=r"as 1; ranks \[2\] were expected"):
             accept_ranks(listener, 3, 5, no_check)
     for peer in peers:
         peer.close()
