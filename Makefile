@@ -9,6 +9,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3 || echo python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 MODEL ?= smollm2-135m-instruct
+# Processes that share the tests; 0: none, pytest runs them itself.
+TEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 
 # The stamp's name holds a digest of what decides the environment: editing one of these files makes
@@ -46,13 +48,13 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## Unit tests alone
-	$(BIN)/pytest tests/unit --quiet $(PYTEST_ARGS)
+	$(BIN)/pytest tests/unit --quiet -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
 model: $(STAMP)
 	@$(BIN)/pilotfish models pull $(MODEL)
 
 test: $(STAMP) model ## Set up, pull the model, run every test
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
 # No shared outputs: the demo repeats its prompts, and drafts from its own earlier answers would flatter it.
 demo: $(STAMP) ## Set up, start the services, the same prompts plain and speculative
