@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 ROOT = -1
 """The parent of the nodes that continue the last committed token."""
@@ -34,10 +34,11 @@ class DraftTree:
             if not ROOT <= parent < node:
                 raise ValueError(f"the parent of draft token {node} is {parent}; it must come before it, or be {ROOT}")
 
-    @classmethod
-    def chain(cls, num_nodes: int) -> DraftTree:
-        """Each node continues the one before it."""
-        return cls(tuple(range(ROOT, num_nodes - 1)))
+    @staticmethod
+    @lru_cache
+    def chain(num_nodes: int) -> DraftTree:
+        """Each node continues the one before it. The same tree each time, with what it has computed of itself."""
+        return DraftTree(tuple(range(ROOT, num_nodes - 1)))
 
     @classmethod
     def of_message(cls, parents: tuple[int, ...], num_nodes: int) -> DraftTree:
