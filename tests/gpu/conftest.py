@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.models.attention_choice import choose_backend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.testing.tiny_llama import tiny_llama
 
 VOCAB = 256
 CONTEXT = 512
@@ -38,22 +39,8 @@ def no_memory_stays(device: torch.device) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def reference() -> LlamaForCausalLM:
     """A small Llama in float32 on the CPU, whose logits lie far apart; heads of 64, as kernels want them."""
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=64,
-        max_position_embeddings=CONTEXT,
-    )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.mul_(4.0)
-    return model
+    sizes = {"vocab_size": VOCAB, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "head_dim": 64}
+    return tiny_llama(spread=4.0, max_position_embeddings=CONTEXT, **sizes)
 
 
 @pytest.fixture

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-import tokenizers
 import torch
-from tokenizers import decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.testing.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 
-VOCAB, HIDDEN, NUM_LAYERS, CONTEXT = 96, 32, 6, 512
+VOCAB, HIDDEN, NUM_LAYERS, CONTEXT = PRINTABLE_VOCAB_SIZE, 32, 6, 512
 
 
 @pytest.fixture(scope="session")
 def target_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random Llama whose tokens are printable characters."""
     folder = tmp_path_factory.mktemp("target")
-    characters = ["\u0120", *(chr(code) for code in range(0x21, 0x7F))]
-    vocabulary = {token: index for index, token in enumerate(["<|end|>", *characters])}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.save(str(folder / "tokenizer.json"))
-    torch.manual_seed(3)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=VOCAB,
-            hidden_size=HIDDEN,
-            intermediate_size=48,
-            num_hidden_layers=NUM_LAYERS,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=CONTEXT,
-            bos_token_id=None,
-            eos_token_id=None,
-        )
+    save_printable_tokenizer(folder)
+    model = tiny_llama(
+        vocab_size=VOCAB,
+        num_hidden_layers=NUM_LAYERS,
+        max_position_embeddings=CONTEXT,
+        bos_token_id=None,
+        eos_token_id=None,
     )
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.data.mul_(8.0)
     model.to(torch.bfloat16).save_pretrained(folder)
-    (folder / "tokenizer_config.json").write_text(json.dumps({}))
     return folder
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core import EngineCore
 from pilotfish.messages import Event
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.testing.tiny_llama import tiny_llama as make_tiny_llama
 from pilotfish.types import ModelInfo
 
 VOCAB = 64
@@ -22,21 +23,7 @@ CONTEXT = 128
 @pytest.fixture(scope="session")
 def tiny_llama() -> LlamaForCausalLM:
     torch.set_num_threads(1)
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-    )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.mul_(8.0)  # far-apart logits: no near ties, and texts that wander
-    return model
+    return make_tiny_llama(vocab_size=VOCAB, max_position_embeddings=CONTEXT)
 
 
 @pytest.fixture(scope="session")

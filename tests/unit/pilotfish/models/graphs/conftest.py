@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import Work
 from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.testing.tiny_llama import tiny_llama
 
 VOCAB = 64
 CONTEXT = 128
@@ -59,21 +60,7 @@ class OperationRecorder:
 @pytest.fixture(scope="session")
 def tiny() -> LlamaForCausalLM:
     torch.set_num_threads(1)
-    torch.manual_seed(5)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-    )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.mul_(8.0)
-    return model
+    return tiny_llama(5, vocab_size=VOCAB, num_hidden_layers=3, max_position_embeddings=CONTEXT)
 
 
 @pytest.fixture
