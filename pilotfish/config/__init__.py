@@ -20,6 +20,7 @@ from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, E
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.paths import with_absolute_paths
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
@@ -58,4 +59,5 @@ __all__ = [
     "load_config",
     "replace",
     "setting_variables",
+    "with_absolute_paths",
 ]

@@ -18,10 +18,11 @@ from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
 from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.paths import PathText
 from pilotfish.config.security import SecurityConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
-from pilotfish.config.yaml_file import UniqueKeyLoader
+from pilotfish.config.yaml_file import read_yaml
 from pilotfish.errors import ConfigError
 
 
@@ -45,7 +46,7 @@ class Config:
     """Certificates, tokens and keys of all services."""
     deployment: DeploymentConfig = field(default_factory=DeploymentConfig)
     """Pools on a Ray cluster."""
-    cache_dir: str = field(default_factory=default_cache_dir)
+    cache_dir: PathText = field(default_factory=default_cache_dir)
     """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """What is less than this is not logged."""
@@ -115,17 +116,7 @@ def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -
 
 def _read(path: Path) -> dict[str, Any]:
     """What a YAML file holds; nothing is a mapping of nothing."""
-    try:
-        # A SafeLoader.
-        values = yaml.load(path.read_text(encoding="utf-8"), UniqueKeyLoader) or {}
-    except OSError as error:
-        raise ConfigError(f"cannot read configuration {path}: {error.strerror}") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{path} is not YAML: {place}{error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
+    values = read_yaml(path, "configuration") or {}
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a mapping of sections (target, draft, orchestrator)")
     return values

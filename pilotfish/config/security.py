@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pilotfish.config.fields import STRICT, require
+from pilotfish.config.paths import PathText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,17 +21,17 @@ class InternalSecurityConfig:
 
     __pydantic_config__ = STRICT
 
-    certificate: str = ""
+    certificate: PathText = ""
     """PEM file of this process's certificate, with those of its issuers. Empty: no TLS."""
-    private_key: str = ""
+    private_key: PathText = ""
     """PEM file of the certificate's key, without a pass phrase."""
-    ca: str = ""
+    ca: PathText = ""
     """PEM file of the authority that signs every certificate of the links. Have one for nothing else: whoever has a
     certificate of it may verify and draft."""
     server_name: str = ""
     """Name that every replica's certificate carries. Empty: each carries the host that it is dialled at, which under
     Ray is an IP address."""
-    token_file: str = ""
+    token_file: PathText = ""
     """File with a random token of at least 32 characters, which the dialling side shows. Replicas take the token of
     any line, orchestrators show the first: that makes changing it possible. Without TLS a listener on the wire reads
     it. `pilotfish up` makes one where neither it nor a certificate is configured."""
@@ -65,13 +66,13 @@ class PublicSecurityConfig:
 
     __pydantic_config__ = STRICT
 
-    certificate: str = ""
+    certificate: PathText = ""
     """PEM file of the orchestrator's certificate, with those of its issuers. Empty: no TLS."""
-    private_key: str = ""
+    private_key: PathText = ""
     """PEM file of the certificate's key, without a pass phrase."""
-    client_ca: str = ""
+    client_ca: PathText = ""
     """PEM file of the authority whose certificates clients must have. Empty: clients need none."""
-    api_keys_file: str = ""
+    api_keys_file: PathText = ""
     """YAML file that `pilotfish keys` writes: keys, hashed, with their limits. Empty: anybody may ask."""
     request_read_timeout_s: float = 30.0
     """An HTTP connection whose request is not complete after this long is closed."""

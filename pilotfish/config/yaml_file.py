@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
+
+from pilotfish.errors import ConfigError
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """What a YAML file holds; None: nothing.
+
+    what: the file is, for messages. Raises ConfigError where it cannot be read, is none or repeats a key.
+    """
+    try:
+        # A SafeLoader.
+        return yaml.load(path.read_text(encoding="utf-8"), UniqueKeyLoader)
+    except OSError as error:
+        raise ConfigError(f"cannot read {what} {path}: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path} is not YAML: {place}{error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from None
 
 
 class UniqueKeyLoader(yaml.SafeLoader):

@@ -118,6 +118,6 @@ def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[Memor
         utilization=engine.gpu_memory_utilization,
         held_bytes=held_bytes + CONTEXT_BYTES,
         step_bytes=step_bytes * (2 if num_graphs else 1),
-        graph_bytes=num_graphs * GRAPH_BYTES,
+        graph_bytes=num_graphs * GRAPH_BYTES + decoder.graph_attention_bytes,
     )
     return budget, bytes_per_block

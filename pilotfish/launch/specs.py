@@ -11,8 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.config import Config, SecurityConfig, config_to_yaml, environment, setting_variables
+from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
 from pilotfish.launch.child import ChildSpec
+from pilotfish.models.catalogue import CATALOGUE
+from pilotfish.profiles.hardware_profile import profile_names
 from pilotfish.security.link_token import write_new_token
 
 
@@ -32,7 +34,7 @@ def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
     The replicas serve nobody else: see `with_link_token`. Variables that override values stay here: config.yaml has
     them already, and addresses of its own.
     """
-    config = with_link_token(with_absolute_paths(config), folder)
+    config = with_link_token(with_absolute_paths(config, {*CATALOGUE, *profile_names()}), folder)
     if standalone:
         config = with_local_addresses(config)
         launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))
@@ -100,31 +102,6 @@ def with_local_addresses(config: Config) -> Config:
         draft_addresses=(f"127.0.0.1:{draft_port}",) if config.draft.num_replicas else (),
     )
     return dataclasses.replace(config, target=target, draft=draft, orchestrator=orchestrator)
-
-
-def with_absolute_paths(config: Config) -> Config:
-    """The configuration with the files of its `security` section named from the root: services under Ray run in folders
-    of their own."""
-    internal, public = config.security.internal, config.security.public
-    internal = dataclasses.replace(
-        internal,
-        certificate=_absolute(internal.certificate),
-        private_key=_absolute(internal.private_key),
-        ca=_absolute(internal.ca),
-        token_file=_absolute(internal.token_file),
-    )
-    public = dataclasses.replace(
-        public,
-        certificate=_absolute(public.certificate),
-        private_key=_absolute(public.private_key),
-        client_ca=_absolute(public.client_ca),
-        api_keys_file=_absolute(public.api_keys_file),
-    )
-    return dataclasses.replace(config, security=SecurityConfig(internal=internal, public=public))
-
-
-def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path else ""
 
 
 def with_link_token(config: Config, folder: Path) -> Config:

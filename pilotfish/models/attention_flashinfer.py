@@ -19,12 +19,15 @@ from pilotfish.models.attention import AttentionBatch, AttentionShape, SequenceS
 from pilotfish.models.attention_sdpa import SdpaBackend
 from pilotfish.models.graphs.attention import StaticAttention
 from pilotfish.models.graphs.rows import StaticRows
-from pilotfish.models.graphs.shapes import num_key_blocks
+from pilotfish.models.graphs.shapes import StepShape, num_key_blocks
 from pilotfish.speculation.transfer import moved
 from pilotfish.types import BLOCK_SIZE
 
 WORKSPACE_BYTES = 256 << 20
 """Twice what FlashInfer recommends, for verifications of many rows. One for all layers and shapes: they take turns."""
+
+PLAN_BYTES = 8 << 20
+"""What each wrapper of FlashInfer takes for itself, on the device and as much on the host (_int_workspace_buffer)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +207,12 @@ class FlashInferBackend:
         if rows.shape.num_key_blocks:
             return self._trees.static(rows)
         return StaticFlashInfer(rows, self._workspace, self._max_block_ids)
+
+    def static_bytes(self, shape: StepShape, num_kinds: int) -> int:
+        if shape.num_key_blocks:
+            return self._trees.static_bytes(shape, num_kinds)
+        numbers = shape.num_sequences * (self._max_block_ids + 3) + 2
+        return num_kinds * (PLAN_BYTES + numbers * torch.int32.itemsize)
 
     def kernel(self, kind: tuple[AttentionShape, int]) -> _Kernel:
         """The kernel of a kind of layer (and number of query heads), for steps that are not recorded."""

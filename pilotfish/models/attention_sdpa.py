@@ -22,6 +22,7 @@ from pilotfish.models.attention_tiles import Tile, cut_into_tiles
 from pilotfish.models.gathered_attention import attend_tiles
 from pilotfish.models.graphs.attention import StaticSdpa
 from pilotfish.models.graphs.rows import StaticRows
+from pilotfish.models.graphs.shapes import StepShape
 from pilotfish.speculation.transfer import moved
 from pilotfish.types import BLOCK_SIZE
 
@@ -111,6 +112,9 @@ class SdpaBackend:
 
     def gathers(self, slices: Sequence[SequenceSlice]) -> bool:  # noqa: ARG002 -- see RecordableBackend
         return True
+
+    def static_bytes(self, _shape: StepShape, _num_kinds: int) -> int:
+        return 0  # its masks are made within the step
 
     def static(self, rows: StaticRows) -> StaticSdpa:
         return StaticSdpa(rows)

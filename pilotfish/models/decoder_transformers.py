@@ -153,6 +153,11 @@ class TransformersDecoder:
         """Shapes that record_graphs records, for the whole model."""
         return 0 if self._graphs is None else self._graphs.num_shapes
 
+    @property
+    def graph_attention_bytes(self) -> int:
+        """Memory of the device that the attention backend keeps for recorded shapes beside the graphs themselves."""
+        return 0 if self._graphs is None else self._graphs.attention_bytes(len(set(self._layers)))
+
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
         self._captures = True

@@ -61,7 +61,11 @@ def load_model(
 
 
 def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The whole model of a folder, on the CPU. Raises ModelError for weights that are missing or broken."""
+    """The whole model of a folder, on the CPU.
+
+    Raises ModelError for weights that are missing or broken, UnsupportedModelError for those whose quantiser is not
+    installed.
+    """
     silence_transformers()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
@@ -72,12 +76,23 @@ def read_weights(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
             local_files_only=True,
             output_loading_info=True,
         )
+    except ImportError as error:
+        raise UnsupportedModelError(
+            f"the weights in {folder} need a package that is not installed{_quantizer(folder)}: install it beside "
+            f"Pilotfish, or take the model as it was before it was quantised. transformers says: {error}"
+        ) from error
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(f"the weights in {folder} cannot be loaded: {error}") from error
     # transformers fills what is missing with random numbers.
     if missing := sorted(report["missing_keys"]):
         raise ModelError(f"the weights in {folder} lack {len(missing)} tensors that config.json asks for: {missing[0]}")
     return model
+
+
+def _quantizer(folder: Path) -> str:
+    """How the weights of a folder were quantised, for people; empty where config.json says nothing of it."""
+    method = read_metadata(folder).config.get("quantization_config", {}).get("quant_method")
+    return f" (they were quantised by {method})" if method else ""
 
 
 def model_id(source: ModelSource, folder: Path) -> str:

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import ray
-import yaml
 
-from pilotfish.errors import ConfigError, PilotfishError, UnavailableError
+from pilotfish.config.yaml_file import read_yaml
+from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.pools.capacity import check_room, demand
 from pilotfish.serve_app.cluster import nodes
 from pilotfish.serve_app.schema import check_serve_file
@@ -26,7 +26,7 @@ def check(path: Path, address: str) -> str:
 
     Raises ConfigError for what is wrong, UnavailableError when the cluster does not answer.
     """
-    read = check_serve_file(_read(path))
+    read = check_serve_file(read_yaml(path, "Serve file"))
     deployments = [deployment for application in read.applications for deployment in application.deployments]
     found = f"{path}: {len(read.applications)} applications, {len(deployments)} deployments"
     if not address:
@@ -53,15 +53,6 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
         raise UnavailableError(f"no Ray cluster at {address}: {error}") from None
-
-
-def _read(path: Path) -> object:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from None
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from torch import Tensor
 from pilotfish.models.attention import AttentionBackend, AttentionBatch, AttentionShape, SequenceSlice
 from pilotfish.models.gathered_attention import attend_tiles
 from pilotfish.models.graphs.rows import StaticRows
-from pilotfish.models.graphs.shapes import TREE_SPAN
+from pilotfish.models.graphs.shapes import TREE_SPAN, StepShape
 from pilotfish.types import BLOCK_SIZE
 
 
@@ -44,6 +44,9 @@ class RecordableBackend(AttentionBackend, Protocol):
 
     def static(self, rows: StaticRows) -> StaticAttention:
         """The attention over the buffers of a shape."""
+
+    def static_bytes(self, shape: StepShape, num_kinds: int) -> int:
+        """Memory of the device that `static` keeps for a shape, for so many kinds of layers; the rows excepted."""
 
 
 class StaticSdpa:

@@ -68,6 +68,10 @@ class GraphRunner:
         """Shapes that `record` records for each exit."""
         return sum(1 for _ in self._shapes((None,)))
 
+    def attention_bytes(self, num_kinds: int) -> int:
+        """Memory that the backend keeps for these shapes. num_kinds: of layers that attend differently."""
+        return sum(self._backend.static_bytes(shape, num_kinds) for shape in self._shapes((None,)))
+
     def record(self, exit_layers: Sequence[int | None] = (None,)) -> None:
         """Record every shape, for the whole model (None) and for exits that drafts are made with.
 

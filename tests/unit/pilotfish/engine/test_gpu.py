@@ -16,10 +16,11 @@ from pilotfish.engine import gpu
 from pilotfish.engine.core import EngineCore
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
+from pilotfish.models.attention_sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import DeviceMemory
 from pilotfish.models.graphs.recorder import EagerRecorder
-from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.models.graphs.shapes import Buckets, StepShape
 from pilotfish.types import ModelInfo, SamplingParams
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
@@ -75,6 +76,29 @@ def test_on_a_gpu_the_cache_takes_what_is_left(tiny_llama: LlamaForCausalLM) -> 
     assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 20_000 - 1) * 16
     beside = gpu.with_kv_cache_tokens(engine, decoder, extra_bytes_per_block=30_000)
     assert beside.kv_cache_tokens == (left // 80_000 - 1) * 16
+
+
+class _Hoarder(SdpaBackend):
+    """Keeps 5 MB for each recorded shape and kind of layer."""
+
+    def static_bytes(self, _shape: StepShape, num_kinds: int) -> int:
+        return 5 * 10**6 * num_kinds
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_what_the_attention_keeps_for_recorded_steps_is_no_cache(tiny_llama: LlamaForCausalLM) -> None:
+    decoder = _OnGpu(
+        copy.deepcopy(tiny_llama),
+        deterministic=False,
+        max_context_tokens=128,
+        backend=_Hoarder(deterministic=False),
+        buckets=Buckets(num_sequences=(1, 2), rows_each=(1,), key_blocks=(8,)),
+        recorder=EagerRecorder(),
+    )
+    engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.5)
+    graphs = 2 * (gpu.GRAPH_BYTES + 5 * 10**6)
+    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - graphs
+    assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 20_000 - 1) * 16
 
 
 @pytest.mark.usefixtures("on_gpu")

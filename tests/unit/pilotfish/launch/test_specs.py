@@ -11,7 +11,6 @@ from pilotfish.launch.specs import (
     ray_environment,
     ray_specs,
     standalone_specs,
-    with_absolute_paths,
     with_link_token,
     with_local_addresses,
 )
@@ -65,15 +64,19 @@ def test_the_links_get_a_token_unless_they_are_secured_otherwise(tmp_path: Path)
         assert with_link_token(config, tmp_path / "unused") == config
 
 
-def test_files_are_found_from_any_folder() -> None:
-    given = {"public": ("certificate", "private_key", "client_ca", "api_keys_file")}
-    given["internal"] = ("certificate", "private_key", "ca", "token_file")
-    overrides = [f"security.{section}.{name}=a/{name}" for section, names in given.items() for name in names]
-    security = with_absolute_paths(load_config(overrides=overrides)).security
-    for section, names in given.items():
-        for name in names:
-            assert getattr(getattr(security, section), name) == str(Path.cwd() / "a" / name)
-    assert with_absolute_paths(Config()) == Config()
+@pytest.mark.parametrize("standalone", [True, False])
+def test_children_find_files_from_their_own_folders(
+    standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "smollm2-135m-instruct", "mine.yaml", "cpu"):
+        (tmp_path / name).touch()
+    overrides = ("target.model=mine", "emulation.profile=cpu", "orchestrator.speculation.cost_profile=mine.yaml")
+    config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
+    assert config.target.model == str(tmp_path / "mine")
+    assert config.draft.model == "smollm2-135m-instruct", "a name of the catalogue is one, whatever lies here"
+    assert config.emulation.profile == "cpu"
+    assert config.orchestrator.speculation.cost_profile == str(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize("standalone", [True, False])

@@ -139,6 +139,13 @@ def test_a_static_step_equals_sdpa_and_is_planned_anew(flashinfer_backend: Any, 
         assert ours.isfinite().all()
 
 
+def test_what_a_recorded_shape_keeps_is_counted(flashinfer_backend: Any) -> None:
+    """64 tokens of context are 4 blocks, and 4 to round up; numbers of 4 bytes beside FlashInfer's own 8 MiB."""
+    numbers = 3 * (4 + 4) + (3 + 1) + (3 + 1) + 3
+    assert flashinfer_backend.static_bytes(StepShape(3, 2, 0), 2) == 2 * ((8 << 20) + 4 * numbers)
+    assert flashinfer_backend.static_bytes(StepShape(3, 2, 5), 2) == 0, "trees are SDPA's"
+
+
 def test_trees_go_to_sdpa(flashinfer_backend: Any) -> None:
     part = SequenceSlice(0, 3, 20, [3, 7], DraftTree((-1, -1)))
     assert flashinfer_backend.gathers([part])

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 from pathlib import Path
 
@@ -66,3 +67,10 @@ def test_weights_that_do_not_fit_the_config(llama_folder: Path, tmp_path: Path) 
 def test_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
         load_model("nothing", cache_dir=tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gptqmodel") is not None, reason="the quantiser is installed")
+def test_a_missing_quantiser_is_named(llama_folder: Path, tmp_path: Path) -> None:
+    edit_config(llama_folder, quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(UnsupportedModelError, match=r"a package that is not installed \(they were quantised by gptq\)"):
+        load_model(str(llama_folder), cache_dir=tmp_path)

@@ -20,7 +20,12 @@ def test_a_generated_file_is_right(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("a: [", "is not YAML"), ("a: \xcc", "is not YAML"), ("applicatoins: []", "did you mean applications")],
+    [
+        ("a: [", "is not YAML"),
+        ("a: \xcc", "is not YAML"),
+        ("applicatoins: []", "did you mean applications"),
+        ("applications: []\napplications: []", "line 2, column 1: the key applications is here twice"),
+    ],
 )
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "serve.yaml"
