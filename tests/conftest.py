@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 GROUPS = {
     "tests/e2e/pools/": "ray",  # one cluster at a time on a machine
-    "tests/e2e/test_up_ray.py": "ray",
+    "tests/e2e/test_up_ray": "ray",
     "tests/e2e/standalone/": "standalone",  # one `pilotfish up`
     "tests/e2e/playground/": "playground",
     "tests/helm/": "helm",  # what was rendered is kept

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from filelock import FileLock
 from tokenizers import decoders, models, pre_tokenizers
 
 from pilotfish.config import default_cache_dir
@@ -89,11 +90,13 @@ def token_of() -> Callable[[bytes], int]:
 
 
 @pytest.fixture(scope="session")
-def kernel_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder with the native kernels compiled."""
-    cache = tmp_path_factory.mktemp("kernels")
+def kernel_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder with the native kernels compiled, once for all workers of a run."""
+    run = tmp_path_factory.getbasetemp()
+    cache = (run.parent if hasattr(request.config, "workerinput") else run) / "kernels"
     try:
-        build_kernels(cache)
+        with FileLock(f"{cache}.lock"):
+            build_kernels(cache)
     except NativeKernelsUnavailableError as error:
         pytest.skip(f"native kernels: {error}")
     return cache

@@ -240,10 +240,10 @@ def test_moves_read_everything_before_they_write(exact_decoder: Decoder) -> None
 
 
 @pytest.mark.model
-def test_trees_on_the_default_model(default_model_folder: Path, tmp_path: Path) -> None:
-    loaded = load_model(str(default_model_folder), cache_dir=str(tmp_path), dtype=torch.bfloat16, device="cpu")
+def test_trees_on_the_default_model(default_model_folder: Path, kernel_cache: Path) -> None:
+    loaded = load_model(str(default_model_folder), cache_dir=str(kernel_cache), dtype=torch.bfloat16, device="cpu")
     options = DecoderOptions(
-        deterministic=True, compile=True, num_threads=2, max_context_tokens=512, cache_dir=tmp_path
+        deterministic=True, compile=True, num_threads=2, max_context_tokens=512, cache_dir=kernel_cache
     )
     built = build_decoder(loaded, options)
     if not built.deterministic:

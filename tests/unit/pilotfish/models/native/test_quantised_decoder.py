@@ -24,7 +24,6 @@ from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native import build
-from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 from pilotfish.models.native.prebuilt import CPUINFO, VARIANTS
@@ -92,23 +91,15 @@ def logits(decoder: NativeDecoder, cuts: list[int]) -> Tensor:
     return torch.cat(parts)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("kernels")
-    try:
-        build_kernels(folder)
-    except NativeKernelsUnavailableError as error:
-        pytest.skip(f"native kernels: {error}")
-    return folder
-
-
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral"])
-def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Quantization, cache: Path) -> None:
+def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Quantization, kernel_cache: Path) -> None:
     model = tiny(kind)
-    ours, plain = native(model, cache, quantization), native(restored(model, quantization), cache)
+    ours, plain = native(model, kernel_cache, quantization), native(restored(model, quantization), kernel_cache)
     expected = logits(plain, CUTS[0])
-    assert not torch.equal(expected, logits(native(model, cache), CUTS[0])), "quantising must have changed something"
+    assert not torch.equal(expected, logits(native(model, kernel_cache), CUTS[0])), (
+        "quantising must have changed something"
+    )
     for cuts in CUTS:
         assert torch.equal(logits(ours, cuts), expected), cuts
     assert is_batch_invariant(ours)
@@ -118,19 +109,19 @@ def test_logits_equal_those_of_the_restored_weights(kind: str, quantization: Qua
     ("march", "quantization"), [("x86-64-v4", "int8"), ("x86-64-v3", "int8"), ("x86-64-v3", "int4"), ("", "int4")]
 )
 def test_with_shorter_registers_as_well(
-    march: str, quantization: Quantization, cache: Path, monkeypatch: pytest.MonkeyPatch
+    march: str, quantization: Quantization, kernel_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of 64 bytes, without bfloat16 products, of 32 bytes and of 16."""
     if march and (platform.machine() != "x86_64" or not runs_here(march)):
         pytest.skip(f"this processor does not run code for {march}")
     model = tiny("llama")
-    own = logits(native(restored(model, quantization), cache), CUTS[0])
+    own = logits(native(restored(model, quantization), kernel_cache), CUTS[0])
     flags = [flag for flag in FLAGS if flag != "-march=native"] + ["-O1", "-Wno-psabi"]
     monkeypatch.setattr(build, "FLAGS", (*flags, f"-march={march}") if march else tuple(flags))
-    expected = logits(native(restored(model, quantization), cache), CUTS[0])
+    expected = logits(native(restored(model, quantization), kernel_cache), CUTS[0])
     assert (expected - own).norm() / own.norm() < 0.01
     for cuts in CUTS:
-        assert torch.equal(logits(native(model, cache, quantization), cuts), expected), cuts
+        assert torch.equal(logits(native(model, kernel_cache, quantization), cuts), expected), cuts
 
 
 def runs_here(march: str) -> bool:
@@ -139,12 +130,12 @@ def runs_here(march: str) -> bool:
     return march not in needs or needs[march] <= set(CPUINFO.read_text(encoding="utf-8").split())
 
 
-def test_lossless_changes_nothing_and_packs_what_it_can(cache: Path) -> None:
+def test_lossless_changes_nothing_and_packs_what_it_can(kernel_cache: Path) -> None:
     noise = tiny("llama")
     known = restored(noise, "int4")
     formats = []
     for model in (noise, known):
-        ours, plain = native(model, cache, "lossless"), native(model, cache)
+        ours, plain = native(model, kernel_cache, "lossless"), native(model, kernel_cache)
         assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
         formats.append(ours.weight_formats)
     assert formats == [{"BFLOAT16"}, {"INT4", "INT8"}]
