@@ -169,6 +169,7 @@ class ReplicaLink:
 
     def report_failure(self, reason: str) -> None:
         if self._circuit.failed(self._clock()):
+            self._trial_id = 0  # a trial that failed is over: its sequence leaves as the others did
             self.problem = reason
             _log.warning("%s is skipped for a while: %s", self.address, reason)
 

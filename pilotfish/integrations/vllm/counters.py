@@ -21,6 +21,8 @@ class ProposerCounters:
     """Drafts that a step waited for in vain."""
     num_late_drafts: int = 0
     """Of these, those whose rest served the step after."""
+    num_probes: int = 0
+    """Steps that asked and did not wait, after one that had waited in vain."""
     num_sequences: int = 0
     """Opened on draft replicas."""
     num_pauses: int = 0

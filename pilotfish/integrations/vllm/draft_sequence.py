@@ -36,7 +36,9 @@ class _Question:
     slot: int
     step: DraftingStep
     sent_s: float
-    is_awaited: bool
+    is_timed: bool
+    """Whether the answer tells how fast the replica is: the first one does not, as the prompt is read before it."""
+    is_waited_for: bool
     is_missed: bool = False
 
 
@@ -106,43 +108,57 @@ class DraftSequence:
         self._counters.num_late_drafts += bool(rest)
         return rest
 
-    def ask(self, step: DraftingStep, slot: int, num_tokens: int, *, has_draft: bool) -> bool:
-        """Ask for a draft on the committed tokens; whether the answer is waited for.
+    def ask(self, step: DraftingStep, slot: int, num_tokens: int, *, has_draft: bool = False) -> bool:
+        """Ask for a draft on the committed tokens; whether the step should expect the answer.
 
-        The first one is not: the drafter reads the prompt before it. Nor is one where the step has_draft already.
-        Raises UnavailableError or ResourceExhaustedError.
+        Not the first one: the drafter reads the prompt before it. Nor where the step has_draft already, nor from a
+        replica that is tried again after failures, unless nobody waits. Raises UnavailableError or
+        ResourceExhaustedError.
         """
+        assert self._link is not None
+        if self._question is not None and self._is_pending(self._question):
+            return False  # its time tells more than that of another one
         self._send_propose(num_tokens)
-        is_awaited = self._has_answered and not has_draft
-        self._question = _Question(self.row.length, slot, step, self._loop.time(), is_awaited)
-        return is_awaited
+        is_timed = self._has_answered and not has_draft
+        is_waited_for = is_timed and step.is_waited_for and self._link.is_healthy
+        self._question = _Question(self.row.length, slot, step, self._loop.time(), is_timed, is_waited_for)
+        return is_timed and (is_waited_for or not step.is_waited_for)
 
-    def give(self, token_ids: tuple[int, ...]) -> None:
-        """vLLM verifies this draft next."""
-        self.row.give(token_ids)
-        self._ahead.remember(self.row, token_ids, self._loop.time())
+    def give(self, step: DraftingStep, slot: int, token_ids: tuple[int, ...]) -> bool:
+        """vLLM verifies this draft next, unless the step is over: then False."""
+        is_in_time = step.answer(slot, token_ids)
+        if is_in_time and token_ids:
+            self.row.give(token_ids)
+            self._ahead.remember(self.row, token_ids, self._loop.time())
+        return is_in_time
 
     def note_missed(self) -> None:
         """vLLM's next step is here: what was not answered has missed its deadline."""
         question = self._question
-        if question is None or question.is_missed or self._link is None:
+        if question is None or question.is_missed or self._link is None or self._is_pending(question):
             return
-        if question.is_awaited:
+        if question.is_timed:
             self._miss(question, self._link)
         elif self._loop.time() - question.sent_s > _OPENING_PATIENCE_S:
             question.is_missed = True
             self._link.report_failure("a sequence is not answered")
 
+    def _is_pending(self, question: _Question) -> bool:
+        """Whether it may still be answered within the deadline that it would have, were it waited for."""
+        elapsed_s = self._loop.time() - question.sent_s
+        return question.is_timed and not question.is_waited_for and elapsed_s <= question.step.deadline_s
+
     def _miss(self, question: _Question, link: Link) -> None:
         if not question.is_missed:
             question.is_missed = True
-            self._counters.num_missed_deadlines += 1
+            self._counters.num_missed_deadlines += question.is_waited_for
             link.report_failure("drafts miss their deadline")
 
     def leave(self) -> None:
         """Free what the replica holds for it. Idempotent; never raises."""
         link, self._link = self._link, None
-        self._answer(())
+        if self._question is not None:
+            self._question.step.release(self._question.slot)
         self._question, self._has_answered, self._late = None, False, None
         self._arrived.clear()
         self._ahead.forget()
@@ -206,13 +222,15 @@ class DraftSequence:
         elapsed_s = self._loop.time() - question.sent_s
         self._ahead.add_ask(elapsed_s)
         self.row.trace.add_proposal(elapsed_s, len(draft.draft_token_ids))
-        is_in_time = self._answer(draft.draft_token_ids)
         self._question = None
-        if not is_in_time:
+        is_taken = self.give(question.step, question.slot, draft.draft_token_ids)
+        if not is_taken:
             self._late = draft
-        if question.is_awaited and is_in_time:
+        if not question.is_timed:
+            return
+        if is_taken or (not question.is_waited_for and elapsed_s <= question.step.deadline_s):
             link.report_success()
-        elif question.is_awaited:
+        else:
             self._miss(question, link)
 
     def _take_error(self, error: SequenceError) -> None:
@@ -228,16 +246,6 @@ class DraftSequence:
         elif error.code is not SequenceErrorCode.UNKNOWN_SEQUENCE:
             self._link.report_failure(error.message)
         self.leave()  # the next step opens it again, with all committed tokens
-
-    def _answer(self, token_ids: tuple[int, ...]) -> bool:
-        """Answer the step that asked; False if it did not wait so long."""
-        question = self._question
-        if question is None:
-            return True
-        is_in_time = question.step.answer(question.slot, token_ids)
-        if is_in_time and token_ids:
-            self.give(token_ids)
-        return is_in_time
 
     def _send_propose(self, num_tokens: int, *, is_prepared: bool = False) -> None:
         assert self._link is not None

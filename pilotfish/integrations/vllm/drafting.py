@@ -88,15 +88,15 @@ class Drafting:
                 return False
             if not row.num_sampled_tokens:
                 return False  # vLLM still reads the prompt, and the drafter with it
+            if not step.is_waited_for:
+                return sequence.ask(step, slot, num_tokens)
             draft = sequence.take_prepared(num_tokens)
             if draft:
-                step.answer(slot, draft)
-                sequence.give(draft)
+                sequence.give(step, slot, draft)
                 return False
             late = sequence.take_late(num_tokens)
             if late:
-                step.answer(slot, late)
-                sequence.give(late)
+                sequence.give(step, slot, late)
             return sequence.ask(step, slot, num_tokens, has_draft=bool(late))
         except PilotfishError as error:
             if sequence.link is not None:

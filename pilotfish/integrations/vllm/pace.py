@@ -1,118 +1,183 @@
-"""How long steps of vLLM take and what they yield: how long a step may wait for drafts, and whether they pay.
+"""How many draft tokens a step asks for, and how long it may wait for them: what pays, as measured.
+
+A step of vLLM takes longer with drafts, by the wait for them and by what verifying them computes, and yields more
+tokens. At one sequence verifying is nearly free; at many it is not, and shorter drafts pay, or none.
 
 Pure: time is an argument.
 """
 
 from __future__ import annotations
 
-from orchestrator.control.window import MedianWindow, RunningAverage
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.control.window import MedianWindow
+from pilotfish.integrations.vllm.draft_yield import DraftYield
+from pilotfish.integrations.vllm.loss_budget import LossBudget
+from pilotfish.integrations.vllm.round_costs import RoundCosts
 
 _FIRST_DEADLINE_S = 0.02
 """Before a decode step was measured."""
-_MIN_SAMPLES = 32
-"""Steps of both ways before they are held against each other."""
-_WEIGHT = 0.02
-"""Of the latest step in the averages: some hundred steps count, for a lookup hits in bursts."""
+_MIN_ROWS = 32
+"""Rows that were asked for before it is judged what that yields."""
 _MARGIN = 0.01
 """Asking stays as it is within this much of a gain."""
+_TRIAL_STEPS = 8
+"""Asked after a pause, whatever is believed."""
 _FIRST_PAUSE_STEPS = 64
-_MAX_PAUSE_STEPS = 4096
+_MAX_PAUSE_STEPS = 1024
 _PLAIN_PROBE_INTERVAL_STEPS = 128
 """While drafts are asked for, one step in so many goes without if no step did by itself: what plain steps take changes
 with the length of the texts."""
+_MAX_RATIO = 4.0
+"""A step that took longer than so many plain ones met with something else."""
+_EXACT_ROWS = 8
+_SIZES_PER_DOUBLING = 4
 
 
-class _LoadPace:
-    """Of one size of batch, up to a factor of two."""
+@dataclass(frozen=True, slots=True)
+class StepOutcome:
+    """A step of vLLM that did nothing but decode and verify."""
 
-    __slots__ = ("plain_s", "plain_tokens", "round_s", "round_tokens", "since_plain")
+    step_s: float
+    """From one call of the proposer to the next, the wait for drafts in the first included."""
+    num_requested_tokens: int
+    """Draft tokens that each row was asked for; 0: none were."""
+    drafts: tuple[tuple[int, int], ...]
+    """Of each row: the tokens drafted, and those accepted."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.drafts)
+
+
+class _Load:
+    """Of one size of batch."""
+
+    __slots__ = ("costs", "num_tokens", "pause_steps", "paused_for", "plain_s", "since_plain", "trials_left")
 
     def __init__(self) -> None:
         self.plain_s = MedianWindow()
-        """Steps without a draft, waiting not included."""
-        self.round_s = RunningAverage(weight=_WEIGHT)
-        """Steps that drafts were asked for, waiting included, whether any came or not."""
-        self.round_tokens = RunningAverage(weight=_WEIGHT)
-        """Tokens of a row in these."""
-        self.since_plain = 0
-
-    @property
-    def gain(self) -> float | None:
-        """Speed with asking over that without; None until it is known."""
-        plain_s, round_s, tokens = self.plain_s.value, self.round_s.value, self.round_tokens.value
-        if plain_s is None or round_s is None or tokens is None or self.round_s.num_values < _MIN_SAMPLES:
-            return None
-        return tokens * plain_s / round_s
-
-    def forget_rounds(self) -> None:
-        """The next ones shall speak for themselves."""
-        self.round_s = RunningAverage(weight=_WEIGHT)
-        self.round_tokens = RunningAverage(weight=_WEIGHT)
+        """Steps that asked for nothing."""
+        self.costs = RoundCosts()
+        self.num_tokens = 0
+        """Asked for last."""
+        self.since_plain = _PLAIN_PROBE_INTERVAL_STEPS  # the first step of a size is a plain one
+        self.trials_left = 0
+        self.paused_for = 0
+        self.pause_steps = _FIRST_PAUSE_STEPS
 
 
 class Pace:
     """Told of every step; one engine's."""
 
-    def __init__(self, deadline_s: float, *, is_measuring: bool) -> None:
-        """deadline_s: 0 takes a measured decode step. is_measuring: ask only where it pays."""
+    def __init__(self, deadline_s: float, max_tokens: int, *, is_measuring: bool) -> None:
+        """deadline_s: 0 takes a measured decode step. max_tokens: that vLLM takes as a draft.
+
+        is_measuring: ask only where it pays.
+        """
         self._deadline_s = deadline_s
         self._is_measuring = is_measuring
-        self._loads: dict[int, _LoadPace] = {}
-        self._pause_steps = _FIRST_PAUSE_STEPS
-        self._paused_for = 0
+        self._max_tokens = max_tokens
+        self._lengths = sorted({max(min(2, max_tokens), max_tokens // part) for part in (1, 2, 4)}, reverse=True)
+        self._loads: dict[int, _Load] = {}
+        self._yield = DraftYield(max_tokens)
+        self._budget = LossBudget()
         self.num_pauses = 0
-        """Times that asking did not pay."""
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether asking was found not to pay, a short while ago."""
-        return self._paused_for > 0
+        """Times that asking was found not to pay."""
 
     def deadline_s(self, num_rows: int) -> float:
         """How long the step may wait that has so many rows."""
-        if self._deadline_s:
-            return self._deadline_s
-        plain_s = self._load(num_rows).plain_s.value
-        return _FIRST_DEADLINE_S if plain_s is None else plain_s
+        return self._deadline_s or self._plain_step_s(num_rows) or _FIRST_DEADLINE_S
 
-    def wants_drafts(self, num_rows: int) -> bool:
-        """Whether to ask after the step that has so many rows. Called once for each that could take drafts."""
+    def advance(self, now_s: float, num_rows: int) -> None:
+        """It is now_s, and the batch has so many rows."""
+        self._budget.advance(now_s, self._plain_step_s(num_rows) or _FIRST_DEADLINE_S)
+
+    def num_draft_tokens(self, num_rows: int) -> int:
+        """Tokens to ask for after the step that has so many rows; 0: none. Called once for each that could."""
         if not self._is_measuring:
-            return True
+            return self._max_tokens
         load = self._load(num_rows)
-        if self._paused_for > 0:
-            self._paused_for -= 1
-            if self._paused_for == 0:
-                load.forget_rounds()
-            return False
-        gain = load.gain
-        if gain is not None and gain < 1 - _MARGIN:
-            self._paused_for, self._pause_steps = self._pause_steps, min(2 * self._pause_steps, _MAX_PAUSE_STEPS)
-            self.num_pauses += 1
-            return False
-        if gain is not None and gain > 1 + _MARGIN:
-            self._pause_steps = _FIRST_PAUSE_STEPS
+        if load.paused_for > 0:
+            load.paused_for -= 1
+            load.trials_left = _TRIAL_STEPS
+            return 0
+        if self._budget.is_spent:
+            return 0
         load.since_plain += 1
-        if load.since_plain < _PLAIN_PROBE_INTERVAL_STEPS:
-            return True
-        # One step, whether or not it can be measured: where prompts are read all the time few can.
-        load.since_plain = 0
-        return False
-
-    def add_step(
-        self, num_rows: int, step_s: float, num_tokens: int, *, num_draft_tokens: int, wait_s: float, was_asked: bool
-    ) -> None:
-        """A step that did nothing but decode and verify took step_s and yielded num_tokens, over all of its rows.
-
-        num_draft_tokens: verified in it. wait_s: for these, before it. was_asked: for drafts, before it.
-        """
-        load = self._load(num_rows)
-        if num_draft_tokens == 0:
-            load.plain_s.add(step_s)
+        if load.since_plain > _PLAIN_PROBE_INTERVAL_STEPS:
+            # One step, whether or not it can be measured: where prompts are read all the time few can.
             load.since_plain = 0
-        if was_asked:
-            load.round_s.add(step_s + wait_s)
-            load.round_tokens.add(num_tokens / num_rows)
+            return 0
+        return self._paying(load, num_rows)
 
-    def _load(self, num_rows: int) -> _LoadPace:
-        return self._loads.setdefault(num_rows.bit_length(), _LoadPace())
+    def add_step(self, outcome: StepOutcome) -> None:
+        """Learn from a step."""
+        load = self._load(outcome.num_rows)
+        if outcome.num_requested_tokens == 0:
+            load.plain_s.add(outcome.step_s)
+            load.since_plain = 0
+            return
+        self._yield.add(outcome.num_requested_tokens, outcome.drafts)
+        plain_s = self._plain_step_s(outcome.num_rows)
+        if not plain_s:
+            return
+        ratio = min(outcome.step_s / plain_s, _MAX_RATIO)
+        load.costs.add(outcome.num_requested_tokens, ratio)
+        num_tokens = 1 + sum(num_accepted for _, num_accepted in outcome.drafts) / outcome.num_rows
+        self._budget.spend((ratio - num_tokens) * plain_s)
+
+    def add_vain_wait(self, wait_s: float) -> None:
+        """A step has waited for drafts that did not come."""
+        self._budget.spend(wait_s)
+
+    def _paying(self, load: _Load, num_rows: int) -> int:
+        """The length that pays best. 0: none does, and asking pauses."""
+        if self._yield.num_rows < _MIN_ROWS:
+            return self._max_tokens
+        gains = {length: self._gain(num_rows, length) for length in self._lengths}
+        best = max(gains, key=lambda length: gains[length])
+        if gains[best] > gains.get(load.num_tokens, 0.0) + _MARGIN:
+            load.num_tokens = best
+        gain = gains[load.num_tokens]
+        if gain > 1 + _MARGIN:
+            load.pause_steps = _FIRST_PAUSE_STEPS
+        if gain > 1 - _MARGIN:
+            return load.num_tokens
+        if load.trials_left > 0:
+            load.trials_left -= 1
+            return load.num_tokens
+        load.paused_for, load.pause_steps = load.pause_steps, min(2 * load.pause_steps, _MAX_PAUSE_STEPS)
+        self.num_pauses += 1
+        return 0
+
+    def _gain(self, num_rows: int, length: int) -> float:
+        """Expected speed with drafts of this length over that without."""
+        costs = self._nearest(num_rows, lambda load: load.costs.is_known)
+        ratio = 1.0 if costs is None else costs.costs.ratio(length, self._yield)
+        return (1 + self._yield.num_accepted(length)) / ratio
+
+    def _plain_step_s(self, num_rows: int) -> float:
+        """0: not known."""
+        load = self._nearest(num_rows, lambda load: load.plain_s.value is not None)
+        return 0.0 if load is None else load.plain_s.value or 0.0
+
+    def _nearest(self, num_rows: int, is_known: Callable[[_Load], bool]) -> _Load | None:
+        """Of the sizes of batch that are known, the one closest to this; None where none is."""
+        own = self._load(num_rows)
+        if is_known(own):
+            return own
+        sizes = [size for size, load in self._loads.items() if is_known(load)]
+        return self._loads[min(sizes, key=lambda size: abs(size - _size(num_rows)))] if sizes else None
+
+    def _load(self, num_rows: int) -> _Load:
+        return self._loads.setdefault(_size(num_rows), _Load())
+
+
+def _size(num_rows: int) -> int:
+    """Sizes of batch that are held for one."""
+    if num_rows <= _EXACT_ROWS:
+        return num_rows
+    return _EXACT_ROWS + round(_SIZES_PER_DOUBLING * math.log2(num_rows / _EXACT_ROWS))

@@ -42,8 +42,9 @@ class RemoteProposer:
             security = LinkSecurity(config.security)
             background = BackgroundDrafting(config, TargetModel.of(vllm_config), security, self.counters)
             self._stop = weakref.finalize(self, background.stop)
-            pace = Pace(config.draft_deadline_ms / 1000, is_measuring=config.mode == "auto")
-            self._asker = Asker(background, pace, int(speculation.num_speculative_tokens))
+            num_tokens = int(speculation.num_speculative_tokens)
+            pace = Pace(config.draft_deadline_ms / 1000, num_tokens, is_measuring=config.mode == "auto")
+            self._asker = Asker(background, pace)
 
     def propose(
         self,

@@ -321,6 +321,7 @@ async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, dir
         assert pool.pick() is not None
         second = RemoteSequence(pool.pick(), max_events=4)
         second.link.report_failure("too slow")
+        assert not second.is_welcome
         now_s[0] = 4.4
         assert pool.pick() is None
         now_s[0] = 4.5

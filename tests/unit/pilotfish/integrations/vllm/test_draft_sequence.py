@@ -37,10 +37,10 @@ class FakeLink:
         self.mailbox: DraftSequence | None = None
         self.failures: list[str] = []
         self.num_successes = 0
-        self.is_full = self.is_draining = False
+        self.is_full = self.is_draining = self.is_on_trial = False
 
     def serves(self, sequence_id: int) -> bool:
-        return self.is_healthy
+        return self.is_healthy or self.is_on_trial
 
     def attach(self, sequence: DraftSequence) -> int:
         self.mailbox = sequence
@@ -83,11 +83,11 @@ class Row:
         self.length = 0
         self.step: DraftingStep
 
-    def begin(self, *new_token_ids: int) -> DraftingStep:
+    def begin(self, *new_token_ids: int, deadline_s: float = 0.0, is_probe: bool = False) -> DraftingStep:
         tokens = (*PROMPT, *new_token_ids) if self.length == 0 else new_token_ids
         self.length += len(tokens)
         row = RowStep(1, self.length, tokens, len(PROMPT) if self.length == len(tokens) else 0, len(new_token_ids))
-        self.step = DraftingStep(BatchStep((row,), ()), K, 0.0)
+        self.step = DraftingStep(BatchStep((row,), ()), K, deadline_s, is_waited_for=not is_probe)
         self.drafting.begin(self.step)
         return self.step
 
@@ -286,3 +286,46 @@ async def test_rows_that_ended_are_freed(row, link) -> None:
     row.drafting.begin(DraftingStep(BatchStep((), (1,)), K, 0.0))
     assert link.commands[-1] == CloseSequence(7)
     assert link.mailbox is None
+
+
+async def test_a_probe_in_time_is_a_success_and_its_draft_serves_the_next_step(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    step = row.begin(5, deadline_s=60.0, is_probe=True)
+    assert not step.is_complete
+    answer(row, link, 6, 7)
+    assert step.is_complete
+    assert (link.num_successes, link.failures) == (1, [])
+    assert row.begin(6).wait() == [[7]]
+    assert counters.num_missed_deadlines == 0
+
+
+async def test_a_probe_that_is_not_answered_is_a_failure_and_no_missed_deadline(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, is_probe=True)
+    row.begin(6)
+    assert (counters.num_missed_deadlines, len(link.failures)) == (0, 1)
+
+
+async def test_a_probe_under_way_is_not_overtaken_by_another(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, deadline_s=60.0, is_probe=True)
+    num_commands = len(link.commands)
+    assert row.begin(6, deadline_s=60.0).num_missing == 0
+    assert len(link.commands) == num_commands
+    assert link.failures == []
+
+
+async def test_a_replica_that_is_tried_again_is_not_waited_for(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    link.is_healthy, link.is_on_trial = False, True
+    step = row.begin(5, deadline_s=60.0)
+    assert step.num_missing == 0
+    answer(row, link, 6)
+    assert link.num_successes == 1
+    row.begin(6)
+    row.begin(7)
+    assert (counters.num_missed_deadlines, len(link.failures)) == (0, 1)
