@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
+import logging
 import os
 import signal
 import time
@@ -14,7 +15,9 @@ from typing import Any, NoReturn
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 from ray.serve.config import ProxyLocation
+from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
 from pilotfish.config import Config, replace
@@ -32,7 +35,10 @@ from pilotfish.pools.options import (
 from pilotfish.rpc.hosting import STOP_GRACE_S
 from pilotfish.serve_app.cluster import nodes
 from pilotfish.serve_app.compose import compose
+from pilotfish.serve_app.failures import told_as_unavailable
 from pilotfish.serve_app.reporter import APPLICATION, Reporter
+
+logger = logging.getLogger(__name__)
 
 START_INTERVAL_S = 0.2
 WATCH_INTERVAL_S = 1.0
@@ -74,17 +80,18 @@ def private_ray(temp_dir: Path) -> Iterator[None]:
 
     temp_dir: absolute and short (Ray puts Unix sockets there, whose paths hold 107 bytes).
     """
-    ray.init(
-        address="local",
-        # Three deployments of a tenth of a CPU each, with room for their replicas.
-        num_cpus=max(4, os.cpu_count() or 1),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        object_store_memory=OBJECT_STORE_BYTES,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=str(temp_dir),
-    )
+    with told_as_unavailable("start on this machine"):
+        ray.init(
+            address="local",
+            # Three deployments of a tenth of a CPU each, with room for their replicas.
+            num_cpus=max(4, os.cpu_count() or 1),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=str(temp_dir),
+        )
     try:
         yield
     finally:
@@ -98,13 +105,23 @@ def running(config: Config) -> Iterator[None]:
     config = for_this_machine(config, ray.cluster_resources().get("GPU", 0))
     check_room([demand(scaling_options(config, pool)) for pool in pools(config)], nodes())
     # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
-    serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
+    with told_as_unavailable("start Serve"):
+        serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
     try:
-        target = serve.RunTarget(target=compose(config), name=APPLICATION, route_prefix=None, logging_config=quiet)
-        serve.run_many([target], wait_for_applications_running=False)
+        with told_as_unavailable("deploy the services"):
+            target = serve.RunTarget(target=compose(config), name=APPLICATION, route_prefix=None, logging_config=quiet)
+            serve.run_many([target], wait_for_applications_running=False)
         yield
     finally:
+        _shut_down_serve()
+
+
+def _shut_down_serve() -> None:
+    try:
         serve.shutdown()
+    except (RayError, RayServeException, RuntimeError, TimeoutError) as error:
+        # Ray itself ends next, and with it all that runs on it: whatever came before is what people should read.
+        logger.debug("Serve did not shut down: %s", error)
 
 
 class Stop(BaseException):

@@ -11,6 +11,7 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus, DeploymentStatus
 
 from pilotfish.errors import UnavailableError
+from pilotfish.serve_app.failures import told_as_unavailable
 
 APPLICATION = "pilotfish"
 SERVICES = {"target": "target_service", "draft": "draft_service", "orchestrator": "orchestrator"}
@@ -34,8 +35,12 @@ class Reporter:
         return "orchestrator" not in self._ready
 
     def poll(self) -> None:
-        """Compare with Serve's status once. Raises UnavailableError when a needed service cannot start."""
-        application = serve.status().applications.get(APPLICATION)
+        """Compare with Serve's status once.
+
+        Raises UnavailableError when a needed service cannot start, or Serve does not say.
+        """
+        with told_as_unavailable("say how the services are"):
+            application = serve.status().applications.get(APPLICATION)
         if application is None:
             return
         for name, deployment in application.deployments.items():

@@ -1,10 +1,17 @@
 """A configuration for a cluster, fitted to one machine."""
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from ray.serve.exceptions import RayServeException
 
 from pilotfish.config import Config, load_config
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, UnavailableError
+from pilotfish.pools.capacity import Node
 from pilotfish.pools.options import gpus_per_replica
+from pilotfish.serve_app import local
 from pilotfish.serve_app.local import for_this_machine
 
 ON_GPU = ("target.engine.device=cuda", "draft.engine.device=cuda", "draft.proposer=model", "draft.num_replicas=2")
@@ -42,3 +49,53 @@ def test_the_machine_is_a_node_of_every_pool() -> None:
     assert not fitted.deployment.draft.resources
     assert fitted.deployment.draft.num_gpus == 0.5
     assert fitted.orchestrator.num_replicas == 1, "there is one public port"
+
+
+class FakeRay:
+    """A Ray that cannot start, or a Serve on it that can do nothing."""
+
+    def init(self, **_options: Any) -> None:
+        raise Exception("The current node timed out during startup.\nThis could happen because...")
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 4}
+
+
+class FakeServe:
+    """Its start is done, and nothing else."""
+
+    def start(self, **_options: Any) -> None: ...
+
+    def run_many(self, *_targets: Any, **_options: Any) -> None:
+        raise RayServeException("Controller is overloaded")
+
+    def shutdown(self) -> None:
+        raise TimeoutError("Shutdown took too long")
+
+    RunTarget = SimpleNamespace
+
+
+def test_a_ray_that_does_not_start_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(local, "ray", FakeRay())
+    expected = (
+        "Ray could not start on this machine: The current node timed out during startup. A machine .*--standalone"
+    )
+    with pytest.raises(UnavailableError, match=expected), local.private_ray(tmp_path):
+        pass
+
+
+def test_why_nothing_was_deployed_is_told_though_the_end_fails_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "ray", FakeRay())
+    monkeypatch.setattr(local, "serve", FakeServe())
+    monkeypatch.setattr(local, "nodes", lambda: [Node({"CPU": 4.0}, {})])
+    with (
+        pytest.raises(UnavailableError, match="deploy the services: Controller is overloaded"),
+        local.running(config()),
+    ):
+        pass
+
+
+def test_what_is_wrong_with_the_configuration_is_no_failure_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "ray", FakeRay())
+    with pytest.raises(ConfigError, match="no GPU"), local.running(config(*ON_GPU)):
+        pass

@@ -9,6 +9,7 @@ import pytest
 from ray.exceptions import RayError
 from ray.serve.schema import ApplicationStatus, DeploymentStatus
 
+from pilotfish.errors import UnavailableError
 from pilotfish.serve_app import reporter
 from pilotfish.serve_app.reporter import APPLICATION, Reporter, reason
 
@@ -31,8 +32,11 @@ class FakeServe:
     def __init__(self) -> None:
         self.state = DeploymentStatus.HEALTHY
         self.is_gone = False
+        self.has_controller = True
 
     def status(self) -> Any:
+        if not self.has_controller:
+            raise RayError("The actor died unexpectedly.\n\tclass_name: ServeController")
         deployment = SimpleNamespace(status=self.state, message="")
         running = SimpleNamespace(status=ApplicationStatus.RUNNING, message="", deployments={"target": deployment})
         return SimpleNamespace(applications={APPLICATION: running})
@@ -62,3 +66,13 @@ def test_a_replica_that_is_lost_while_it_is_asked_is_told_of_when_it_is_back(
     told.poll()
     told.poll()
     assert capsys.readouterr().out == "target_service ready on h:1 (d)\n"
+
+
+def test_a_lost_controller_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeServe()
+    fake.has_controller = False
+    monkeypatch.setattr(reporter, "serve", fake)
+    with pytest.raises(
+        UnavailableError, match=r"could not say how the services are: The actor died unexpectedly\. A machine"
+    ):
+        Reporter().poll()
