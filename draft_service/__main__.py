@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from draft_service.server import DraftServer
-from pilotfish.rpc.command import run_service
+from pilotfish.installation import needed_for
+
+with needed_for("the draft service"):
+    from draft_service.server import DraftServer
+    from pilotfish.rpc.command import run_service
 
 
 def describe(server: DraftServer) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError
-from pilotfish.rpc.command import run_service
+from pilotfish.installation import needed_for
+
+with needed_for("the orchestrator"):
+    from orchestrator.server import OrchestratorServer
+    from pilotfish.rpc.command import run_service
 
 
 async def start(config: Config) -> OrchestratorServer:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from pilotfish.rpc.command import run_service
-from target_service.server import TargetServer
+from pilotfish.installation import needed_for
+
+with needed_for("the target service"):
+    from pilotfish.rpc.command import run_service
+    from target_service.server import TargetServer
 
 
 def describe(server: TargetServer) -> str:

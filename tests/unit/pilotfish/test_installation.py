@@ -1,0 +1,31 @@
+"""What is said where packages are missing."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from pilotfish.installation import needed_for
+
+
+def test_a_missing_package_of_others_is_told_with_what_to_install() -> None:
+    told = r"the draft service needs nowhere .* pip install 'pilotfish\[serve\]'"
+    with pytest.raises(SystemExit, match=told), needed_for("the draft service"):
+        importlib.import_module("nowhere.at_all")
+
+
+def test_a_missing_module_of_ours_is_a_fault() -> None:
+    with pytest.raises(ModuleNotFoundError), needed_for("the draft service"):
+        importlib.import_module("pilotfish.no_such_module")
+
+
+@pytest.mark.parametrize("service", ["draft_service", "target_service", "orchestrator"])
+def test_a_service_in_a_clients_installation_ends_in_one_line(service: str) -> None:
+    code = f"import runpy, sys; sys.modules['uvloop'] = None; runpy.run_module({service!r}, run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: this installation is a client's")
+    assert ended.stderr.count("\n") == 1
