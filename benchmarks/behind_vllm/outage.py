@@ -42,6 +42,7 @@ class Outcome:
     plain_tokens_per_s: float
     remote_tokens_per_s: float
     num_missed_deadlines: float
+    num_probes: float
 
     @property
     def ratio(self) -> float:
@@ -69,7 +70,7 @@ def measure(
     seconds = {plain: 0.0, remote: 0.0}
     tokens = {plain: 0, remote: 0}
     num_failed = 0
-    missed = [0.0, 0.0]
+    before = after = answer(remote, prompts[0], 1, None).counters
     for index, prompt in enumerate(prompts):
         for vllm in (plain, remote) if index % 2 else (remote, plain):
             strike = phase.strike if vllm is remote and index == 0 else None
@@ -82,9 +83,10 @@ def measure(
             seconds[vllm] += batch.elapsed_s
             tokens[vllm] += batch.num_tokens
             if vllm is remote:
-                missed = [missed[0] or batch.counters["num_missed_deadlines"], batch.counters["num_missed_deadlines"]]
+                after = batch.counters
     speeds = {vllm: tokens[vllm] / seconds[vllm] for vllm in (plain, remote)}
-    return Outcome(phase, len(prompts), num_failed, speeds[plain], speeds[remote], missed[1] - missed[0])
+    missed, probes = (after[name] - before[name] for name in ("num_missed_deadlines", "num_probes"))
+    return Outcome(phase, len(prompts), num_failed, speeds[plain], speeds[remote], missed, probes)
 
 
 def answer(vllm: VllmProcess, prompt: Sequence[int], max_tokens: int, strike: Callable[[], object] | None) -> Batch:
