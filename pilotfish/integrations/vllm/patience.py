@@ -14,8 +14,8 @@ Asking = Literal["wait", "probe", "none"]
 
 _MAX_DISTANCE_STEPS = 64
 """Between probes: a service that is well again is waited for after a second or two."""
-_TRUST_STEPS = 256
-"""In time, one after another, until a disappointment counts as the first again."""
+_TRUST_STEPS = 50
+"""In time, one after another, until a disappointment counts as the first again: one in so many costs 2% at most."""
 _PROBES_AFTER_RELAPSE = 2
 
 
