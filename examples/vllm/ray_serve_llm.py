@@ -1,7 +1,8 @@
 """Ray Serve LLM whose vLLM engines take their drafts from Pilotfish: serve run examples.vllm.ray_serve_llm:app
 
 Needs `ray[serve,llm]` and `pilotfish[client]` in the engines' environment (an image, or the runtime_env below), and a
-draft pool: examples/vllm/values.yaml deploys one beside it.
+draft pool: examples/vllm/values.yaml deploys one beside it. Ray 2.60 pins vLLM 0.29 in its `llm` extra, and the
+proposer's interface is vLLM 0.32's: the engines' image needs that vLLM. Its names were checked, it was not run.
 """
 
 from ray.serve.llm import LLMConfig, build_openai_app
