@@ -20,7 +20,7 @@ class ProposerCounters:
     num_missed_deadlines: int = 0
     """Drafts that a step waited for in vain."""
     num_late_drafts: int = 0
-    """Of these, those whose rest served the step after."""
+    """Those that no step waited for in the end, and whose rest served a later one."""
     num_probes: int = 0
     """Steps that asked and did not wait, after one that had waited in vain."""
     num_sequences: int = 0

@@ -42,7 +42,11 @@ class ProposerCollector(Collector):
         yield counter(
             "spec_decode_missed_deadlines", "Drafts that came too late for their step.", counters.num_missed_deadlines
         )
-        yield counter("spec_decode_late_drafts", "Of these, whose rest served the next one.", counters.num_late_drafts)
+        yield counter(
+            "spec_decode_late_drafts",
+            "Drafts too late for their step, whose rest served a later one.",
+            counters.num_late_drafts,
+        )
         yield counter("spec_decode_probes", "Steps that asked without waiting, after a miss.", counters.num_probes)
         yield counter("spec_decode_pauses", "Times that drafts were found not to pay.", counters.num_pauses)
         yield counter("proposer_faults", "Steps without drafts for a fault of the proposer.", counters.num_faults)
