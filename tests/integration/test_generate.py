@@ -477,8 +477,9 @@ async def test_a_slow_reader_pauses_its_own_sequence_only(stack: Stack) -> None:
     num_tokens = 10_000
     target = await stack.add("target")
     await stack.serve(slow_reader_tokens=64)
-    # A window that does not grow, so that little is buffered on the way.
-    channel = grpc.aio.insecure_channel(stack.server.address, options=(("grpc.http2.bdp_probe", 0),))
+    # A small window that does not grow: else all of it is on the way when a busy machine makes few, large messages.
+    options = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 4096))
+    channel = grpc.aio.insecure_channel(stack.server.address, options=options)
     idle_reader = inference_pb2_grpc.InferenceStub(channel).Generate(request(mode=OFF, max_tokens=num_tokens))
     await until(lambda: target.engine.num_sequences == 1)
     # The target falls idle with the answer unfinished: what is not read is not generated.

@@ -69,7 +69,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_it_builds_without_a_warning(site: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "mkdocs"):
         build(site)
-    assert [record.getMessage() for record in caplog.records] == []
+    # Services that other tests share may have a word of their own meanwhile.
+    assert [each.getMessage() for each in caplog.records if each.name.startswith("mkdocs")] == []
     folder = Path(site.site_dir)
     home = (folder / "index.html").read_text()
     assert 'href="openai-api/"' in home

@@ -16,7 +16,7 @@ def run(page: Page) -> None:
 def test_a_busy_server_is_told_from_a_broken_one(start_stack, visit, take_screenshot) -> None:
     """One request at a time, no queue: of two together one is refused."""
     page = visit(start_stack(profile="a100-70b", max_concurrent_requests=1, max_queued_requests=0).url).page
-    page.get_by_label("Tokens").fill("60")  # so long that the other one comes meanwhile
+    page.get_by_label("Tokens", exact=True).fill("60")  # so long that the other one comes meanwhile
     run(page)
     alert = page.get_by_role("alert").filter(visible=True)
     expect(alert).to_contain_text("The server is busy: 1 requests are being served, which is the limit")
@@ -24,7 +24,7 @@ def test_a_busy_server_is_told_from_a_broken_one(start_stack, visit, take_screen
     expect(alert).to_have_count(1)
     take_screenshot(page, "busy")
     page.get_by_label("Run", exact=True).select_option("in-turn")
-    page.get_by_label("Tokens").fill("8")
+    page.get_by_label("Tokens", exact=True).fill("8")
     alert.get_by_role("button", name="Try again").click()
     expect(page.locator("#verdict")).to_contain_text("identical")
     expect(alert).to_have_count(0)
@@ -32,7 +32,7 @@ def test_a_busy_server_is_told_from_a_broken_one(start_stack, visit, take_screen
 
 def test_another_try_waits_until_the_other_answer_has_ended(start_stack, visit) -> None:
     page = visit(start_stack(profile="a100-70b", max_concurrent_requests=1, max_queued_requests=0).url).page
-    page.get_by_label("Tokens").fill("4000")
+    page.get_by_label("Tokens", exact=True).fill("4000")
     run(page)
     retry = page.get_by_role("button", name="Try again")
     expect(retry).to_be_disabled()
@@ -56,7 +56,7 @@ def test_a_server_that_is_away_is_said_to_be(start_stack, visit) -> None:
 def test_an_answer_that_breaks_off_is_not_taken_for_whole(start_stack, visit) -> None:
     stack = start_stack(profile="a100-70b")
     page = visit(stack.url).page
-    page.get_by_label("Tokens").fill("4000")
+    page.get_by_label("Tokens", exact=True).fill("4000")
     run(page)
     expect(page.locator("#pane-speculative .t").nth(3)).to_be_visible()
     stack.stop()
