@@ -27,6 +27,9 @@ from pilotfish.rpc.hosting import HostedService
 
 logger = logging.getLogger(__name__)
 
+READY_WAIT_S = 15.0
+"""A target that is there is found within two seconds, on a busy machine within some more; for one that still loads
+nobody need wait. Serve calls a replica slow after 30."""
 WAKE_RETRY_S = 1.0
 WAITING_REPORT_S = 1.0
 """Between looks at the queue; target replicas hear of it while it is not empty."""
@@ -84,7 +87,8 @@ class OrchestratorReplica:
         self._address = ""
 
     async def record_replica_metadata(self) -> dict[str, str]:
-        """Start the server; called once by Serve."""
+        """Start the server, and wait a little for a target; called once by Serve, for which this replica then runs:
+        in an update those that it replaces answer until it can."""
         self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
         server = await OrchestratorServer.start(self._config, process_directory)
         self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
@@ -92,6 +96,7 @@ class OrchestratorReplica:
         report = report_waiting(lambda: admission.num_waiting, lambda: self._handle("target"))
         self._tasks.append(asyncio.create_task(report))
         self._address = server.address
+        await server.wait_ready(READY_WAIT_S)
         return {"address": self._address}
 
     async def describe(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from ray.serve.exceptions import DeploymentUnavailableError
 
 from orchestrator import deployment
 from orchestrator.deployment import report_waiting
+from pilotfish.config import Config
 
 
 class Broadcasts:
@@ -82,3 +83,47 @@ async def test_a_pool_without_replicas_is_told_later(queue: SimpleNamespace, han
     assert await handle.next() == 2
     handle.problem = None
     assert await handle.next() == 2
+
+
+class StartedServer:
+    """An orchestrator's server that has no target until the test says so."""
+
+    address = "127.0.0.1:7"
+    service = SimpleNamespace(admission=SimpleNamespace(num_waiting=0))
+
+    def __init__(self) -> None:
+        self.timeout_s = 0.0
+        self.is_asked, self.has_target = asyncio.Event(), asyncio.Event()
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        self.timeout_s = timeout_s
+        self.is_asked.set()
+        return await self.has_target.wait()
+
+    async def wait_closed(self) -> None:
+        await asyncio.Event().wait()
+
+    async def drain_and_stop(self, _grace_s: float) -> None: ...
+
+
+class Collectable(deployment.OrchestratorReplica):
+    """Serve awaits a replica's __del__; Python, which calls it as well, does not."""
+
+    def __del__(self) -> None: ...  # type: ignore[override]
+
+
+async def test_a_replica_runs_for_serve_once_it_has_a_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = StartedServer()
+
+    async def start(*_arguments: Any) -> StartedServer:
+        return server
+
+    monkeypatch.setattr(deployment.OrchestratorServer, "start", start)
+    replica = Collectable(Config(), {})
+    starting = asyncio.create_task(replica.record_replica_metadata())
+    await server.is_asked.wait()
+    assert server.timeout_s == deployment.READY_WAIT_S
+    assert not starting.done()
+    server.has_target.set()
+    assert await starting == {"address": server.address}
+    await deployment.OrchestratorReplica.__del__(replica)

@@ -54,6 +54,7 @@ def test_each_ray_has_a_token_of_its_own() -> None:
     assert first["RAY_AUTH_MODE"] == "token"
     assert len(first["RAY_AUTH_TOKEN"]) == 64
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
+    assert first["RAY_worker_niceness"] == "0"
 
 
 def test_the_links_get_a_token_unless_they_are_secured_otherwise(tmp_path: Path) -> None:
