@@ -1,68 +1,12 @@
-// Rotary embedding, the paged KV cache and attention over it (layouts in kernels.cpp).
+// Attention over the paged KV cache (layouts in kernels.cpp).
 #pragma once
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "kv_cache.h"
 #include "model.h"
-
-// Rotates pairs (i, i + D/2), as transformers does, after an optional per-head norm.
-static void rotate(float* head, const bf16* norm, float eps, int64_t dim, const float* cosine, const float* sine) {
-    if (norm) {
-        float squares = 0;
-        for (int64_t i = 0; i < dim; i++) squares += head[i] * head[i];
-        const float scale = 1.0f / std::sqrt(squares / dim + eps);
-        for (int64_t i = 0; i < dim; i++) head[i] *= scale * to_float(norm[i]);
-    }
-    for (int64_t i = 0; i < dim / 2; i++) {
-        const float a = head[i], b = head[i + dim / 2];
-        head[i] = a * cosine[i] - b * sine[i];
-        head[i + dim / 2] = b * cosine[i] + a * sine[i];
-    }
-}
-
-static void store_kv(const Model& m, const Layer& layer, int64_t slot, const float* key, const float* value) {
-    const int64_t block = slot / BLOCK, token = slot % BLOCK;
-    for (int64_t h = 0; h < m.kv_heads; h++) {
-        bf16* k = layer.keys + ((block * m.kv_heads + h) * (m.head_dim / 2)) * BLOCK * 2;
-        bf16* v = layer.values + ((block * m.kv_heads + h) * BLOCK + token) * m.head_dim;
-        for (int64_t i = 0; i < m.head_dim; i++) {
-            k[(i / 2) * BLOCK * 2 + token * 2 + i % 2] = to_bf16(key[h * m.head_dim + i]);
-            v[i] = to_bf16(value[h * m.head_dim + i]);
-        }
-    }
-}
-
-// Copies the keys and values of slots moves[i][0] to slots moves[i][1]; all are read before any is written.
-static void move_kv(const Model& m, const Layer& layer, const int64_t (*moves)[2], int64_t count) {
-    const int64_t dim = m.head_dim;
-    thread_local std::vector<bf16> held;
-    held.resize(count * 2 * dim);
-    auto each = [&](int64_t h, int side, auto body) {
-        for (int64_t i = 0; i < count; i++) {
-            const int64_t block = moves[i][side] / BLOCK, token = moves[i][side] % BLOCK;
-            bf16* k = layer.keys + (block * m.kv_heads + h) * dim * BLOCK + token * 2;
-            bf16* v = layer.values + ((block * m.kv_heads + h) * BLOCK + token) * dim;
-            bf16* buffer = held.data() + i * 2 * dim;
-            for (int64_t d = 0; d < dim; d++) body(buffer[d], k[d / 2 * BLOCK * 2 + d % 2]);
-            for (int64_t d = 0; d < dim; d++) body(buffer[dim + d], v[d]);
-        }
-    };
-    for (int64_t h = 0; h < m.kv_heads; h++) {
-        each(h, 0, [](bf16& buffer, bf16& cache) { buffer = cache; });
-        each(h, 1, [](bf16& buffer, bf16& cache) { cache = buffer; });
-    }
-}
-
-static void prefetch_slot(const Model& m, const Layer& layer, int64_t slot) {
-    const int64_t block = slot / BLOCK, token = slot % BLOCK, dim = m.head_dim;
-    for (int64_t h = 0; h < m.kv_heads; h++) {
-        const bf16* k = layer.keys + (block * m.kv_heads + h) * dim * BLOCK;
-        const bf16* v = layer.values + ((block * m.kv_heads + h) * BLOCK + token) * dim;
-        for (int64_t i = 0; i < dim / 2; i++) __builtin_prefetch(k + i * BLOCK * 2, 1, 2);
-        for (int64_t i = 0; i < dim; i += 32) __builtin_prefetch(v + i, 1, 2);
-    }
-}
 
 // Blocks lie anywhere in the pool: the hardware does not see the next one coming.
 static inline void prefetch(const bf16* from, int64_t count) {
@@ -70,6 +14,10 @@ static inline void prefetch(const bf16* from, int64_t count) {
 }
 
 constexpr int MAX_SCORED_HEADS = REGISTER_BYTES == 64 ? 4 : 2;  // their sums stay in registers
+constexpr int MAX_SUMMED_HEADS = REGISTER_BYTES == 64 ? 6 : 2;
+// Of each 32 dimensions, sums hold the even ones first: so the values need no more than a shift and a mask.
+constexpr int LINE = 2 * LANES;
+constexpr int MAX_SUMMED_LINES = REGISTER_BYTES == 64 ? 2 : 1;
 
 // Scores of HEADS query heads over one block of keys; two sums a head (even and odd pairs) hide the latency.
 template <int HEADS>
@@ -131,12 +79,92 @@ static void add_path_values(const Model& m, const Layer& layer, const Step& step
         if (++p >= first) values[p - first] = value_at(root + __builtin_ctzll(left));
     for (int64_t g = 0; g < m.heads / m.kv_heads; g++) {
         const float* s = scores + g * stride + block * BLOCK;
-        for (int64_t d = 0; d < dim; d += LANES) {
-            v16 acc = load(sums + g * dim + d);
-            for (int64_t i = 0; i <= position - first; i++) acc += load_bf16(values[i] + d) * s[i];
-            store(sums + g * dim + d, acc);
+        int64_t d = 0;
+        for (; d + LINE <= dim; d += LINE) {
+            v16 even = load(sums + g * dim + d), odd = load(sums + g * dim + d + LANES);
+            for (int64_t i = 0; i <= position - first; i++) {
+                const v16u line = load_words(values[i] + d);
+                even += even_bf16(line) * s[i];
+                odd += odd_bf16(line) * s[i];
+            }
+            store(sums + g * dim + d, even);
+            store(sums + g * dim + d + LANES, odd);
         }
+        if (d == dim) continue;
+        v16 rest = load(sums + g * dim + d);
+        for (int64_t i = 0; i <= position - first; i++) rest += load_bf16(values[i] + d) * s[i];
+        store(sums + g * dim + d, rest);
     }
+}
+
+// Sums [HEADS][LINES of 32] of values, key after key from block begin to end, whatever HEADS is. They stay in registers
+// all the way. block_at(b) is [16][dim] from the first line on, scores [HEADS][stride] from block 0 on.
+template <int HEADS, int LINES, class BlockAt>
+static void sum_lines(const BlockAt& block_at, int64_t begin, int64_t end, int64_t dim, const float* scores, int64_t stride,
+                      float* sums) {
+    v16 even[HEADS][LINES], odd[HEADS][LINES];
+    for (int g = 0; g < HEADS; g++)
+        for (int i = 0; i < LINES; i++) even[g][i] = odd[g][i] = v16{};
+    for (int64_t b = begin; b < end; b++) {
+        const bf16* v = block_at(b);
+        const float* s = scores + b * BLOCK;
+        for (int t = 0; t < BLOCK; t++, v += dim, s++)
+            for (int i = 0; i < LINES; i++) {
+                const v16u line = load_words(v + i * LINE);
+                const v16 even_values = even_bf16(line), odd_values = odd_bf16(line);
+                for (int g = 0; g < HEADS; g++) {
+                    even[g][i] += even_values * s[g * stride];
+                    odd[g][i] += odd_values * s[g * stride];
+                }
+            }
+    }
+    for (int g = 0; g < HEADS; g++)
+        for (int i = 0; i < LINES; i++) {
+            store(sums + g * dim + i * LINE, even[g][i]);
+            store(sums + g * dim + i * LINE + LANES, odd[g][i]);
+        }
+}
+
+// The 16 dimensions that make no line.
+template <int HEADS, class BlockAt>
+static void sum_rest(const BlockAt& block_at, int64_t begin, int64_t end, int64_t dim, const float* scores, int64_t stride,
+                     float* sums) {
+    v16 acc[HEADS];
+    for (int g = 0; g < HEADS; g++) acc[g] = v16{};
+    for (int64_t b = begin; b < end; b++)
+        for (int t = 0; t < BLOCK; t++) {
+            const v16 values = load_bf16(block_at(b) + t * dim);
+            for (int g = 0; g < HEADS; g++) acc[g] += values * scores[g * stride + b * BLOCK + t];
+        }
+    for (int g = 0; g < HEADS; g++) store(sums + g * dim, acc[g]);
+}
+
+template <int HEADS, class BlockAt>
+static void sum_heads(const BlockAt& block_at, int64_t begin, int64_t end, int64_t dim, const float* scores, int64_t stride,
+                      float* sums) {
+    int64_t d = 0;
+    const auto from_d = [&](int64_t b) { return block_at(b) + d; };
+    for (; d + MAX_SUMMED_LINES * LINE <= dim; d += MAX_SUMMED_LINES * LINE)
+        sum_lines<HEADS, MAX_SUMMED_LINES>(from_d, begin, end, dim, scores, stride, sums + d);
+    for (; d + LINE <= dim; d += LINE) sum_lines<HEADS, 1>(from_d, begin, end, dim, scores, stride, sums + d);
+    if (d < dim) sum_rest<HEADS>(from_d, begin, end, dim, scores, stride, sums + d);
+}
+
+// The same for any number of heads.
+template <class BlockAt, int... HEADS>
+static void sum_values(const BlockAt& block_at, int64_t begin, int64_t end, int64_t dim, const float* scores, int64_t stride,
+                       int64_t heads, float* sums, std::integer_sequence<int, HEADS...>) {
+    typedef void (*Sum)(const BlockAt&, int64_t, int64_t, int64_t, const float*, int64_t, float*);
+    static constexpr Sum functions[] = {sum_heads<HEADS + 1, BlockAt>...};
+    for (int64_t g = 0; g < heads; g += MAX_SUMMED_HEADS)
+        functions[std::min<int64_t>(MAX_SUMMED_HEADS, heads - g) - 1](block_at, begin, end, dim, scores + g * stride, stride,
+                                                                     sums + g * dim);
+}
+
+static void store_sums(const float* sums, int64_t dim, bf16* out) {
+    int64_t d = 0;
+    for (; d + LINE <= dim; d += LINE) store_words(out + d, to_bf16_words(load(sums + d), load(sums + d + LANES)));
+    if (d < dim) store_bf16(out + d, load(sums + d));
 }
 
 // A tile's rows, one key/value head, its G query heads. Each row does exactly what it would do alone; rows only
@@ -167,7 +195,7 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
     auto begin_block = [&](int64_t r) { return first_key(r) / BLOCK - first_block; };
     auto end_block = [&](int64_t r) { return positions[r] / BLOCK - first_block + 1; };
     auto end_place = [&](int64_t r) { return step.place(tile.first_row + r) / BLOCK - first_block + 1; };
-    constexpr int64_t AHEAD = 4;  // blocks whose keys are on their way from memory
+    constexpr int64_t AHEAD = 8;  // blocks whose keys are on their way from memory
     for (int64_t b = 0; b < std::min(AHEAD, blocks); b++)
         prefetch(layer.keys + (table[first_block + b] * m.kv_heads + kv_head) * dim * BLOCK, dim * BLOCK);
     for (int64_t b = 0; b < blocks; b++) {
@@ -203,30 +231,22 @@ static void attend(const Model& m, const Layer& layer, const Step& step, const T
         const int64_t row = tile.first_row + r;
         return step.is_node(row) ? (step.roots[row] + 1) / BLOCK - first_block : end_block(r);
     };
-    for (int64_t i = 0; i < rows * group * dim; i++) sums[i] = 0;
-    for (int64_t b = 0; b < blocks; b++) {
-        const bf16* v = layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
-        for (int64_t d = 0; d < dim; d += LANES) {
-            v16 values[BLOCK];
-            for (int t = 0; t < BLOCK; t++) values[t] = load_bf16(v + t * dim + d);
-            for (int64_t r = 0; r < rows; r++) {
-                if (b < begin_block(r) || b >= end_in_order(r)) continue;
-                for (int64_t g = 0; g < group; g++) {
-                    const float* s = scores + (r * group + g) * keys + b * BLOCK;
-                    v16 acc = load(sums + (r * group + g) * dim + d);
-                    for (int t = 0; t < BLOCK; t++) acc += values[t] * s[t];
-                    store(sums + (r * group + g) * dim + d, acc);
-                }
-            }
-        }
+    auto value_block = [&](int64_t b) {
+        return layer.values + (table[first_block + b] * m.kv_heads + kv_head) * BLOCK * dim;
+    };
+    // Heads of all rows that see the same blocks share the loads of values.
+    for (int64_t r = 0, until; r < rows; r = until) {
+        const int64_t begin = begin_block(r), end = end_in_order(r);
+        for (until = r + 1; until < rows && begin_block(until) == begin && end_in_order(until) == end;) until++;
+        sum_values(value_block, begin, end, dim, scores + r * group * keys, keys,
+                   (until - r) * group, sums + r * group * dim, std::make_integer_sequence<int, MAX_SUMMED_HEADS>());
     }
     for (int64_t r = 0; r < rows; r++)
         if (step.is_node(tile.first_row + r))
             add_path_values(m, layer, step, tile.first_row + r, table, kv_head, std::max(begin_block(r), end_in_order(r)),
                             first_block, scores + r * group * keys, keys, sums + r * group * dim);
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < group * dim; i += LANES)
-            store_bf16(out + r * out_stride + i, load(sums + r * group * dim + i));
+        for (int64_t g = 0; g < group; g++) store_sums(sums + (r * group + g) * dim, dim, out + r * out_stride + g * dim);
 }
 
 // Rows of the same sequence in tiles: small ones leave work for every thread when rows are few.

@@ -36,9 +36,9 @@ static inline float sum(v16 v) {  // fixed tree
 static inline float largest_of(v16 v) {
     float s[16];
     store(s, v);
-    float largest = s[0];
-    for (int i = 1; i < LANES; i++) largest = std::fmax(largest, s[i]);
-    return largest;
+    for (int width = 8; width; width /= 2)
+        for (int i = 0; i < width; i++) s[i] = s[i] > s[i + width] ? s[i] : s[i + width];
+    return s[0];
 }
 
 static inline bf16 to_bf16(float x) {  // round to nearest even; NaN stays NaN
@@ -153,6 +153,16 @@ static inline void store_words(void* p, v16u v) {
     each_part(v, [&](part_u x, int i) { *(unaligned*)((uint32_t*)p + i) = x; });
 }
 
+// Of the words' pairs of bfloat16 the first ones, the second ones.
+static inline v16 even_bf16(v16u words) { return as_floats(words << 16); }
+static inline v16 odd_bf16(v16u words) { return as_floats(words & 0xffff0000u); }
+
+// Pairs of these, rounded to nearest even; finite values.
+static inline v16u to_bf16_words(v16 even, v16 odd) {
+    const v16u e = as_words(even), o = as_words(odd);
+    return ((e + 0x7fff + ((e >> 16) & 1)) >> 16) + ((o + 0x7fff + ((o >> 16) & 1)) & 0xffff0000u);
+}
+
 // The lowest four bits of each word.
 static inline v16 low_nibbles(v16u words) {
 #if REGISTER_BYTES == 64
@@ -169,8 +179,8 @@ static inline v16 dot_pairs(v16 acc, v16u w, uint32_t x) {
     return (v16)_mm512_dpbf16_ps((__m512)acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(x));
 #else
     const v16u both = x + v16u{};  // one load: the processor spreads it, and cuts it in vectors
-    acc += as_floats(w << 16) * as_floats(both << 16);
-    return acc + as_floats(w & 0xffff0000u) * as_floats(both & 0xffff0000u);
+    acc += even_bf16(w) * even_bf16(both);
+    return acc + odd_bf16(w) * odd_bf16(both);
 #endif
 }
 

@@ -40,7 +40,7 @@ SIZES: dict[str, Any] = {
     "num_hidden_layers": 2,
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
-    "head_dim": 16,
+    "head_dim": 48,
     "max_position_embeddings": 256,
 }
 NUM_BLOCKS = 80
