@@ -22,7 +22,7 @@ from pilotfish.training.task_prompts import OPENINGS, wrap_in_task
 
 END = 1
 CONFIG = SynthesisConfig(
-    num_answer_tokens=400,
+    num_answer_tokens=200,
     num_sequences=6,
     max_question_tokens=60,
     max_answer_tokens=20,
@@ -50,7 +50,7 @@ def synthesise(target_folder: Path, tokenizer: Tokenizer, path: Path, config: Sy
 
 def test_conversations_are_prompts_with_answers(target_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     lines = synthesise(target_folder, tokenizer, tmp_path / "data.jsonl", CONFIG)
-    assert sum(line.num_answer_tokens for line in lines) >= 400
+    assert sum(line.num_answer_tokens for line in lines) >= CONFIG.num_answer_tokens
     prompts = []
     for line in lines:
         prompt = tokenizer.decode(line.token_ids[: line.prompt_len], skip_special=False)
@@ -78,7 +78,7 @@ def test_users_ask_on(
         EngineCore.submit(core, command)
 
     monkeypatch.setattr(core, "submit", submit)
-    config = replace(CONFIG, num_answer_tokens=800, max_answer_tokens=60, follow_up_share=1.0)
+    config = replace(CONFIG, num_answer_tokens=400, max_answer_tokens=60, follow_up_share=1.0)
     Synthesiser(core, tokenizer, config).run(tmp_path / "data.jsonl")
     next_turn = re.compile(
         r"<\|im_start\|>user\n.+<\|im_end\|>\n<\|im_start\|>assistant\n.+<\|im_end\|>\n<\|im_start\|>user\n", re.DOTALL
@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     path.write_bytes(path.read_bytes() + b'{"prompt_len": 3, "tok')
     lines = synthesise(target_folder, tokenizer, path, CONFIG)
     assert lines[: len(before)] == before
-    assert sum(line.num_answer_tokens for line in lines) >= 400
+    assert sum(line.num_answer_tokens for line in lines) >= CONFIG.num_answer_tokens
     assert len({tuple(line.token_ids) for line in lines}) == len(lines)
     # Enough is there: nothing is added.
     assert synthesise(target_folder, tokenizer, path, CONFIG) == lines
