@@ -34,6 +34,9 @@ _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
 """Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again."""
 _OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
 """Where it does not: a request whose own drafts make it faster than this goes on, and off again."""
+_COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.03
+"""Speed that has to be gained for another draft length: for that of all requests, and for one of a request's own.
+Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
 _GOOD_ACCEPTANCE = 0.9
@@ -142,7 +145,8 @@ class Controller:
             return self._probe(limit, num_remaining) or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
         prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
         is_open = self._update_gate(replica, prices)
-        num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s)
+        preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
+        num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s, preferred, _OWN_LENGTH)
         if gain >= self._least_gain(is_open):
             self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
@@ -162,9 +166,11 @@ class Controller:
         gate.judged = prices
         shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
         was_open = gate.is_open
-        gain = best_gain(shared, prices.plain_s, prices.rounds_s)[1]
-        is_measured = rounds.level(replica.decode_load).is_measured
-        is_open = gate.update(gain, replica.decode_load, is_measured=is_measured)
+        level = rounds.level(replica.decode_load)
+        level.num_draft_tokens, gain = best_gain(
+            shared, prices.plain_s, prices.rounds_s, level.num_draft_tokens, _COMMON_LENGTH
+        )
+        is_open = gate.update(gain, replica.decode_load, is_measured=level.is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
         return is_open

@@ -112,7 +112,7 @@ class RemoteRound:
 
     @property
     def last_arrival_s(self) -> float:
-        """When the last verdict came, on the event loop's clock; 0 before any."""
+        """When the last verdict came, on time.monotonic(); 0 before any."""
         return 0.0 if self._remote is None else self._remote.last_arrival_s
 
     @property

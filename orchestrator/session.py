@@ -8,7 +8,7 @@ target goes on when its replica is lost.
 
 from __future__ import annotations
 
-import asyncio
+import time
 from collections.abc import AsyncGenerator
 
 from orchestrator.answers.output import OutputChunk
@@ -78,7 +78,7 @@ class Session:
 
     def _first_observation(self) -> Observation:
         return Observation(
-            now_s=asyncio.get_running_loop().time(),
+            now_s=time.monotonic(),
             num_remaining_tokens=self.sequence.num_remaining_tokens,
             drafter_absence=self.drafter.unavailable_reason,
         )

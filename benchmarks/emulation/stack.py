@@ -23,9 +23,11 @@ SERVICES = ("orchestrator", "target_service", "draft_service")
 _STOP_TIMEOUT_S = 20.0
 
 
-def emulated_config(acceptance: float, *, draft_ahead: Literal["auto", "off", "on"] = "auto") -> Config:
+def emulated_config(
+    acceptance: float, *, draft_ahead: Literal["auto", "off", "on"] = "auto", time_scale: float = 1.0
+) -> Config:
     """One target and one draft replica of a profile; requests say themselves how they speculate."""
-    config = Config(emulation=EmulationConfig(profile=PROFILE, acceptance=acceptance))
+    config = Config(emulation=EmulationConfig(profile=PROFILE, acceptance=acceptance, time_scale=time_scale))
     speculation = dataclasses.replace(
         config.orchestrator.speculation, num_speculative_tokens=MAX_DRAFT_TOKENS, draft_ahead=draft_ahead
     )

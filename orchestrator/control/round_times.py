@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from pilotfish.types import LoadReport
 _MIN_STEPS = 8
 """Of which the share is known: fewer may be those of one half."""
 _MIN_SAMPLES = 3
-_ROUND_WEIGHT = 0.15
-"""Of the latest round in the average of its draft length."""
-_DOUBT = 0.5
-"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again."""
+_ROUND_WEIGHT = 0.05
+"""Of the latest round in the averages of all rounds and of its draft length: some rounds wait for a draft and for
+other sequences and some do not, so that single ones scatter by a third."""
+_NUM_ERRORS = 2.0
+"""Standard errors by which the rounds of a draft length may differ from all rounds by chance. Draft lengths side by
+side differ by a few per cent in what they yield: what is chance would decide between them."""
 _PRICES_PER_STEP = 4
 """Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
 _MAX_AGE_ROUNDS = 128
@@ -37,10 +40,13 @@ class LoadLevel:
         self._share = RunningAverage()
         self._assumed_share: float | None = None
         # No medians: with drafting ahead some rounds wait for a draft and others do not.
+        self._correction = ClippedAverage(weight=_ROUND_WEIGHT)
         self._corrections: dict[int, ClippedAverage] = defaultdict(lambda: ClippedAverage(weight=_ROUND_WEIGHT))
         self._latest_rounds: dict[int, int] = {}
         """When each of them learned last."""
         self.propose = ProposeTime()
+        self.num_draft_tokens = 0
+        """What was best for drafts as good as all requests' are; 0: not known yet."""
         self._num_rounds = 0
         self._num_plain_tokens = 0
         self._retry_tokens = _FIRST_RETRY_TOKENS
@@ -48,7 +54,7 @@ class LoadLevel:
     @property
     def is_measured(self) -> bool:
         """Whether there were enough rounds to tell what they take."""
-        return bool(self._corrections) or self._share.num_values >= _MIN_STEPS
+        return self._correction.num_values > 0 or self._share.num_values >= _MIN_STEPS
 
     @property
     def share(self) -> float | None:
@@ -60,15 +66,15 @@ class LoadLevel:
     def correction(self, num_draft_tokens: int) -> float | None:
         """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
 
-        Of a length that was not measured no worse is believed the farther it is from one that was: it gets tried.
+        That of all rounds, but for as much as those of this length differ from them by more than chance.
         """
-        known = {k: average.value for k, average in self._corrections.items() if average.num_values >= _MIN_SAMPLES}
-        nearest = min(known, key=lambda k: abs(k - num_draft_tokens), default=None)
-        if nearest is None:
+        shared, own = self._correction.value, self._corrections.get(num_draft_tokens)
+        if shared is None or self._correction.num_values < _MIN_SAMPLES:
             return self._assumed_share  # which is 1.0 where the best is assumed
-        value = known[nearest]
-        assert value is not None
-        return 1 + (value - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if value > 1 else value
+        if own is None or own.value is None:
+            return shared
+        excess = own.value - shared
+        return shared + math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
@@ -82,6 +88,7 @@ class LoadLevel:
 
     def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
         """ratio: time of the round over what was expected."""
+        self._correction.add(ratio)
         self._corrections[num_draft_tokens].add(ratio)
         self._latest_rounds[num_draft_tokens] = self._num_rounds
         oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
@@ -95,6 +102,7 @@ class LoadLevel:
             self._num_plain_tokens = 0
             self._retry_tokens *= 2
             self._share, self._assumed_share = RunningAverage(), 1.0
+            self._correction = ClippedAverage(weight=_ROUND_WEIGHT)
             self._corrections.clear()
             self._latest_rounds.clear()
             self.propose = ProposeTime()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import deque
 
@@ -68,6 +69,14 @@ class ClippedAverage:
         self.num_values = 0
         self._deviation = 0.0
         self.value: float | None = None
+
+    @property
+    def standard_error(self) -> float:
+        """By how much the average is off by chance: of normal values, from their mean deviation; infinite at first."""
+        if self.num_values < 2:
+            return math.inf
+        weight = max(self._weight, 1 / self.num_values)
+        return math.sqrt(math.pi / 2 * weight / (2 - weight)) * self._deviation
 
     def add(self, value: float) -> None:
         self.num_values += 1

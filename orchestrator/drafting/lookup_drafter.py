@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock
@@ -32,14 +33,13 @@ class LookupDrafter:
         self._reading = asyncio.create_task(self._catch_up(sequence))
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        loop = asyncio.get_running_loop()
-        started_s = loop.time()
+        started_s = time.monotonic()
         await self._catch_up(sequence)
         draft = self._index.propose(num_tokens, self._tree)
         return DraftBlock(
             token_ids=draft.token_ids,
             probs=one_hot_probs(draft.token_ids, sequence.request.sampling),
-            elapsed_s=loop.time() - started_s,
+            elapsed_s=time.monotonic() - started_s,
             expected_accepted_tokens=draft.expected_accepted_tokens,
             parents=draft.parents,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -84,12 +85,11 @@ class RemoteDrafter:
             _log.debug("the drafter could not be prepared: %s", error)
 
     async def propose(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
-        loop = asyncio.get_running_loop()
-        self._ahead.learn(sequence, loop.time())
+        self._ahead.learn(sequence, time.monotonic())
         draft = self._prepared(sequence, num_tokens)
         if draft is None:
             draft = await self._asked(sequence, num_tokens)
-        self._ahead.remember(sequence, () if draft.parents else draft.token_ids, loop.time())
+        self._ahead.remember(sequence, () if draft.parents else draft.token_ids, time.monotonic())
         return draft
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
@@ -119,8 +119,7 @@ class RemoteDrafter:
 
     async def _asked(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         """The answer of the replica, if it comes in time."""
-        loop = asyncio.get_running_loop()
-        started_s = loop.time()
+        started_s = time.monotonic()
         try:
             async with asyncio.timeout(self._deadline_s(num_tokens)):
                 proposal = await self._ask(sequence, num_tokens)
@@ -128,7 +127,7 @@ class RemoteDrafter:
             self.num_missed_deadlines += 1
             problem = "a proposal missed its deadline"
             # The first answer waits for the prompt to be read, which says nothing of the replica.
-            elapsed_s = loop.time() - started_s
+            elapsed_s = time.monotonic() - started_s
             if self._remote is not None and self._has_answered:
                 self._remote.link.report_failure(problem)
                 self._ahead.add_ask(elapsed_s)
@@ -136,9 +135,9 @@ class RemoteDrafter:
             return DraftBlock(elapsed_s=elapsed_s, problem=problem)
         except PilotfishError as error:
             self._give_up(error)
-            return DraftBlock(elapsed_s=loop.time() - started_s, problem=str(error))
+            return DraftBlock(elapsed_s=time.monotonic() - started_s, problem=str(error))
         self._has_answered = True
-        elapsed_s = loop.time() - started_s
+        elapsed_s = time.monotonic() - started_s
         self._ahead.add_ask(elapsed_s)
         return _block(proposal, sequence, elapsed_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import deque
 from typing import Protocol
 
@@ -106,7 +107,8 @@ class RemoteSequence:
         """Committed tokens that drafts stand on which were sent into a decode run."""
         self.last_sent_s = 0.0
         self.last_arrival_s = 0.0
-        """On the event loop's clock; an event arrives when the stream reads it, not when `receive` returns it."""
+        """On time.monotonic(): uvloop's clock knows only whole milliseconds. An event arrives when the stream reads it,
+        not when `receive` returns it."""
 
     @property
     def is_usable(self) -> bool:
@@ -120,7 +122,7 @@ class RemoteSequence:
 
     def send(self, command: Command) -> None:
         """Raises UnavailableError when the replica is gone, ResourceExhaustedError when it is swamped."""
-        self.last_sent_s = self._loop.time()
+        self.last_sent_s = time.monotonic()
         self.link.send(command)
 
     async def receive(self) -> Event:
@@ -131,7 +133,7 @@ class RemoteSequence:
         while not self._events:
             if self._failure is not None:
                 raise self._failure
-            self._arrival, self._waits_since_s = self._loop.create_future(), self._loop.time()
+            self._arrival, self._waits_since_s = self._loop.create_future(), time.monotonic()
             await self._arrival
         event = self._events.popleft()
         return self._with_plain_steps_after(event) if self._events and isinstance(event, Verdict) else event
@@ -159,7 +161,7 @@ class RemoteSequence:
 
     def deliver(self, event: Event) -> None:
         """Called by the link, in order of arrival."""
-        self.last_arrival_s = self._loop.time()
+        self.last_arrival_s = time.monotonic()
         if self._failure is not None:
             return
         if len(self._events) == self._max_events:
@@ -176,7 +178,7 @@ class RemoteSequence:
     def fail_if_overdue(self) -> None:
         """Called by the link every few seconds: cheaper than a timer for each event."""
         is_waiting = self._arrival is not None and not self._arrival.done()
-        if is_waiting and self._loop.time() - self._waits_since_s > ANSWER_DEADLINE_S:
+        if is_waiting and time.monotonic() - self._waits_since_s > ANSWER_DEADLINE_S:
             message = f"replica {self.link.replica_id} sent nothing for {ANSWER_DEADLINE_S:.0f} s"
             self.fail(DeadlineExceededError(message))
 

@@ -69,7 +69,7 @@ def up(
             require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
         printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
         if config.emulation.is_on:
-            printer.notice(describe_emulation(load_profile(config.emulation.profile)))
+            printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
         pull_models(config)
         asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
     printer.stopped()

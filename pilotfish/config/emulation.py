@@ -20,6 +20,10 @@ class EmulationConfig:
     acceptance: float | tuple[float, ...] = 0.8
     """Probability that a draft token is the one that the target says, if all before it were; of several, one for each
     place in the draft, the last one for all further places."""
+    time_scale: float = 1.0
+    """Every step takes so many times as long as the profile says, on the target and on the drafter alike. Above 1 the
+    processors of the machine that emulates have as many times more to do what a real deployment's do beside the
+    accelerators: measure with 1 and with 5, and what differs is this machine's."""
     seed: int = 0
     """Of which tokens are accepted. The text depends on the prompt and on the request's own seed alone."""
     max_sequences: int = 0
@@ -32,6 +36,7 @@ class EmulationConfig:
     def __post_init__(self) -> None:
         rates = self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,)
         require(bool(rates) and all(0 <= rate <= 1 for rate in rates), "emulation.acceptance must be between 0 and 1")
+        require(self.time_scale > 0, "emulation.time_scale must be above 0")
         for name in ("seed", "max_sequences", "max_batch_tokens", "kv_cache_tokens"):
             require(getattr(self, name) >= 0, f"emulation.{name} must be at least 0")
 

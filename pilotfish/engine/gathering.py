@@ -12,48 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from pilotfish.engine.absence import Absence
 from pilotfish.engine.step_curve import StepCurve
 from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
 from pilotfish.types import LoadReport
 
 _WEIGHT = 0.25
 """Of the latest value in a moving average."""
-_PATIENCE = 1.5
-"""A sequence that takes this many times as long as usual is not waited for any longer."""
-_GRACE_NS = 300_000
-"""What a timer and a busy machine may be late."""
-_EARLY_NS = 100_000
-"""What a timer may be early."""
+_FREE_ROWS = 1.1
+"""A step that takes at most this many times as long as that of one row mostly reads the weights."""
 _FIRST_GUESS = 0.25
 """Of reading the weights: how long a sequence is taken to be away before that is known."""
-
-
-@dataclass(slots=True)
-class _Habit:
-    """How long a sequence is away."""
-
-    usual_ns: float | None = None
-    """None: not known yet."""
-    since_ns: int = 0
-    """When it was last answered."""
-    is_late: bool = False
-
-    def end_ns(self, usual_ns: float) -> float:
-        """When it is not waited for any longer."""
-        return self.since_ns + _PATIENCE * usual_ns + _GRACE_NS
-
-    def note_return(self, now_ns: int, *, is_seen: bool) -> None:
-        """is_seen: it came back just now; else at some time in the step before, which only says that it takes less."""
-        away_ns = now_ns - self.since_ns
-        self.is_late = False
-        if self.usual_ns is None:
-            self.usual_ns = away_ns if is_seen else None
-        elif is_seen:
-            self.usual_ns += _WEIGHT * (away_ns - self.usual_ns)
-        else:
-            self.usual_ns = min(self.usual_ns, away_ns)
 
 
 class StepGathering:
@@ -62,9 +32,9 @@ class StepGathering:
     def __init__(self, max_batch_tokens: int) -> None:
         """max_batch_tokens: rows of a step at most; a full one waits for nobody."""
         self._max_batch_tokens = max_batch_tokens
-        self._habits: dict[int, _Habit] = {}
+        self._absences: dict[int, Absence] = {}
         """Of the sequences that have had a draft verified."""
-        self._away: dict[int, _Habit] = {}
+        self._away: dict[int, Absence] = {}
         """Of those that are away now."""
         self._drafting: dict[int, int] = {}
         """Rows of each sequence whose draft waits to be verified."""
@@ -75,6 +45,8 @@ class StepGathering:
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
         self._curve = StepCurve()
+        self._worth_ns = 0.0
+        """Being away for so long was worth waiting for, when that was last asked; 0: no longer than usual."""
 
     def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
         """Commands have arrived: just now (is_seen), or at some time in the step before.
@@ -112,34 +84,47 @@ class StepGathering:
         if sum(self._drafting.values()) + len(self._decoding) >= self._max_batch_tokens:
             return 0
         fixed_ns = self._curve.fixed_ns
-        awaited = [(habit, usual_ns) for habit in self._away.values() if (usual_ns := self._usual_ns(habit)) < fixed_ns]
-        if not awaited or not self._pays(len(awaited), max(usual_ns for _, usual_ns in awaited)):
+        awaited = [
+            (absence, usual_ns)
+            for absence in self._away.values()
+            if absence.is_awaited and (usual_ns := self._usual_ns(absence)) < fixed_ns
+        ]
+        if not awaited:
             return 0
-        return max(0, round(max(habit.end_ns(usual_ns) for habit, usual_ns in awaited) - now_ns))
+        away_ns = max(usual_ns for _, usual_ns in awaited)
+        self._worth_ns = self._break_even_ns(len(awaited), away_ns)
+        if away_ns >= self._worth_ns:
+            return 0
+        if self._together_ns(len(awaited)) > _FREE_ROWS * fixed_ns:
+            # Where rows take time, steps of fewer of them lose less than waiting longer than usual does.
+            self._worth_ns = 0.0
+        return max(0, round(max(absence.end_ns(usual_ns, self._worth_ns) for absence, usual_ns in awaited) - now_ns))
 
-    def _usual_ns(self, habit: _Habit) -> float:
-        """How long a sequence that is away usually is so; without end once it is late."""
-        if habit.is_late:
-            return float("inf")
-        return _FIRST_GUESS * self._curve.fixed_ns if habit.usual_ns is None else habit.usual_ns
+    def _usual_ns(self, absence: Absence) -> float:
+        """How long a sequence that is away usually is so."""
+        return _FIRST_GUESS * self._curve.fixed_ns if absence.usual_ns is None else absence.usual_ns
 
     def _note_late(self, now_ns: int) -> None:
-        """Who is late takes longer than was thought, or is held up this time."""
-        for habit in self._away.values():
-            usual_ns = self._usual_ns(habit)
-            if not habit.is_late and now_ns + _EARLY_NS >= habit.end_ns(usual_ns):
-                habit.is_late, habit.usual_ns = True, _PATIENCE * usual_ns
+        for absence in self._away.values():
+            absence.note_time(now_ns, self._usual_ns(absence), self._worth_ns)
 
-    def _pays(self, num_awaited: int, away_ns: float) -> bool:
-        """Whether all in step give more output tokens a second than who is ready and who is away in turns."""
+    def _break_even_ns(self, num_awaited: int, away_ns: float) -> float:
+        """How long those who are away may be so that all in step give as many output tokens a second as who is ready
+        and who is away in turns."""
         num_ready, num_plain = len(self._drafting), len(self._decoding)
         ready_rows = sum(self._drafting.values())
         awaited_rows = num_awaited * self._round_rows
-        together_ns = self._steps_ns(ready_rows + awaited_rows + num_plain) + away_ns
         # Who is ready is away while the others are verified, or longer.
         turns_ns = self._steps_ns(ready_rows + num_plain) + max(self._steps_ns(awaited_rows + num_plain), away_ns)
-        gained = self._round_tokens * (num_ready + num_awaited) * (1 / together_ns - 1 / turns_ns)
-        return gained > num_plain * (2 / turns_ns - 1 / together_ns)
+        # In turns, those who decode plainly have a token in each of the two steps.
+        num_round_tokens = self._round_tokens * (num_ready + num_awaited)
+        share = (num_round_tokens + num_plain) / (num_round_tokens + 2 * num_plain)
+        return share * turns_ns - self._together_ns(num_awaited)
+
+    def _together_ns(self, num_awaited: int) -> float:
+        """A step of who is ready and so many who are away."""
+        num_rows = sum(self._drafting.values()) + num_awaited * self._round_rows + len(self._decoding)
+        return self._steps_ns(num_rows)
 
     def _steps_ns(self, num_rows: float) -> float:
         """Of so many rows, in as many steps as they need; a prefill's, which are not counted, make a step of none."""
@@ -152,18 +137,18 @@ class StepGathering:
         # A draft that came into a run and foresaw it wrong was dropped: the run goes on.
         if has_draft and (verdict.num_draft_tokens or sequence_id not in self._decoding):
             self._decoding.pop(sequence_id, None)
-            habit = self._habits.setdefault(sequence_id, _Habit())
-            habit.since_ns = now_ns
-            self._away[sequence_id] = habit
+            absence = self._absences.setdefault(sequence_id, Absence())
+            absence.since_ns = now_ns
+            self._away[sequence_id] = absence
             self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)
         elif self._decoding.get(sequence_id, 0) <= verdict.base_length + len(verdict.token_ids):
             self._decoding.pop(sequence_id, None)
 
     def _return(self, sequence_id: int, now_ns: int, *, is_seen: bool) -> None:
-        habit = self._away.pop(sequence_id, None)
-        if habit is not None:
-            habit.note_return(now_ns, is_seen=is_seen)
+        absence = self._away.pop(sequence_id, None)
+        if absence is not None:
+            absence.note_return(now_ns, is_seen=is_seen)
 
     def _forget(self, sequence_id: int) -> None:
-        for known in (self._habits, self._away, self._drafting, self._decoding):
+        for known in (self._absences, self._away, self._drafting, self._decoding):
             known.pop(sequence_id, None)

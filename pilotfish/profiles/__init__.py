@@ -8,12 +8,14 @@ from __future__ import annotations
 from pilotfish.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
 from pilotfish.profiles.measured_cost import MeasuredCost
 from pilotfish.profiles.roofline_cost import RooflineCost
+from pilotfish.profiles.scaled_cost import ScaledCost
 from pilotfish.profiles.step_cost import StepCost
 
 __all__ = [
     "HardwareProfile",
     "MeasuredCost",
     "RooflineCost",
+    "ScaledCost",
     "StepCost",
     "load_profile",
     "profile_names",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pilotfish.config import Config
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.profiles import HardwareProfile, load_profile
+from pilotfish.profiles import HardwareProfile, ScaledCost, load_profile
 from pilotfish.testing.emulated_engine import EmulatedEngine
 from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.testing.language_model import HashLanguageModel
@@ -32,7 +32,7 @@ def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> E
             vocab_size=spoken.stop, first_token_id=spoken.start, acceptance_seed=emulation.seed
         ),
         acceptance=emulation.acceptance,
-        step_cost=profile.target if role == "target" else profile.draft,
+        step_cost=ScaledCost(profile.target if role == "target" else profile.draft, emulation.time_scale),
         limits=Limits(
             max_draft_tokens=service.engine.max_draft_tokens,
             max_sequences=emulation.max_sequences or profile.max_sequences,
@@ -47,9 +47,10 @@ def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> E
     )
 
 
-def describe_emulation(profile: HardwareProfile) -> str:
+def describe_emulation(profile: HardwareProfile, time_scale: float = 1.0) -> str:
     """A line for people: what they are about to see is not what it looks like."""
+    times = "the hardware's" if time_scale == 1 else f"{time_scale:g} times the hardware's"
     return (
         f"EMULATED hardware {profile.name}: {profile.description}. The answers are words without meaning; their "
-        "times are the hardware's, and everything around the engines is real."
+        f"times are {times}, and everything around the engines is real."
     )

@@ -145,14 +145,19 @@ class Tally:
 class World:
     """Virtual time, a target and a draft replica, and sequences on them."""
 
-    def __init__(self, profile: HardwareProfile = A100, seed: int = 0, *, gathers: bool = False) -> None:
+    def __init__(
+        self, profile: HardwareProfile = A100, seed: int = 0, *, gathers: bool = False, ahead: float = 0.0
+    ) -> None:
+        """ahead: share of the drafts that were made ahead, so that a round does not wait for them."""
         self.now_s = 0.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.order = itertools.count()
         kind = GatheringTarget if gathers else Replica
         self.target = kind(self, profile.target, profile.max_batch_tokens)
         self.draft = Replica(self, profile.draft, profile.max_batch_tokens)
+        self.seed = seed
         self.random = random.Random(seed)
+        self.ahead = ahead
         self.acceptance = 0.8
         self.num_sequences = 0
 
@@ -178,7 +183,7 @@ class Session:
         self.id = world.num_sequences
         self.is_stopped = False
         world.num_sequences += 1
-        self.difficulty = random.Random(self.id)
+        self.difficulty = random.Random(1000 * world.seed + self.id)
         self.difficulties: list[float] = []
         """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
         self.waiting = self.life()
@@ -227,8 +232,9 @@ class Session:
         world, num_drafts = self.world, decision.num_draft_tokens
         self.tally.num_drafted_rounds += 1
         asked_s = world.now_s
-        self.submit(world.draft, Task(1, num_drafts, self.resume, answers_each_step=False))
-        yield
+        if world.random.random() >= world.ahead:
+            self.submit(world.draft, Task(1, num_drafts, self.resume, answers_each_step=False))
+            yield
         propose_s, sent_s = world.now_s - asked_s, world.now_s
         self.submit(world.target, Task(num_drafts + 1, 1, self.resume))
         yield
@@ -312,16 +318,26 @@ def adaptive(measurements: Measurements, k: int = 5, config: SpeculationConfig |
     return Controller(request, measurements, config or SpeculationConfig())
 
 
-def throughput(concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, gathers: bool = False) -> float:
-    """Tokens per second of all sequences."""
+def throughput(
+    concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, gathers: bool = False, ahead: float = 0.0
+) -> float:
+    """Tokens per second of all sequences. Of one alone, the mean over three: the luck of its first rounds is much."""
     measured_s = max(1.5, 20 / concurrency)
-    world = World(gathers=gathers)
-    world.acceptance = acceptance
-    sessions = [Session(world, make()) for _ in range(concurrency)]
-    world.run(warm_up_s)
-    before = sum(session.tally.num_tokens for session in sessions)
-    world.run(warm_up_s + measured_s)
-    return (sum(session.tally.num_tokens for session in sessions) - before) / measured_s
+    seeds = range(3 if concurrency == 1 else 1)
+    num_tokens, end_s = 0, 0.0
+    for seed in seeds:
+        world = World(seed=seed, gathers=gathers, ahead=ahead)
+        world.now_s = end_s  # what is measured is kept for the next one
+        world.acceptance = acceptance
+        sessions = [Session(world, make()) for _ in range(concurrency)]
+        world.run(end_s + warm_up_s)
+        before = sum(session.tally.num_tokens for session in sessions)
+        end_s += warm_up_s + measured_s
+        world.run(end_s)
+        num_tokens += sum(session.tally.num_tokens for session in sessions) - before
+        for session in sessions:
+            session.controller.close()
+    return num_tokens / measured_s / len(seeds)
 
 
 @pytest.mark.parametrize("profile", [A100, None], ids=["profile", "no_profile"])
@@ -344,6 +360,17 @@ def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acc
     fixed = [throughput(concurrency, acceptance, lambda k=k: Fixed(k), gathers=True) for k in (0, 8)]
     auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, k=8), gathers=True)
     assert auto >= 0.98 * max(fixed), (auto, fixed)
+
+
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (2, 0.9), (4, 0.9), (2, 0.6)])
+def test_never_slower_where_some_drafts_are_made_ahead_and_some_are_not(concurrency: int, acceptance: float) -> None:
+    """Rounds scatter by a third then: their luck must not choose the draft length."""
+    measurements = Measurements()
+    on, auto = (
+        throughput(concurrency, acceptance, make, gathers=True, ahead=0.5)
+        for make in (lambda: Fixed(8), lambda: adaptive(measurements, k=8))
+    )
+    assert auto >= 0.98 * on, (auto, on)
 
 
 def rate_between(world: World, sessions: list[Session], seconds: float) -> float:
@@ -401,7 +428,7 @@ def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 0)
     for client in clients[1:]:
         client.is_stopped = True
-    world.run(8.5)
+    world.run(9.0)  # the last peak is forgotten after half a second, and a run asks again after 16 tokens
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 1)
     world.run(12.0)
     assert counts.num_switches_off == 1
@@ -416,7 +443,8 @@ def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
     world.run(world.now_s + 2.0)
     assert rate_between(world, sessions, 5.0) > 0.97 * 123
     world.acceptance = 0.8
-    world.run(world.now_s + 6.0)
+    # A probe of two tokens every four seconds by now, which fails by chance one time in three.
+    world.run(world.now_s + 15.0)
     assert rate_between(world, sessions, 5.0) > 2.2 * 123
 
 

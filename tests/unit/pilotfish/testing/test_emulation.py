@@ -66,3 +66,19 @@ def test_people_are_told() -> None:
 def test_an_acceptance_is_a_probability(acceptance: object) -> None:
     with pytest.raises(ConfigError, match="acceptance"):
         dataclasses.replace(EmulationConfig(), acceptance=acceptance)
+
+
+async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_path: Path) -> None:
+    profile = load_profile("a100-70b")
+    for role, cost in (("target", profile.target), ("draft", profile.draft)):
+        engine = start_emulated_engine(config(tmp_path, profile="a100-70b", time_scale=0.25), role)
+        engine.send([OpenSequence(1, (300, 301, 302), SamplingParams())])
+        await engine.receive()
+        assert engine.load.step_time_ns == pytest.approx(0.25e9 * cost.step_s(1, 3, 3), rel=0.01)
+        await engine.close()
+    assert "5 times the hardware's" in describe_emulation(profile, 5)
+
+
+def test_time_does_not_stand_still() -> None:
+    with pytest.raises(ValueError, match="time_scale"):
+        EmulationConfig(time_scale=0)
