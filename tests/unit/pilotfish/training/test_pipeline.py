@@ -51,7 +51,7 @@ def request_for(target_folder: Path, tmp_path: Path) -> Any:
             "out": tmp_path / "out",
             "cache_dir": tmp_path / "cache",
             "work": tmp_path / "work",
-            "num_answer_tokens": 800,
+            "num_answer_tokens": 400,
             "max_epochs": 2,
             "batch_tokens": 256,
             "draft_vocab_size": 20,
@@ -182,8 +182,8 @@ def test_a_workspace_belongs_to_one_target_and_one_run(
 
 
 def test_more_data_later_does_not_change_the_vocabulary_under_a_checkpoint(request_for: Any, tmp_path: Path) -> None:
-    first = run_training(request_for(num_answer_tokens=400), Recorder())
-    second = run_training(request_for(num_answer_tokens=1200, max_epochs=4, out=tmp_path / "second"), Recorder())
+    first = run_training(request_for(num_answer_tokens=200), Recorder())
+    second = run_training(request_for(num_answer_tokens=600, max_epochs=4, out=tmp_path / "second"), Recorder())
     assert second.point.step > first.point.step
     vocabularies = [load_eagle3(result.out, num_target_layers=6).target_token_ids for result in (first, second)]
     assert torch.equal(*vocabularies)
