@@ -75,7 +75,7 @@ async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Calla
             ) -> tuple[list[int], pb.SpeculationStats]:
                 request = pb.GenerateRequest(
                     text="The pilot fish swims ahead; the big one decides.",
-                    max_tokens=60,
+                    max_tokens=40,
                     temperature=temperature,
                     seed=11,
                     grammar=grammar,
