@@ -56,4 +56,5 @@ static void forward_head(HeadEngine& e, const HeadStep& head_step) {
     run_layer(team, m, e.layer, step, 2 * hidden, w);
     for (int64_t i = 0; i < rows * hidden; i += LANES) store_bf16(head_step.hidden + i, load(residual + i));
     run_output(team, m, step, w);
+    team.settle();
 }

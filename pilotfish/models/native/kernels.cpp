@@ -35,6 +35,7 @@ static void forward(Engine& e, const Step& step) {
     }
     run_output(e.team, m, step, w);
     if (step.last_hidden) memcpy(step.last_hidden, w.input.data(), step.num_logit_rows * hidden * sizeof(bf16));
+    e.team.settle();
 }
 
 extern "C" {

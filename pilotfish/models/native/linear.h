@@ -12,6 +12,7 @@
 // Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
 constexpr int MAX_TILE_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
 constexpr int PREFETCH_BYTES = 4096;
+constexpr int MAX_ITEM_GROUPS = 4;  // of an item of work, whose sums are held back to its end
 constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
 
 // A row's sums for the 32 outputs of a group.
@@ -84,14 +85,18 @@ static void multiply_group(const Weights& w, int64_t group, int64_t inputs, cons
 template <class Emit>
 static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs, const bf16* x, int64_t rows, const Emit& emit) {
     const int64_t groups = outputs / GROUP_OUTPUTS;
-    const int64_t items = std::min<int64_t>(groups, 16 * team.size());
-    team.run(items, [&](int item) {
+    const int64_t items = std::max(std::min<int64_t>(groups, 16 * team.size()), (groups + MAX_ITEM_GROUPS - 1) / MAX_ITEM_GROUPS);
+    const auto first_group = [=](int item) { return groups * item / items; };
+    const auto compute = [=](int item) -> const Sums* {  // [groups of the item][rows]; captures copies, see Team
         thread_local std::vector<Sums> sums;
-        if ((int64_t)sums.size() < rows) sums = std::vector<Sums>(rows);
-        for (int64_t group = groups * item / items; group < groups * (item + 1) / items; group++) {
-            multiply_group(w, group, inputs, x, rows, sums.data());
-            for (int64_t r = 0; r < rows; r++) emit(r, group, sums[r].of[0], sums[r].of[1]);
-        }
+        const int64_t first = first_group(item), count = first_group(item + 1) - first;
+        if ((int64_t)sums.size() < count * rows) sums = std::vector<Sums>(count * rows);
+        for (int64_t g = 0; g < count; g++) multiply_group(w, first + g, inputs, x, rows, sums.data() + g * rows);
+        return sums.data();
+    };
+    team.run(items, compute, [&](int item, const Sums* sums) {
+        for (int64_t group = first_group(item); group < first_group(item + 1); group++)
+            for (int64_t r = 0; r < rows; r++, sums++) emit(r, group, sums->of[0], sums->of[1]);
     });
 }
 

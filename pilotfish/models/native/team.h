@@ -1,8 +1,15 @@
 // A fixed team of threads that spins briefly between phases, then sleeps.
+//
+// The machine's cores also carry the tokens away, so a helper is taken off its core now and then, for hundreds of
+// microseconds in a step of ten milliseconds. A phase does not wait for it: who has taken no item is not missed at its
+// end, and where an item is computed first and committed then, the caller does again what a helper has not committed.
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -10,79 +17,187 @@
 // Longer than the serial work between two phases (microseconds), far shorter than the time between two steps:
 // a spinning thread would take the core from the processes that carry the tokens away.
 constexpr int SPINS = 3000;
+// A helper that takes this many times as long as the caller has been taken off its core, or will be done soon.
+constexpr int PATIENCE = 2;
+constexpr int FINISHED_BITS = 24;  // for the items of a phase
 
 class Team {
   public:
-    explicit Team(int size) : size_(size) {
-        for (int i = 1; i < size; i++) threads_.emplace_back([this, i] { work(i); });
+    explicit Team(int size) : size_(size), helpers_(new Helper[size]) {
+        for (int i = 1; i < size; i++) threads_.emplace_back([this, i] { work(helpers_[i]); });
     }
     ~Team() {
         {
             std::lock_guard<std::mutex> hold(mutex_);
             stop_ = true;
-            generation_.fetch_add(1);
         }
         wake_.notify_all();
         for (auto& thread : threads_) thread.join();
     }
     int size() const { return size_; }
 
-    // Runs body(item) for items 0..count-1; items are handed out one by one, so a descheduled thread delays
-    // only its own item.
+    // Runs body(item) for items 0..count-1, handed out one by one.
     template <class Body>
     void run(int count, const Body& body) {
         if (size_ == 1 || count == 1) {
             for (int i = 0; i < count; i++) body(i);
             return;
         }
-        call_ = [](const void* b, int i) { (*(const Body*)b)(i); };
-        body_ = &body;
-        count_ = count;
-        next_.store(0);
-        busy_.store(size_ - 1);
-        {
-            std::lock_guard<std::mutex> hold(mutex_);
-            generation_.fetch_add(1);
+        publish(count, &body, [](const void* b, int item, Helper&) {
+            (*(const Body*)b)(item);
+            return true;
+        });
+        int num_own = 0;
+        for (int item; (item = claim()) >= 0; num_own++) body(item);
+        for (int spin = 0; !is_finished(num_own); spin++) relax(spin);
+    }
+
+    // Runs commit(item, compute(item)) for items 0..count-1. compute writes only to memory of the thread that runs it.
+    // It is copied, and may still run, for nothing, when the phase is over: see settle.
+    template <class Compute, class Commit>
+    void run(int count, const Compute& compute, const Commit& commit) {
+        if (size_ == 1 || count == 1) {
+            for (int i = 0; i < count; i++) commit(i, compute(i));
+            return;
         }
-        if (sleepers_.load()) wake_.notify_all();
-        take();
-        for (int spin = 0; busy_.load(std::memory_order_acquire); spin++) relax(spin);
+        const Job<Compute, Commit> job{compute, commit};
+        const auto start = Clock::now();
+        publish(count, &job, [](const void* j, int item, Helper& helper) {
+            const auto& job = *(const Job<Compute, Commit>*)j;
+            const Compute compute = job.compute;
+            helper.item = item;
+            helper.state.store(COMPUTING);
+            const auto result = compute(item);
+            State expected = COMPUTING;
+            const bool is_ours = helper.state.compare_exchange_strong(expected, COMMITTING);
+            if (is_ours) job.commit(item, result);
+            helper.state.store(AWAY);
+            return is_ours;
+        });
+        int num_own = 0;
+        for (int item; (item = claim()) >= 0; num_own++) commit(item, compute(item));
+        if (is_finished(num_own)) return;
+        const auto end = Clock::now();
+        const auto deadline = end + PATIENCE * (end - start) / (num_own ? num_own : 1);
+        for (int spin = 0; !is_finished(num_own); spin++) {
+            relax(spin);
+            if (num_own && Clock::now() >= deadline) num_own += take_over(compute, commit);
+        }
+    }
+
+    // Waits for helpers whose item was done by the caller: then nobody reads what compute has captured any more.
+    void settle() {
+        for (int i = 1; i < size_; i++)
+            for (int spin = 0; helpers_[i].state.load(std::memory_order_acquire) == OVERTAKEN; spin++) relax(spin);
     }
 
   private:
-    void take() {
-        for (int i; (i = next_.fetch_add(1)) < count_;) call_(body_, i);
+    typedef std::chrono::steady_clock Clock;
+    // AWAY: has no item, or none that could be taken over.
+    enum State : int { AWAY, COMPUTING, COMMITTING, OVERTAKEN };
+    struct alignas(64) Helper {
+        std::atomic<State> state{AWAY};
+        int item = 0;
+        std::atomic<uint64_t> finished{0};  // the phase, and how many of its items: FINISHED_BITS
+
+        void count(uint64_t phase) {
+            const uint64_t before = finished.load(std::memory_order_relaxed);
+            const uint64_t none = phase << FINISHED_BITS;
+            finished.store(std::max(before, none) + 1, std::memory_order_release);
+        }
+    };
+    template <class Compute, class Commit>
+    struct Job {
+        const Compute& compute;
+        const Commit& commit;
+    };
+    // Whether the item was finished by this call.
+    typedef bool (*Call)(const void* body, int item, Helper& helper);
+
+    void publish(int count, const void* body, Call call) {
+        call_ = call;
+        body_ = body;
+        count_ = count;
+        phase_.fetch_add(1);
+        tickets_.store((uint64_t)count << 32);
+        if (!sleepers_.load()) return;
+        { std::lock_guard<std::mutex> hold(mutex_); }
+        wake_.notify_all();
     }
+
+    // The next item; -1: none is left. Who has one keeps the phase from ending, so it may read what publish wrote. One
+    // atomic addition: the line with the tickets travels from core to core for each.
+    int claim() {
+        const uint64_t ticket = tickets_.fetch_add(1);
+        return (uint32_t)ticket < ticket >> 32 ? (uint32_t)ticket : -1;
+    }
+    bool has_items() const {
+        const uint64_t ticket = tickets_.load();
+        return (uint32_t)ticket < ticket >> 32;
+    }
+
+    // Whether the helpers have finished what the caller, with num_own items of its own, has not.
+    bool is_finished(int num_own) const {
+        const uint64_t phase = phase_.load(std::memory_order_relaxed);
+        int count = num_own;
+        for (int i = 1; i < size_; i++) {
+            const uint64_t finished = helpers_[i].finished.load(std::memory_order_acquire);
+            if (finished >> FINISHED_BITS == phase) count += finished & ((1 << FINISHED_BITS) - 1);
+        }
+        return count == count_;
+    }
+
+    // Does what helpers are computing; returns how many items. All items are handed out, so each has its last.
+    template <class Compute, class Commit>
+    int take_over(const Compute& compute, const Commit& commit) {
+        int num_taken = 0;
+        for (int i = 1; i < size_; i++) {
+            Helper& helper = helpers_[i];
+            if (helper.state.load() != COMPUTING) continue;
+            const int item = helper.item;
+            const auto result = compute(item);
+            State expected = COMPUTING;
+            if (!helper.state.compare_exchange_strong(expected, OVERTAKEN)) continue;
+            commit(item, result);
+            num_taken++;
+        }
+        return num_taken;
+    }
+
     static void relax(int spin) {
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #endif
         if (spin > SPINS) std::this_thread::yield();
     }
-    void work(int) {
-        uint64_t seen = 0;
-        for (;;) {
-            for (int spin = 0; spin < SPINS && generation_.load(std::memory_order_acquire) == seen; spin++) relax(0);
-            if (generation_.load() == seen) {
-                std::unique_lock<std::mutex> hold(mutex_);
-                sleepers_.fetch_add(1);
-                wake_.wait(hold, [&] { return generation_.load() != seen; });
-                sleepers_.fetch_sub(1);
-            }
-            seen++;
-            if (stop_) return;
-            take();
-            busy_.fetch_sub(1, std::memory_order_release);
+
+    void work(Helper& helper) {
+        while (!stop_) {
+            const uint64_t seen = phase_.load();
+            for (int spin = 0; spin < SPINS && !has_items(); spin++) relax(0);
+            for (int item; (item = claim()) >= 0;)
+                if (call_(body_, item, helper)) helper.count(phase_.load(std::memory_order_relaxed));
+            if (phase_.load() == seen) sleep(seen);
         }
     }
+    // Until a phase has begun, though it may be over by now: the next one follows within the time of a spin.
+    void sleep(uint64_t seen) {
+        std::unique_lock<std::mutex> hold(mutex_);
+        sleepers_.fetch_add(1);
+        wake_.wait(hold, [&] { return stop_ || phase_.load() != seen; });
+        sleepers_.fetch_sub(1);
+    }
+
     const int size_;
+    const std::unique_ptr<Helper[]> helpers_;
     std::vector<std::thread> threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::atomic<uint64_t> generation_{0};
-    std::atomic<int> next_{0}, busy_{0}, sleepers_{0};
-    bool stop_ = false;
+    alignas(64) std::atomic<uint64_t> tickets_{0};  // the number of items, and the next one
+    alignas(64) std::atomic<uint64_t> phase_{0};
+    std::atomic<int> sleepers_{0};
+    std::atomic<bool> stop_{false};
     int count_ = 0;
-    void (*call_)(const void*, int) = nullptr;
+    Call call_ = nullptr;
     const void* body_ = nullptr;
 };
