@@ -1,8 +1,9 @@
 """Does the whole stack do on an emulated 70B what theory says, and is speculation never slower?
 
 The engines are emulated (profile a100-70b: verify 8 ms, draft 0.5 ms a token); gRPC, sessions, scheduling and the
-controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula), `never-slower` (auto against
-always off, always on and no draft pool), `load-step` (from 1 to 64 concurrent requests and back), `ahead` (drafting
+controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula, on this and on hardware five
+times as slow), `never-slower` (auto against always off, always on and no draft pool), `never-slower-slowed` (fewer
+loads, five times as slow), `load-step` (from 1 to 64 concurrent requests and back), `ahead` (drafting
 while the target verifies, also with a slow network).
 """
 
@@ -15,13 +16,19 @@ from collections.abc import Sequence
 from emulation.ahead import run_ahead
 from emulation.grid import run_grid
 from emulation.load_step import run_load_step
-from emulation.never_slower import run_never_slower
+from emulation.never_slower import run_never_slower, run_never_slower_slowed
 from emulation.stack import PROFILE
 from report import Report, parser
 
 from pilotfish.profiles import load_profile
 
-PARTS = {"grid": run_grid, "never-slower": run_never_slower, "load-step": run_load_step, "ahead": run_ahead}
+PARTS = {
+    "grid": run_grid,
+    "never-slower": run_never_slower,
+    "never-slower-slowed": run_never_slower_slowed,
+    "load-step": run_load_step,
+    "ahead": run_ahead,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
