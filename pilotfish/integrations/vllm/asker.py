@@ -85,7 +85,7 @@ class Asker:
         drafts = step.wait()
         self._num_requested, self._was_vain = num_tokens, step.is_missed
         if step.is_missed:
-            self._pace.add_vain_wait(time.perf_counter() - now_s)
+            self._pace.add_vain_wait(time.perf_counter() - now_s, num_rows)
         self._patience.add_wait(is_in_time=not step.is_missed)
         return drafts
 

@@ -31,7 +31,7 @@ _PLAIN_PROBE_INTERVAL_STEPS = 128
 """While drafts are asked for, one step in so many goes without if no step did by itself: what plain steps take changes
 with the length of the texts."""
 _MAX_RATIO = 4.0
-"""A step that took longer than so many plain ones met with something else."""
+"""A step that took longer than so many plain ones, or waited for so many deadlines, met with something else."""
 _EXACT_ROWS = 8
 _SIZES_PER_DOUBLING = 4
 
@@ -129,9 +129,10 @@ class Pace:
         num_tokens = 1 + sum(num_accepted for _, num_accepted in outcome.drafts) / outcome.num_rows
         self._budget.spend((ratio - num_tokens) * plain_s)
 
-    def add_vain_wait(self, wait_s: float) -> None:
-        """A step has waited for drafts that did not come."""
-        self._budget.spend(wait_s)
+    def add_vain_wait(self, wait_s: float, num_rows: int) -> None:
+        """A step of so many rows has waited for drafts that did not come."""
+        # A process that was stopped for a minute meanwhile would not ask for the better part of an hour.
+        self._budget.spend(min(wait_s, _MAX_RATIO * self.deadline_s(num_rows)))
 
     def _paying(self, load: _Load, num_rows: int) -> int:
         """The length that pays best. 0: none does, and asking pauses."""

@@ -45,8 +45,9 @@ class RoundCosts:
         return weight * own.value + (1 - weight) * guess
 
     def _scaled(self, measured: int, num_requested: int, drafts: DraftYield) -> float:
-        """What verifying adds grows with the tokens that are verified."""
+        """What verifying adds grows with the tokens that are verified; a step that took less than a plain one was
+        luck, which does not grow."""
         value, num_drafted = self._ratios[measured].value, drafts.num_drafted(measured)
         assert value is not None
         share = drafts.num_drafted(num_requested) / num_drafted if num_drafted else 1.0
-        return 1 + (value - 1) * share
+        return 1 + max(0.0, value - 1) * share

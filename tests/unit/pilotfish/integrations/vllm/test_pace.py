@@ -139,8 +139,16 @@ def test_waits_in_vain_end_asking_for_a_while(pace) -> None:
     pace.advance(0.0, 1)
     assert pace.num_draft_tokens(1) == K
     for _ in range(6):
-        pace.add_vain_wait(STEP_S)
+        pace.add_vain_wait(STEP_S, 1)
     assert pace.num_draft_tokens(1) == 0
+    pace.advance(10.0, 1)
+    assert pace.num_draft_tokens(1) == K
+
+
+def test_a_process_that_was_stopped_in_a_wait_asks_again_soon(pace) -> None:
+    pace.add_step(plain(1))
+    pace.advance(0.0, 1)
+    pace.add_vain_wait(60.0, 1)
     pace.advance(10.0, 1)
     assert pace.num_draft_tokens(1) == K
 

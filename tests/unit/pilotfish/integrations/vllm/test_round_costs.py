@@ -34,6 +34,12 @@ def test_a_shorter_one_adds_as_much_less_as_it_drafts_less(drafts) -> None:
     assert costs.ratio(2, drafts) == pytest.approx(1.2, abs=0.02)
 
 
+def test_luck_does_not_grow_with_the_length(drafts) -> None:
+    costs = RoundCosts()
+    costs.add(2, 0.7)
+    assert costs.ratio(8, drafts) == 1.0
+
+
 def test_a_length_that_was_measured_is_believed_over_others(drafts) -> None:
     costs = RoundCosts()
     costs.add(8, 1.8)
