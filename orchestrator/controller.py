@@ -34,7 +34,7 @@ _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
 """Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again."""
 _OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
 """Where it does not: a request whose own drafts make it faster than this goes on, and off again."""
-_COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.03
+_COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 """Speed that has to be gained for another draft length: for that of all requests, and for one of a request's own.
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
@@ -184,8 +184,9 @@ class Controller:
         """Why drafting does not pay now."""
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
         rounds.gate.count_plain_tokens(self._decode_run_tokens)
-        if num_sequences > 1 and best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
-            # No probe of a single sequence tells what rounds take when all draft: all of them try it, some time.
+        if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
+            # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
+            # outweigh slow first rounds: all of them try it, some time.
             rounds.level(num_sequences).count_plain_tokens(self._decode_run_tokens, num_sequences)
             return Reason.ROUND_TIME
         good = [_GOOD_ACCEPTANCE] * len(probabilities)

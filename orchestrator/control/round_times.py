@@ -29,7 +29,7 @@ _MAX_AGE_ROUNDS = 128
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
 """The sequences of one step all measure the same: as many of them are believed."""
-_FIRST_RETRY_TOKENS = 2048
+_FIRST_RETRY_TOKENS = 512
 """Plain tokens of each sequence after which rounds that once took too long are tried again; doubled each time."""
 
 

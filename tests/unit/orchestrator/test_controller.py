@@ -333,7 +333,7 @@ def test_what_is_done_between_rounds_counts_but_for_a_client_that_does_not_read(
             decisions.append(subject.next_k(round_of(1, accepted, 0.002, step_s=0.012, **told)))
         else:
             decisions.append(subject.next_k(run_of(decisions[-1].num_decode_tokens, now_s=now_s)))
-    assert (decisions[-1].num_draft_tokens > 0) is drafts
+    assert (decisions[-1].reason is Reason.FASTEST) is drafts
 
 
 def test_a_load_of_a_while_ago_keeps_no_new_request_from_drafting() -> None:

@@ -77,7 +77,7 @@ def test_what_was_found_too_slow_is_tried_again_at_last() -> None:
     subject = times()
     turn(subject, 4, 2, 0.032)
     assert rounds_ms(subject, 4)[4] == pytest.approx(32)
-    subject.level(4).count_plain_tokens(4 * 2047, 4)
+    subject.level(4).count_plain_tokens(4 * 511, 4)
     assert rounds_ms(subject, 4)[4] == pytest.approx(32)
     subject.level(4).count_plain_tokens(4, 4)
     assert rounds_ms(subject, 4)[4] == pytest.approx(8)
