@@ -25,14 +25,14 @@ class StepPacker:
     def pack(self, step: StepInput) -> Forward:
         """Only the blocks that the rows see travel: a table may be longer than that."""
         slices = step.slices
-        known, self._tables = self._tables, [_table(part) for part in slices]
+        known, tables = self._tables, [_table(part) for part in slices]
         new_tables = []
-        for index, table in enumerate(self._tables):
+        for index, table in enumerate(tables):
             before = known[index] if index < len(known) else []
             if table != before:
                 num_kept = _num_kept(before, table)
                 new_tables.append((index, num_kept, pack(table[num_kept:])))
-        return Forward(
+        message = Forward(
             token_ids=pack(step.token_ids),
             positions=pack(step.positions),
             logit_rows=pack(step.logit_rows),
@@ -43,6 +43,8 @@ class StepPacker:
             trees={index: part.tree.parents for index, part in enumerate(slices) if part.tree is not None},
             exit_layer=step.exit_layer,
         )
+        self._tables = tables  # last: what could not be packed is not sent
+        return message
 
 
 class StepUnpacker:

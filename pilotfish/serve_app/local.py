@@ -108,8 +108,9 @@ def running(config: Config) -> Iterator[None]:
     with told_as_unavailable("start Serve"):
         serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
     try:
+        application = compose(config)
+        target = serve.RunTarget(target=application, name=APPLICATION, route_prefix=None, logging_config=quiet)
         with told_as_unavailable("deploy the services"):
-            target = serve.RunTarget(target=compose(config), name=APPLICATION, route_prefix=None, logging_config=quiet)
             serve.run_many([target], wait_for_applications_running=False)
         yield
     finally:
