@@ -159,6 +159,9 @@ class Fleet:
             self._config.orchestrator,
             target_addresses=tuple(member.address for member in self.targets),
             draft_addresses=tuple(draft_addresses),
+            http=dataclasses.replace(
+                self._config.orchestrator.http, port=-1
+            ),  # several on this machine, all asked by gRPC
         )
         config = dataclasses.replace(self._config, orchestrator=orchestrator)
         path.write_text(config_to_yaml(config), encoding="utf-8")
