@@ -27,7 +27,7 @@ TOLERANCE = 0.07
 NOISE = 0.02
 """Of the tokens a round yields: one standard deviation of their mean, in a cell, at most."""
 QUICK_NOISE = 0.06
-SLOW_SCALE = 5.0
+SLOW_SCALE = 10.0
 """`emulation.time_scale` of the second table,"""
 SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.04
 """which has fewer cells and rounds: the luck of its acceptances is taken out by what they were."""

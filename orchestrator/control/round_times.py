@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,16 +17,20 @@ from pilotfish.types import LoadReport
 
 _MIN_STEPS = 8
 """Of which the share is known: fewer may be those of one half."""
-_MIN_SAMPLES = 3
+_MIN_SAMPLES = 12
+"""Rounds of a draft length before they are believed: the first under a new load stand beside prefills."""
 _ROUND_WEIGHT = 0.05
-"""Of the latest round in the averages of all rounds and of its draft length: some rounds wait for a draft and for
-other sequences and some do not, so that single ones scatter by a third."""
+"""Of the latest round in the average of its draft length: some rounds wait for a draft and for other sequences and
+some do not, so that single ones scatter by a third."""
 _NUM_ERRORS = 2.0
-"""Standard errors by which the rounds of a draft length may differ from all rounds by chance. Draft lengths side by
-side differ by a few per cent in what they yield: what is chance would decide between them."""
+"""Standard errors by which the rounds of a draft length may differ from those of all lengths by chance. Draft lengths
+side by side differ by a few per cent in what they yield: what is chance would decide between them."""
+_DOUBT = 0.5
+"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
+gets tried."""
 _PRICES_PER_STEP = 4
 """Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
-_MAX_AGE_ROUNDS = 128
+_MAX_AGE_ROUNDS = 512
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
 """The sequences of one step all measure the same: as many of them are believed."""
@@ -40,21 +45,20 @@ class LoadLevel:
         self._share = RunningAverage()
         self._assumed_share: float | None = None
         # No medians: with drafting ahead some rounds wait for a draft and others do not.
-        self._correction = ClippedAverage(weight=_ROUND_WEIGHT)
         self._corrections: dict[int, ClippedAverage] = defaultdict(lambda: ClippedAverage(weight=_ROUND_WEIGHT))
         self._latest_rounds: dict[int, int] = {}
         """When each of them learned last."""
         self.propose = ProposeTime()
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
-        self._num_rounds = 0
+        self._num_proposals = self._num_rounds = 0
         self._num_plain_tokens = 0
         self._retry_tokens = _FIRST_RETRY_TOKENS
 
     @property
     def is_measured(self) -> bool:
         """Whether there were enough rounds to tell what they take."""
-        return self._correction.num_values > 0 or self._share.num_values >= _MIN_STEPS
+        return bool(self._corrections) or self._share.num_values >= _MIN_STEPS
 
     @property
     def share(self) -> float | None:
@@ -66,18 +70,29 @@ class LoadLevel:
     def correction(self, num_draft_tokens: int) -> float | None:
         """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
 
-        That of all rounds, but for as much as those of this length differ from them by more than chance.
+        That of all lengths, but for as much as those of this length differ from them by more than chance. Of a length
+        that was not measured no worse is believed the farther it is from one that was.
         """
-        shared, own = self._correction.value, self._corrections.get(num_draft_tokens)
-        if shared is None or self._correction.num_values < _MIN_SAMPLES:
+        measured = {k: own for k, own in self._corrections.items() if own.num_values >= _MIN_SAMPLES}
+        if not measured:
             return self._assumed_share  # which is 1.0 where the best is assumed
-        if own is None or own.value is None:
-            return shared
-        excess = own.value - shared
-        return shared + math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
+        # Each counts the same: were it by rounds, the one that is used would speak for all.
+        shared = statistics.fmean(average.value or 1.0 for average in measured.values())
+        nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
+        own = measured[nearest]
+        excess = (own.value or 1.0) - shared
+        value = shared + math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
+        return 1 + (value - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if value > 1 else value
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
+
+    def takes_proposal(self, num_sequences: int) -> bool:
+        """Count a proposal; whether it is one of those that are believed: one moment in which all drafts are late must
+        not count once for each sequence."""
+        self._num_proposals += 1
+        share = 1 + num_sequences // _SAMPLES_PER_STEP
+        return self._num_proposals % share == 1 % share
 
     def takes_round(self, num_sequences: int) -> bool:
         """Count a round; whether it is one of those that are believed."""
@@ -88,7 +103,6 @@ class LoadLevel:
 
     def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
         """ratio: time of the round over what was expected."""
-        self._correction.add(ratio)
         self._corrections[num_draft_tokens].add(ratio)
         self._latest_rounds[num_draft_tokens] = self._num_rounds
         oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
@@ -102,7 +116,6 @@ class LoadLevel:
             self._num_plain_tokens = 0
             self._retry_tokens *= 2
             self._share, self._assumed_share = RunningAverage(), 1.0
-            self._correction = ClippedAverage(weight=_ROUND_WEIGHT)
             self._corrections.clear()
             self._latest_rounds.clear()
             self.propose = ProposeTime()
@@ -135,7 +148,7 @@ class RoundTimes:
 
     def level(self, num_sequences: int) -> LoadLevel:
         """The record of this load, made when it is first met."""
-        size = num_sequences.bit_length()
+        size = _size(num_sequences)
         if size not in self._levels:
             self._levels[size] = LoadLevel()
         return self._levels[size]
@@ -149,7 +162,9 @@ class RoundTimes:
         if compute_s <= 0:
             profile = self._profile
             compute_s = elapsed_s / 2 if profile is None else profile.propose_s(num_speculating, num_tokens)
-        self.level(num_speculating).propose.add(num_tokens, elapsed_s, compute_s)
+        level = self.level(num_speculating)
+        if level.takes_proposal(num_speculating):
+            level.propose.add(num_tokens, elapsed_s, compute_s)
 
     def add_round(self, elapsed_s: float, num_draft_tokens: int, num_rows: float, num_sequences: int) -> None:
         """A round of num_draft_tokens while (nearly) all of num_sequences speculate, with num_rows rows on average."""
@@ -199,21 +214,21 @@ class RoundTimes:
 
     def _share(self, num_sequences: int) -> float:
         # A lone sequence is always in its step: it says nothing of others.
-        for size in range(num_sequences.bit_length(), min(num_sequences, 2) - 1, -1):
+        for size in range(_size(num_sequences), 0 if num_sequences > 1 else -1, -1):
             level = self._levels.get(size)
             if level is not None and level.share is not None:
                 return level.share
         return 1.0
 
     def _correction(self, num_draft_tokens: int, num_sequences: int) -> float | None:
-        for size in range(num_sequences.bit_length(), 0, -1):
+        for size in range(_size(num_sequences), -1, -1):
             level = self._levels.get(size)
             if level is not None and (correction := level.correction(num_draft_tokens)) is not None:
                 return correction
         return None
 
     def _propose_s(self, num_sequences: int) -> Callable[[int], float]:
-        for size in range(num_sequences.bit_length(), 0, -1):
+        for size in range(_size(num_sequences), -1, -1):
             level = self._levels.get(size)
             if level is not None and level.propose.is_known:
                 return level.propose.seconds
@@ -221,3 +236,9 @@ class RoundTimes:
         if profile is None:
             return lambda _num_tokens: 0.0  # so that it gets measured
         return lambda num_tokens: profile.propose_s(num_sequences, num_tokens)
+
+
+def _size(num_sequences: int) -> int:
+    """The level of a load: powers of two, which people like to set, lie in the middle of theirs, so that a request
+    that ends before the next one begins makes no other load of it."""
+    return round(math.log2(num_sequences))

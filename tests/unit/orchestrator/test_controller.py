@@ -324,7 +324,7 @@ def test_what_is_done_between_rounds_counts_but_for_a_client_that_does_not_read(
     measurements, now_s = measured(verify_s=0.012), 0.0
     subject = controller(k=1, measurements=measurements, max_tokens=10**6)
     decisions = [subject.next_k(run_of(now_s=now_s))]
-    for round_number in range(60):
+    for round_number in range(48):
         now_s += between_s + 0.014 if decisions[-1].num_draft_tokens else 0.16
         if decisions[-1].num_draft_tokens:
             accepted = int(round_number % 5 > 0)

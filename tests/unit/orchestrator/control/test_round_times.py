@@ -42,8 +42,17 @@ def test_halves_that_take_turns_hide_their_proposals_and_wait_for_each_other() -
 def test_rounds_that_always_take_longer_than_expected_are_believed_for_their_length() -> None:
     subject = times()
     turn(subject, 1, 1, 0.016, k=4)
-    turn(subject, 1, 1, 0.010, k=3, num=100)
+    expected = rounds_ms(subject, 1)
+    assert expected[4] == pytest.approx(16)
+    assert 8 < expected[1] < expected[3] < 16, "none is believed to be as bad that was not tried"
+    turn(subject, 1, 1, 0.010, k=3)
     assert rounds_ms(subject, 1)[3:] == pytest.approx([10, 16], rel=0.02)
+
+
+def test_a_few_rounds_beside_the_prefills_of_a_new_load_tell_nothing() -> None:
+    subject = times()
+    turn(subject, 1, 1, 0.032, k=4, num=11)
+    assert rounds_ms(subject, 1)[4] == pytest.approx(8)
 
 
 def test_the_luck_of_one_length_does_not_tell_it_from_the_others() -> None:
@@ -90,6 +99,19 @@ def test_a_proposal_takes_a_fixed_part_and_one_for_each_token() -> None:
         propose.add(num_tokens, 0.004 + 0.0005 * num_tokens, 0.0005 * num_tokens)
     assert propose.seconds(1) == pytest.approx(0.0045)
     assert propose.seconds(8) == pytest.approx(0.008)
+
+
+def test_one_moment_in_which_all_drafts_are_late_tells_little() -> None:
+    subject = times()
+    propose = subject.level(32).propose
+    for _ in range(320):
+        subject.add_propose(4, 0.003, 0.002, 32)
+    for _ in range(32):
+        subject.add_propose(4, 0.068, 0.030, 32)
+    assert propose.seconds(4) < 0.018
+    for _ in range(1000):
+        subject.add_propose(4, 0.068, 0.030, 32)
+    assert propose.seconds(4) == pytest.approx(0.068, rel=0.1), "but drafts that stay late are believed"
 
 
 def test_proposals_that_are_ready_cost_nothing() -> None:
