@@ -35,6 +35,8 @@ CPU_ANSWERS, CPU_DRAFT_TOKENS = 4, 5
 """Answers over which processor time is counted, and their K."""
 ANSWER_TOKENS = 512
 """Short enough that the context costs next to nothing."""
+SLOW_ANSWER_TOKENS = 128
+"""On slow hardware: no cell has more rounds than it needs."""
 COLUMNS = {
     "time_scale": "x",
     "acceptance": "a",
@@ -141,27 +143,28 @@ async def _measure(
     """Plain decoding, the cells, and the milliseconds of processor time that each process takes for a round."""
     cells = [Cell(depth, math.ceil((expected_noise(rate, depth) / noise) ** 2)) for depth in depths]
     plain = Span()
+    num_tokens = SLOW_ANSWER_TOKENS if time_scale > 1 else ANSWER_TOKENS
     with LocalStack(emulated_config(rate, draft_ahead="off", time_scale=time_scale)) as stack:
         async with connected(stack.address) as client:
             await client.ask("on", 64)
             while not all(cell.is_done for cell in cells):
                 for cell in cells:
                     if not cell.is_done:
-                        cell.span += await _ask(client, "on", cell.num_draft_tokens)
-                plain += await _ask(client, "off", 0)
-            return plain, cells, await _cpu_ms(stack, client)
+                        cell.span += await _ask(client, "on", num_tokens, cell.num_draft_tokens)
+                plain += await _ask(client, "off", num_tokens)
+            return plain, cells, await _cpu_ms(stack, client, num_tokens)
 
 
-async def _cpu_ms(stack: LocalStack, client: Client) -> dict[str, float]:
+async def _cpu_ms(stack: LocalStack, client: Client, num_tokens: int) -> dict[str, float]:
     before, span = cpu_times_s(stack), Span()
     for _ in range(CPU_ANSWERS):
-        span += await _ask(client, "on", CPU_DRAFT_TOKENS)
+        span += await _ask(client, "on", num_tokens, CPU_DRAFT_TOKENS)
     after = cpu_times_s(stack)
     return {name: 1e3 * (after[name] - before[name]) / span.num_rounds for name in before}
 
 
-async def _ask(client: Client, mode: str, num_draft_tokens: int) -> Span:
-    answer = await client.ask(mode, ANSWER_TOKENS, num_speculative_tokens=num_draft_tokens or None)
+async def _ask(client: Client, mode: str, num_tokens: int, num_draft_tokens: int = 0) -> Span:
+    answer = await client.ask(mode, num_tokens, num_speculative_tokens=num_draft_tokens or None)
     # Towards the end there is less room for drafts.
     return answer.span(num_draft_tokens + 1)
 
