@@ -53,11 +53,13 @@ class Session:
                 draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
+                is_run = decision.num_draft_tokens == draft.num_self_drafted
                 if draft.promises(decision.min_accepted_tokens):
                     verdicts = target.verify(sequence, draft)
                 else:
-                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
-                is_run = decision.num_draft_tokens == draft.num_self_drafted
+                    verdicts = target.decode(
+                        sequence, decision.num_decode_tokens, draft.num_self_drafted, awaits_drafts=not is_run
+                    )
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
                     self.rounds.add(draft, verdict)

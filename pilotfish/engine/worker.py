@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.config import Config, config_from_yaml
@@ -19,9 +20,12 @@ from pilotfish.engine.gathering import StepGathering
 from pilotfish.engine.head_factory import build_head_engine
 from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.threaded import WAITING_POLL_S, Core
+from pilotfish.engine.verdict_holding import VerdictHolding
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
+from pilotfish.messages import Command, Event
+from pilotfish.models.device import resolve_device
 from pilotfish.telemetry.logs import configure_logging
 from pilotfish.types import LoadReport
 
@@ -29,36 +33,78 @@ logger = logging.getLogger(__name__)
 
 LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
+_NO_STEP_NS = 1 << 62
+"""Longer than any token may wait for a step."""
 
 
-def run(core: Core, front: WorkerSocket, gathering: StepGathering | None = None) -> None:
+class Outbox:
+    """What goes to the front: events, at once or with those after them, and the load every so often."""
+
+    def __init__(self, core: Core, front: WorkerSocket, holding: VerdictHolding | None) -> None:
+        """holding: None holds nothing back."""
+        self._core = core
+        self._front = front
+        self._holding = holding
+        self._last_load: LoadReport | None = None
+        self._last_report_s = 0.0
+
+    def took(self, commands: Sequence[Command]) -> None:
+        """Commands have come."""
+        if self._holding is not None:
+            self._send_held(self._holding.took(commands))
+
+    def pause(self) -> None:
+        """No step follows at once: nothing waits for it."""
+        if self._holding is not None:
+            self._send_held(self._holding.release())
+
+    def gave(self, events: Sequence[Event], load: LoadReport) -> None:
+        """A step has ended with these events, or there was nothing to do."""
+        now_ns = time.monotonic_ns()
+        if self._holding is not None:
+            next_step_ns = load.step_time_ns if self._core.has_work else _NO_STEP_NS
+            events = self._holding.gave(events, now_ns, next_step_ns)
+        now_s = now_ns / 1e9
+        if events or (load != self._last_load and now_s - self._last_report_s >= LOAD_INTERVAL_S):
+            self._send(events, load)
+            self._last_load, self._last_report_s = load, now_s
+
+    def _send_held(self, held: Sequence[Event]) -> None:
+        if held:
+            self._send(held, self._core.load())
+
+    def _send(self, events: Sequence[Event], load: LoadReport) -> None:
+        self._front.send(encoder.encode(EngineOutput(list(events), load)))
+
+
+def run(
+    core: Core, front: WorkerSocket, gathering: StepGathering | None = None, holding: VerdictHolding | None = None
+) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
-    gathering: of a target, which waits a moment for sequences that come back soon.
+    gathering: of a target, which waits a moment for sequences that come back soon. holding: see build_holding.
     """
-    last_load: LoadReport | None = None
-    last_report = 0.0
+    outbox = Outbox(core, front, holding)
     wait_s = LOAD_INTERVAL_S
     while True:
         commands = [command for message in front.receive(wait_s) for command in commands_decoder.decode(message)]
         for command in commands:
             core.submit(command)
+        outbox.took(commands)
         if gathering is not None:
             now_ns = time.monotonic_ns()
             gathering.took(commands, now_ns, is_seen=wait_s > 0)
             # What came changes what is worth waiting for; nothing came: enough of it.
             if core.has_work and (commands or not wait_s) and (wait_ns := gathering.wait_ns(now_ns)) > 0:
                 wait_s = wait_ns / 1e9
+                outbox.pause()
                 continue
         events = core.step() if core.has_work else []
-        now = time.monotonic()
         load = core.load()
         if gathering is not None and events:
             gathering.gave(events, load, time.monotonic_ns())
+        outbox.gave(events, load)
         wait_s = _wait_s(core)
-        if events or (load != last_load and now - last_report >= LOAD_INTERVAL_S):
-            front.send(encoder.encode(EngineOutput(events, load)))
-            last_load, last_report = load, now
 
 
 def _wait_s(core: Core) -> float:
@@ -73,6 +119,17 @@ def build_core(config: Config, role: Role, rank_folder: Path | None = None) -> C
     if role == "draft" and config.draft.proposer == "eagle3":
         return build_head_engine(config)
     return build_engine(config, role, rank_folder=rank_folder)
+
+
+def build_holding(config: Config, role: Role) -> VerdictHolding | None:
+    """What lets tokens wait as long as a Decode allows; None: each leaves at once.
+
+    Only a target that computes on the CPU has it: a message takes from its steps what the services compute for it. A
+    GPU's steps lose nothing, and there the time between tokens counts.
+    """
+    if role == "target" and resolve_device(config.target.engine.device).type == "cpu":
+        return VerdictHolding()
+    return None
 
 
 def main() -> None:
@@ -95,7 +152,7 @@ def main() -> None:
         sys.exit(1)
     front.send(encoder.encode(Ready(core.model, core.limits)))
     gathering = StepGathering(config.target.engine.max_batch_tokens) if setup.role == "target" else None
-    run(core, front, gathering)
+    run(core, front, gathering, build_holding(config, setup.role))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class World:
         self.tokenizer = tokenizer
         self.measurements = Measurements()
         self.deadline_s = 5.0
+        self.max_token_delay_ms = 0
 
     def session(
         self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024, tree=None
@@ -63,7 +64,13 @@ class World:
             Sequence(request, OutputText(self.tokenizer, request)),
             controller(request, self.measurements, SpeculationConfig(decode_run_tokens=8)),
             drafter,
-            RemoteTarget(self.targets, acquire_timeout_s=1, max_run_tokens=run, tree=tree),
+            RemoteTarget(
+                self.targets,
+                acquire_timeout_s=1,
+                max_run_tokens=run,
+                tree=tree,
+                max_token_delay_ms=self.max_token_delay_ms,
+            ),
         )
 
     def assert_nothing_is_left(self) -> None:
@@ -434,6 +441,15 @@ async def test_a_drafter_without_ideas_is_asked_ever_more_rarely(world) -> None:
     # The first token, then as long as the drafter was silent before, up to decode_run_tokens.
     assert runs == [1, 1, 2, 4, 8, 8, 8, 8]
     assert session.sequence.statistics.num_rounds == 0
+
+
+@pytest.mark.parametrize(("mode", "delay_ms"), [("off", 20), ("on", 0)])
+async def test_tokens_wait_for_each_other_only_in_runs_that_no_draft_may_end(world, mode, delay_ms) -> None:
+    world.max_token_delay_ms = 20
+    world.draft_a.on_event = _silent
+    await collect(world.session(mode=mode))
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode) and command.num_tokens > 1]
+    assert {run.max_delay_ms for run in runs} == {delay_ms}
 
 
 async def test_an_accepted_draft_brings_the_questions_back(world) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
+import pytest
+import torch
+
+from pilotfish.config import Config
 from pilotfish.engine.gathering import StepGathering
-from pilotfish.engine.wire import encoder
-from pilotfish.engine.worker import LOAD_INTERVAL_S, run
+from pilotfish.engine.verdict_holding import VerdictHolding
+from pilotfish.engine.wire import encoder, output_decoder
+from pilotfish.engine.worker import LOAD_INTERVAL_S, build_holding, run
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -31,6 +36,11 @@ class Front:
     def send(self, message: bytes) -> None:
         self.sent.append(message)
 
+    @property
+    def sent_tokens(self) -> list[list[tuple[int, ...]]]:
+        """Of the verdicts in each message."""
+        return [[event.token_ids for event in output_decoder.decode(message).events] for message in self.sent]
+
 
 class Core:
     """Answers each command with a verdict in the next step."""
@@ -42,15 +52,20 @@ class Core:
     def __init__(self) -> None:
         self.waiting: list[Command] = []
         self.steps: list[int] = []
+        self.run: list[Event] = []
+        """What the next steps give."""
 
     @property
     def has_work(self) -> bool:
-        return bool(self.waiting)
+        return bool(self.waiting or self.run)
 
     def submit(self, command: Command) -> None:
         self.waiting.append(command)
 
     def step(self) -> list[Event]:
+        if self.run:
+            self.steps.append(1)
+            return [self.run.pop(0)]
         commands, self.waiting = self.waiting, []
         self.steps.append(len(commands))
         return [Verdict(each.sequence_id, 4, 2 if isinstance(each, Verify) else 0, 0, (1,)) for each in commands]
@@ -74,10 +89,15 @@ def verify(sequence_id: int) -> Verify:
     return Verify(sequence_id, 4, (1, 2))
 
 
-def served(front: Front, gathering: StepGathering | None = None) -> Core:
-    core = Core()
+def served(
+    front: Front,
+    gathering: StepGathering | None = None,
+    holding: VerdictHolding | None = None,
+    core: Core | None = None,
+) -> Core:
+    core = core or Core()
     with pytest.raises(SystemExit):
-        run(core, front, gathering)  # type: ignore[arg-type]
+        run(core, front, gathering, holding)  # type: ignore[arg-type]
     return core
 
 
@@ -120,3 +140,53 @@ def test_the_gathering_hears_of_steps() -> None:
     front = Front([verify(1), verify(2)], [verify(1)])
     served(front, StepGathering(512))
     assert any(0 < wait_s < LOAD_INTERVAL_S for wait_s in front.waits_s)
+
+
+def in_a_run(num_tokens: int) -> Core:
+    """Its steps give a token each, whatever comes."""
+    core = Core()
+    core.submit = lambda command: None  # type: ignore[method-assign]
+    core.run = [Verdict(1, 4 + index, 0, 0, (index,)) for index in range(num_tokens)]
+    return core
+
+
+# Delays far beyond what a test takes.
+PATIENT = Decode(1, 4, 100, max_delay_ms=1000)
+
+
+def test_tokens_that_may_wait_travel_together_and_a_command_sends_them_off() -> None:
+    front = Front([PATIENT], [], [], [Decode(2, 4, 1)], *[[]] * 4)
+    served(front, holding=VerdictHolding(), core=in_a_run(8))
+    assert front.sent_tokens == [[(0,)], [(1, 2)], [(3, 4, 5, 6, 7)]]
+
+
+def test_without_holding_each_token_leaves_after_its_step() -> None:
+    front = Front([PATIENT], [], [])
+    served(front, core=in_a_run(3))
+    assert front.sent_tokens == [[(0,)], [(1,)], [(2,)]]
+
+
+def test_nothing_is_held_while_the_engine_waits_for_others() -> None:
+    # A wait before the fourth step; without work nothing would be held anyway.
+    front = Front([PATIENT], *[[]] * 5)
+    served(front, Gathering(0, 0, 0, 3_000_000), VerdictHolding(), in_a_run(5))
+    assert front.sent_tokens == [[(0,)], [(1, 2)], [(3, 4)]]
+
+
+@pytest.mark.parametrize(("role", "device", "holds"), [("target", "auto", True), ("draft", "cpu", False)])
+def test_tokens_wait_at_a_target_that_computes_on_the_services_cores(role, device, holds, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert (build_holding(on_device(device), role) is not None) is holds
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_no_token_waits_at_a_gpu(device, monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert build_holding(on_device(device), "target") is None
+
+
+def on_device(device: str) -> Config:
+    config = Config()
+    engine = dataclasses.replace(config.target.engine, device=device)
+    return dataclasses.replace(config, target=dataclasses.replace(config.target, engine=engine))

@@ -1,0 +1,105 @@
+"""What a run measures of itself, on a clock of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from orchestrator.round import RemoteRound
+from orchestrator.target import RemoteTarget
+from pilotfish.engine.verdict_holding import VerdictHolding
+from pilotfish.messages import Command, Decode, Verdict
+from pilotfish.types import SamplingParams
+
+PROMPT = (1, 2, 3)
+STEP_S = 0.01
+PLAIN = Decision(0, 32, Reason.LOAD)
+
+
+class Clock:
+    """In the place of the module `time` where arrivals are stamped."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+class SteadyTarget:
+    """A replica whose steps take STEP_S, and which lets tokens wait as long as each Decode allows."""
+
+    def __init__(self, link, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._holding = VerdictHolding()
+        self._length = len(PROMPT)
+        link.send = self.take
+
+    def take(self, command: Command) -> None:
+        held = self._holding.took([command])
+        assert not held, "a run is extended after a message, before its next step"
+        if isinstance(command, Decode) and command.base_length == len(PROMPT):
+            asyncio.get_running_loop().call_soon(self.tell)
+
+    def tell(self) -> None:
+        """Step until something leaves."""
+        mailbox, sent = self._link.mailboxes[1], []
+        while not sent:
+            self._clock.now_s += STEP_S
+            verdict = Verdict(1, self._length, 0, 0, (self._length % 50,))
+            self._length += 1
+            sent = self._holding.gave([verdict], round(1e9 * self._clock.now_s), round(1e9 * STEP_S))
+        for event in sent:
+            mailbox.deliver(event)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("orchestrator.replicas.remote_sequence.time", clock)
+    return clock
+
+
+@pytest.fixture
+def sequence(toy_tokenizer) -> Sequence:
+    request = GenerationRequest(
+        prompt_token_ids=PROMPT,
+        sampling=SamplingParams(temperature=0, max_tokens=100),
+        speculation=SpeculationOptions(),
+        num_speculative_tokens=0,
+    )
+    return Sequence(request, OutputText(toy_tokenizer, request))
+
+
+def measured(run: RemoteRound, sequence: Sequence) -> tuple[int, int, float, float]:
+    return sequence.num_output_tokens, run.num_decoded_tokens, run.elapsed_s, run.token_s
+
+
+@pytest.mark.parametrize("max_delay_ms", [0, 20, 50, 1000])
+async def test_tokens_that_wait_change_nothing_that_a_run_measures(
+    memory_pool, memory_link, sequence, clock, max_delay_ms
+) -> None:
+    """Nor when it is extended: with its last quarter, which the target goes on with meanwhile."""
+    link = memory_link("a")
+    steady = SteadyTarget(link, clock)
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64, max_token_delay_ms=max_delay_ms)
+    run, found = target.decode(sequence, 32), []
+    async for verdict in run:
+        sequence.commit(verdict)
+        if run.is_running_out and not found:
+            found.append(measured(run, sequence))
+            run.go_on(PLAIN, PLAIN)
+        if not run.is_over:
+            steady.tell()
+    found.append(measured(run, sequence))
+    first, extended = found
+    assert first == (24, 24, pytest.approx(24 * STEP_S), pytest.approx(STEP_S))
+    assert extended == (64, 40, pytest.approx(40 * STEP_S), pytest.approx(STEP_S))
+    target.close()
