@@ -12,26 +12,28 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.control.window import MedianWindow
+from orchestrator.control.window import ClippedAverage, MedianWindow
 from pilotfish.integrations.vllm.draft_yield import DraftYield
 from pilotfish.integrations.vllm.loss_budget import LossBudget
 from pilotfish.integrations.vllm.round_costs import RoundCosts
 
 _FIRST_DEADLINE_S = 0.02
 """Before a decode step was measured."""
-_MIN_ROWS = 32
+_MIN_ROWS = 64
 """Rows that were asked for before it is judged what that yields."""
 _MARGIN = 0.01
 """Asking stays as it is within this much of a gain."""
-_TRIAL_STEPS = 8
-"""Asked after a pause, whatever is believed."""
-_FIRST_PAUSE_STEPS = 64
-_MAX_PAUSE_STEPS = 1024
+_TRIAL_STEPS = 64
+"""Asked after a pause, whatever is believed: a lookup hits in bursts, and fewer steps would mostly lie between them."""
+_TRIALS_LOSS = 0.01
+"""Of all time, that trials may lose: the more each step of them loses, the longer the pause before the next."""
+_MIN_PAUSE_STEPS, _MAX_PAUSE_STEPS = 64, 4096
 _PLAIN_PROBE_INTERVAL_STEPS = 128
 """While drafts are asked for, one step in so many goes without if no step did by itself: what plain steps take changes
 with the length of the texts."""
 _MAX_RATIO = 4.0
 """A step that took longer than so many plain ones, or waited for so many deadlines, met with something else."""
+_PLAIN_WEIGHT = 0.1
 _EXACT_ROWS = 8
 _SIZES_PER_DOUBLING = 4
 
@@ -55,18 +57,19 @@ class StepOutcome:
 class _Load:
     """Of one size of batch."""
 
-    __slots__ = ("costs", "num_tokens", "pause_steps", "paused_for", "plain_s", "since_plain", "trials_left")
+    __slots__ = ("costs", "num_tokens", "paused_for", "plain_average_s", "plain_s", "since_plain", "trials_left")
 
     def __init__(self) -> None:
         self.plain_s = MedianWindow()
         """Steps that asked for nothing."""
+        self.plain_average_s = ClippedAverage(_PLAIN_WEIGHT)
+        """Of the same: what others are held against as an average, for on a busy machine a median is less than that."""
         self.costs = RoundCosts()
         self.num_tokens = 0
         """Asked for last."""
         self.since_plain = _PLAIN_PROBE_INTERVAL_STEPS  # the first step of a size is a plain one
         self.trials_left = 0
         self.paused_for = 0
-        self.pause_steps = _FIRST_PAUSE_STEPS
 
 
 class Pace:
@@ -118,10 +121,12 @@ class Pace:
         load = self._load(outcome.num_rows)
         if outcome.num_requested_tokens == 0:
             load.plain_s.add(outcome.step_s)
+            load.plain_average_s.add(outcome.step_s)
             load.since_plain = 0
             return
         self._yield.add(outcome.num_requested_tokens, outcome.drafts)
-        plain_s = self._plain_step_s(outcome.num_rows)
+        known = self._nearest(outcome.num_rows, lambda load: load.plain_average_s.value is not None)
+        plain_s = None if known is None else known.plain_average_s.value
         if not plain_s:
             return
         ratio = min(outcome.step_s / plain_s, _MAX_RATIO)
@@ -143,14 +148,13 @@ class Pace:
         if gains[best] > gains.get(load.num_tokens, 0.0) + _MARGIN:
             load.num_tokens = best
         gain = gains[load.num_tokens]
-        if gain > 1 + _MARGIN:
-            load.pause_steps = _FIRST_PAUSE_STEPS
         if gain > 1 - _MARGIN:
             return load.num_tokens
         if load.trials_left > 0:
             load.trials_left -= 1
             return load.num_tokens
-        load.paused_for, load.pause_steps = load.pause_steps, min(2 * load.pause_steps, _MAX_PAUSE_STEPS)
+        pause_steps = round(_TRIAL_STEPS * (1 - gain) / _TRIALS_LOSS)
+        load.paused_for = min(max(pause_steps, _MIN_PAUSE_STEPS), _MAX_PAUSE_STEPS)
         self.num_pauses += 1
         return 0
 
