@@ -23,8 +23,8 @@ _MIN_ROWS = 64
 """Rows that were asked for before it is judged what that yields."""
 _MARGIN = 0.01
 """Asking stays as it is within this much of a gain."""
-_TRIAL_STEPS = 64
-"""Asked after a pause, whatever is believed: a lookup hits in bursts, and fewer steps would mostly lie between them."""
+_TRIAL_ROWS, _MIN_TRIAL_STEPS = 64, 8
+"""Asked for after a pause, whatever is believed: a lookup hits in bursts, and fewer would mostly lie between them."""
 _TRIALS_LOSS = 0.01
 """Of all time, that trials may lose: the more each step of them loses, the longer the pause before the next."""
 _MIN_PAUSE_STEPS, _MAX_PAUSE_STEPS = 64, 4096
@@ -105,7 +105,7 @@ class Pace:
         load = self._load(num_rows)
         if load.paused_for > 0:
             load.paused_for -= 1
-            load.trials_left = _TRIAL_STEPS
+            load.trials_left = _trial_steps(num_rows)
             return 0
         if self._budget.is_spent:
             return 0
@@ -153,7 +153,7 @@ class Pace:
         if load.trials_left > 0:
             load.trials_left -= 1
             return load.num_tokens
-        pause_steps = round(_TRIAL_STEPS * (1 - gain) / _TRIALS_LOSS)
+        pause_steps = round(_trial_steps(num_rows) * (1 - gain) / _TRIALS_LOSS)
         load.paused_for = min(max(pause_steps, _MIN_PAUSE_STEPS), _MAX_PAUSE_STEPS)
         self.num_pauses += 1
         return 0
@@ -179,6 +179,10 @@ class Pace:
 
     def _load(self, num_rows: int) -> _Load:
         return self._loads.setdefault(_size(num_rows), _Load())
+
+
+def _trial_steps(num_rows: int) -> int:
+    return max(_MIN_TRIAL_STEPS, _TRIAL_ROWS // num_rows)
 
 
 def _size(num_rows: int) -> int:
