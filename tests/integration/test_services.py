@@ -97,7 +97,9 @@ async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None
 )
 async def test_errors_are_one_line(module: str, setting: str, message: str) -> None:
     targets = "orchestrator.target_addresses=['127.0.0.1:1']"  # an orchestrator needs one to be told
-    async with service(module, setting, targets, "log_level=ERROR") as process:
+    # Another test may have services on the usual ports.
+    ports = "target.port=0", "draft.port=0", "orchestrator.port=0", "orchestrator.http.port=0"
+    async with service(module, setting, targets, "log_level=ERROR", *ports) as process:
         output, errors = await process.communicate()
     lines = errors.decode().splitlines()
     assert process.returncode == 1
