@@ -21,7 +21,7 @@ from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
-from pilotfish.profiles import load_profile, profile_names
+from pilotfish.profiles import load_profile
 from pilotfish.testing.emulation import describe_emulation
 
 
@@ -60,9 +60,7 @@ def up(
     """
     config = load_config(config_file, overrides or ())
     if emulate:
-        # Services under Ray run in folders of their own.
-        profile = emulate if emulate in profile_names() else str(Path(emulate).expanduser().absolute())
-        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=profile))
+        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=emulate))
     with reserved(config.orchestrator.host, config.orchestrator.port):
         require_free(config.orchestrator.host, config.orchestrator.port)
         if config.orchestrator.http_port > 0:

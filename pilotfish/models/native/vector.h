@@ -67,9 +67,14 @@ static inline v16 load_bf16(const bf16* p) {
     }) << 16);
 }
 
-// Round to nearest even; finite values.
+// The upper halves are the numbers as bfloat16, rounded to nearest even; finite values.
+static inline v16u rounded_words(v16 v) {
+    const v16u u = as_words(v);
+    return u + 0x7fff + ((u >> 16) & 1);
+}
+
 static inline v16h to_bf16(v16 v) {
-    const v16u u = as_words(v), rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    const v16u rounded = rounded_words(v) >> 16;
 #if REGISTER_BYTES == 64
     return (v16h)_mm512_cvtepi32_epi16((__m512i)rounded);
 #elif REGISTER_BYTES == 32
@@ -157,10 +162,9 @@ static inline void store_words(void* p, v16u v) {
 static inline v16 even_bf16(v16u words) { return as_floats(words << 16); }
 static inline v16 odd_bf16(v16u words) { return as_floats(words & 0xffff0000u); }
 
-// Pairs of these, rounded to nearest even; finite values.
+// Pairs of these, rounded as above.
 static inline v16u to_bf16_words(v16 even, v16 odd) {
-    const v16u e = as_words(even), o = as_words(odd);
-    return ((e + 0x7fff + ((e >> 16) & 1)) >> 16) + ((o + 0x7fff + ((o >> 16) & 1)) & 0xffff0000u);
+    return (rounded_words(even) >> 16) + (rounded_words(odd) & 0xffff0000u);
 }
 
 // The lowest four bits of each word.

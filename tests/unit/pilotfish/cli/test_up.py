@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from pilotfish.cli import up as command
 from pilotfish.cli.main import app
 from pilotfish.config import Config
+from pilotfish.launch.specs import prepare
 from pilotfish.profiles import load_profile, profile_to_yaml
 
 runner = CliRunner()
@@ -44,7 +45,8 @@ def test_a_file_is_found_from_anywhere(started: list[Config], tmp_path: Path, mo
     (tmp_path / "mine.yaml").write_text(profile_to_yaml(load_profile("instant")))
     monkeypatch.chdir(tmp_path)
     assert up("--emulate", "mine.yaml").exit_code == 0
-    assert started[0].emulation.profile == str(tmp_path / "mine.yaml")
+    launch = prepare(started[0], tmp_path, standalone=True)  # services under Ray run in folders of their own
+    assert launch.config.emulation.profile == str(tmp_path / "mine.yaml")
 
 
 def test_an_unknown_profile_starts_nothing(started: list[Config]) -> None:

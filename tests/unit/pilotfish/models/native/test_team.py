@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.testing.tiny_llama import tiny_llama
 from pilotfish.types import BLOCK_SIZE
 
 VOCAB = 512
@@ -22,17 +22,8 @@ CROWD = 4 * (os.cpu_count() or 1)
 
 def decoded(cache: Path, num_threads: int) -> Tensor:
     """Logits [NUM_STEPS, V] of one token after another."""
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-    )
-    model = LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+    model = tiny_llama(spread=1, vocab_size=VOCAB, hidden_size=256, intermediate_size=768, num_hidden_layers=3)
+    model = model.to(torch.bfloat16)
     decoder = NativeDecoder(model, max_context_tokens=128, num_threads=num_threads, cache_dir=cache)
     num_blocks = -(-NUM_STEPS // BLOCK_SIZE)
     decoder.allocate(num_blocks + 1)
