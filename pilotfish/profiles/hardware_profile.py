@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT, require
+from pilotfish.config.yaml_file import read_yaml
 from pilotfish.errors import ConfigError
 from pilotfish.profiles.measured_cost import MeasuredCost
 from pilotfish.profiles.roofline_cost import RooflineCost
@@ -78,18 +79,16 @@ def load_profile(name_or_path: str) -> HardwareProfile:
     Raises: ConfigError when there is neither, or when the file is no profile.
     """
     if name_or_path in profile_names():
-        text = (_DATA / f"{name_or_path}.yaml").read_text(encoding="utf-8")
+        with resources.as_file(_DATA / f"{name_or_path}.yaml") as path:
+            values = read_yaml(path, "hardware profile")
     else:
-        try:
-            text = Path(name_or_path).expanduser().read_text(encoding="utf-8")
-        except OSError:
+        path = Path(name_or_path).expanduser()
+        if not path.is_file():
             known = ", ".join(profile_names())
-            raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file") from None
+            raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file")
+        values = read_yaml(path, "hardware profile")
     try:
-        values: Any = yaml.safe_load(text)
         return _ADAPTER.validate_python(values)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"profile {name_or_path} is not YAML: {error}") from None
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors()]
         raise ConfigError(f"profile {name_or_path}: " + "; ".join(lines)) from None

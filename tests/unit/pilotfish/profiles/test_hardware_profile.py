@@ -64,7 +64,7 @@ def test_an_unknown_name_is_told_the_known_ones() -> None:
         load_profile("a1000")
 
 
-@pytest.mark.parametrize("text", ["][", "just words", "name: x", "name: x\nspeed: 3"])
+@pytest.mark.parametrize("text", ["][", "just words", "name: x", "name: x\nspeed: 3", "name: x\nname: y"])
 def test_a_file_that_is_no_profile_says_what_is_wrong(text: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)
