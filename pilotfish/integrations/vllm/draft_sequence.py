@@ -58,6 +58,8 @@ class DraftSequence:
         self._told_length = 0
         self._has_answered = False
         self._question: _Question | None = None
+        self._silent_since_s: float | None = None
+        """When the first of the questions was sent that nothing has come after; None: nothing is awaited."""
         self._late: Proposal | None = None
 
     @property
@@ -119,9 +121,11 @@ class DraftSequence:
         if self._question is not None and self._is_pending(self._question):
             return False  # its time tells more than that of another one
         self._send_propose(num_tokens)
+        now = self._loop.time()
+        self._silent_since_s = now if self._silent_since_s is None else self._silent_since_s
         is_timed = self._has_answered and not has_draft
         is_waited_for = is_timed and step.is_waited_for and self._link.is_healthy
-        self._question = _Question(self.row.length, slot, step, self._loop.time(), is_timed, is_waited_for)
+        self._question = _Question(self.row.length, slot, step, now, is_timed, is_waited_for)
         return is_timed and (is_waited_for or not step.is_waited_for)
 
     def give(self, step: DraftingStep, slot: int, token_ids: tuple[int, ...]) -> bool:
@@ -139,8 +143,9 @@ class DraftSequence:
             return
         if question.is_timed:
             self._miss(question, self._link)
-        elif self._loop.time() - question.sent_s > _OPENING_PATIENCE_S:
-            question.is_missed = True
+        elif self._silent_since_s is not None and self._loop.time() - self._silent_since_s > _OPENING_PATIENCE_S:
+            # Each step asks anew, so the last question is always young.
+            question.is_missed, self._silent_since_s = True, None
             self._link.report_failure("a sequence is not answered")
 
     def _is_pending(self, question: _Question) -> bool:
@@ -159,7 +164,7 @@ class DraftSequence:
         link, self._link = self._link, None
         if self._question is not None:
             self._question.step.release(self._question.slot)
-        self._question, self._has_answered, self._late = None, False, None
+        self._question, self._has_answered, self._late, self._silent_since_s = None, False, None, None
         self._arrived.clear()
         self._ahead.forget()
         if link is None:
@@ -178,6 +183,7 @@ class DraftSequence:
     # What the link calls.
 
     def deliver(self, event: Event) -> None:
+        self._silent_since_s = None
         if isinstance(event, Proposal):
             self._take_proposal(event)
         elif isinstance(event, PreparedDrafts):

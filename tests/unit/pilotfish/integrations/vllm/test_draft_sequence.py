@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
@@ -252,6 +254,15 @@ async def test_a_row_leaves_a_replica_that_is_not_worth_staying_on(row, link) ->
     link.is_healthy = True
     row.begin(6)
     assert isinstance(link.commands[-2], OpenSequence)
+
+
+async def test_a_replica_that_never_says_a_first_word_fails_however_often_it_is_asked(row, link, monkeypatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    for token_id in range(9):
+        row.begin(token_id)
+        now[0] += 3.0
+    assert link.failures == ["a sequence is not answered"] * 2
 
 
 async def test_a_lost_connection_ends_the_wait(row, link) -> None:
