@@ -151,6 +151,15 @@ class Load:
     def plain_share(self) -> float:
         return self.num_plain / max(1, self.num_tokens)
 
+    def __add__(self, other: Load) -> Load:
+        return Load(
+            self.duration_s + other.duration_s,
+            self.num_tokens + other.num_tokens,
+            self.num_plain + other.num_plain,
+            self.gaps_s + other.gaps_s,
+            self.token_times_s + other.token_times_s,
+        )
+
 
 @dataclass(slots=True)
 class _Measured:
@@ -178,12 +187,19 @@ class _Measured:
 
 
 async def closed_loop(
-    client: Client, mode: str, concurrency: int, *, warm_up_s: float, duration_s: float, answer_tokens: Sequence[int]
+    client: Client,
+    mode: str,
+    concurrency: int,
+    *,
+    warm_up_s: float,
+    duration_s: float,
+    answer_tokens: Sequence[int],
+    first_number: int = 1,
 ) -> Load:
     """`concurrency` askers, each asking again as soon as it is answered; answers cut in the middle count as well.
 
-    answer_tokens: lengths, taken in turn, so that askers do not move in step. Every loop of the same concurrency asks
-    the same, asker by asker: the luck of acceptances is the same where the draft lengths are.
+    answer_tokens: lengths, taken in turn, so that askers do not move in step. Every loop of the same concurrency and
+    first_number asks the same, asker by asker: the luck of acceptances is the same where the draft lengths are.
     """
     begin_s = time.perf_counter() + warm_up_s
     end_s = begin_s + duration_s
@@ -198,7 +214,7 @@ async def closed_loop(
                     measured.add(arrival, load)
                 measured.last_s = arrival.time_s
 
-            number = 1 + index + concurrency * (turn - index)
+            number = first_number + index + concurrency * (turn - index)
             try:
                 await client.ask(mode, answer_tokens[turn % len(answer_tokens)], on_arrival=note, number=number)
             finally:

@@ -9,6 +9,8 @@ ones, and may be above plain decoding's where every answer is faster.
 from __future__ import annotations
 
 import asyncio
+import functools
+import operator
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +25,22 @@ from pilotfish.launch.local_stack import LocalStack
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 ANSWER_TOKENS = (96, 160, 128)
-WARM_UP_S, DURATION_S = 1.5, 5.0
-ALONE_S = 12.0
-"""With up to so few sequences as FEW: what is accepted in so few rounds is luck."""
+TURNS, QUICK_TURNS = 3, 1
+"""Of each arm at each load, one after another: the machine's slow spells hit all alike."""
+REQUESTS_PER_TURN = 10_000
+"""At most: each turn asks for other requests than those before it, the same of all arms."""
+WARM_UP_S = 1.0
+DURATION_S = 2.5
+"""Of a turn;"""
+ALONE_S = 4.0
+"""with up to so few sequences as FEW: what is accepted in so few rounds is luck."""
 FEW = 4
-QUICK_WARM_UP_S, QUICK_DURATION_S = 1.0, 2.0
+QUICK_DURATION_S = 2.0
 SLOW_SCALE = 5.0
 """`emulation.time_scale` where the processors of this machine hardly count, so that what is left is what the
 controller decides;"""
 SLOW_LOADS = {0.3: (2,), 0.6: (2, 8), 0.9: (1, 2, 4, 8)}
-SLOW_DURATION_S = 30.0
+SLOW_DURATION_S = 10.0
 OFF_SHARE = 0.9
 """Where so many of auto's tokens come without drafts, the controller has turned speculation off."""
 ARMS = ("none", "off", "on", "auto")
@@ -52,8 +60,17 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of one arm at one load."""
+
+    load: Load
+    cpu_percent: float
+    """The machine's use of its processors meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """One arm at one load."""
+    """One arm at one load, all turns together."""
 
     tokens_per_s: float
     token_ms: float
@@ -79,7 +96,8 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
     throughput, latency, inter_token, costs = [], [], [], []
     report.columns = COLUMNS
     for rate, concurrencies in loads.items():
-        for concurrency, results in asyncio.run(_measure(rate, concurrencies, quick, time_scale)):
+        for concurrency, turns in asyncio.run(_measure(rate, concurrencies, quick, time_scale)):
+            results = {arm: _result(own) for arm, own in turns.items()}
             auto, off, none = results["auto"], results["off"], results["none"]
             alternatives = (off, results["on"])
             throughput.append(auto.tokens_per_s / max(other.tokens_per_s for other in alternatives))
@@ -97,6 +115,7 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
                 **{f"{name} token_ms": result.token_ms for name, result in results.items()},
                 **{f"{name} itl_ms": result.inter_token_ms for name, result in results.items()},
                 auto_over_best=throughput[-1],
+                auto_over_best_by_turn=_turn_ratios(turns),
                 latency_over_best=latency[-1],
                 itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
@@ -117,49 +136,63 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
 
 async def _measure(
     rate: float, concurrencies: Sequence[int], quick: bool, time_scale: float
-) -> list[tuple[int, dict[str, Result]]]:
+) -> list[tuple[int, dict[str, list[Turn]]]]:
     with (
         LocalStack(emulated_config(rate, time_scale=time_scale)) as stack,
         another_orchestrator(stack, draft_addresses=()) as without,
     ):
         async with connected(stack.address) as client, connected(without) as plain_client:
-            results = []
-            for concurrency in concurrencies:
-                arms = {arm: plain_client if arm == "none" else client for arm in ARMS}
-                results.append(
-                    (
-                        concurrency,
-                        {arm: await _load(asked, arm, concurrency, quick, time_scale) for arm, asked in arms.items()},
-                    )
-                )
-            return results
+            arms = {arm: plain_client if arm == "none" else client for arm in ARMS}
+            return [
+                (concurrency, await _take_turns(arms, concurrency, quick, time_scale)) for concurrency in concurrencies
+            ]
 
 
-async def _load(client: Client, arm: str, concurrency: int, quick: bool, time_scale: float) -> Result:
-    warm_up_s = QUICK_WARM_UP_S if quick else WARM_UP_S
+async def _take_turns(
+    arms: Mapping[str, Client], concurrency: int, quick: bool, time_scale: float
+) -> dict[str, list[Turn]]:
+    """The turns of each arm."""
+    turns: dict[str, list[Turn]] = {arm: [] for arm in arms}
+    for number in range(QUICK_TURNS if quick else TURNS):
+        first = number % len(ARMS)
+        for arm in (*ARMS[first:], *ARMS[:first]):
+            psutil.cpu_percent()
+            load = await _load(arms[arm], arm, concurrency, number, quick, time_scale)
+            turns[arm].append(Turn(load, psutil.cpu_percent()))
+    return turns
+
+
+async def _load(client: Client, arm: str, concurrency: int, turn: int, quick: bool, time_scale: float) -> Load:
     duration_s = DURATION_S if concurrency > FEW or arm in ("none", "off") else ALONE_S
     if quick:
         duration_s = QUICK_DURATION_S
     if time_scale > 1:
-        warm_up_s, duration_s = time_scale * warm_up_s, 8.0 if quick else SLOW_DURATION_S
-    psutil.cpu_percent()
-    load = await closed_loop(
+        duration_s = 8.0 if quick else SLOW_DURATION_S
+    return await closed_loop(
         client,
         "auto" if arm == "none" else arm,
         concurrency,
-        warm_up_s=warm_up_s,
+        warm_up_s=time_scale * WARM_UP_S,
         duration_s=duration_s,
         answer_tokens=ANSWER_TOKENS,
+        first_number=1 + turn * REQUESTS_PER_TURN,
     )
-    return _result(load, psutil.cpu_percent())
 
 
-def _result(load: Load, cpu_percent: float) -> Result:
-    """cpu_percent: the machine's use of its processors meanwhile."""
+def _result(turns: Sequence[Turn]) -> Result:
+    load = functools.reduce(operator.add, (turn.load for turn in turns))
     return Result(
         load.tokens_per_s,
         1e3 * statistics.median(load.token_times_s),
         1e3 * statistics.median(load.gaps_s),
         load.plain_share,
-        cpu_percent,
+        statistics.fmean(turn.cpu_percent for turn in turns),
     )
+
+
+def _turn_ratios(turns: Mapping[str, Sequence[Turn]]) -> list[float]:
+    """auto's tokens/s over the better of off and on, turn by turn: how far chance goes."""
+    speeds = {arm: [turn.load.tokens_per_s for turn in own] for arm, own in turns.items()}
+    return [
+        round(auto / max(off, on), 3) for auto, off, on in zip(speeds["auto"], speeds["off"], speeds["on"], strict=True)
+    ]
