@@ -20,16 +20,17 @@ static void rotate(float* head, const bf16* norm, float eps, int64_t dim, const 
     }
 }
 
-static void store_kv(const Model& m, const Layer& layer, int64_t slot, const float* key, const float* value) {
-    const int64_t block = slot / BLOCK, token = slot % BLOCK;
-    for (int64_t h = 0; h < m.kv_heads; h++) {
-        bf16* k = layer.keys + ((block * m.kv_heads + h) * (m.head_dim / 2)) * BLOCK * 2;
-        bf16* v = layer.values + ((block * m.kv_heads + h) * BLOCK + token) * m.head_dim;
-        for (int64_t i = 0; i < m.head_dim; i++) {
-            k[(i / 2) * BLOCK * 2 + token * 2 + i % 2] = to_bf16(key[h * m.head_dim + i]);
-            v[i] = to_bf16(value[h * m.head_dim + i]);
-        }
+// Stores the slot's rotated key [D] and its value [D] of one key/value head.
+static void store_kv(const Model& m, const Layer& layer, int64_t slot, int64_t kv_head, const float* key, const float* value) {
+    const int64_t dim = m.head_dim, head = slot / BLOCK * m.kv_heads + kv_head, token = slot % BLOCK;
+    bf16* k = layer.keys + head * dim * BLOCK + token * 2;
+    bf16* v = layer.values + (head * BLOCK + token) * dim;
+    for (int64_t i = 0; i < dim; i += LANES) {
+        bf16 rounded[LANES];
+        for (int j = 0; j < LANES; j++) rounded[j] = to_bf16(key[i + j]);
+        for (int j = 0; j < LANES; j += 2, k += BLOCK * 2) memcpy(k, rounded + j, 2 * sizeof(bf16));
     }
+    for (int64_t i = 0; i < dim; i++) v[i] = to_bf16(value[i]);
 }
 
 // Copies the keys and values of slots moves[i][0] to slots moves[i][1]; all are read before any is written.

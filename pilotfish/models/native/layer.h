@@ -42,6 +42,21 @@ static void each_row(Team& team, int64_t rows, const Body& body) {
     });
 }
 
+constexpr int64_t ROTATED_ROWS = 4;
+
+// Runs body(row, kv_head) for every row and head, on the team when there are enough rows. A few rows of one head at a
+// time: neighbouring tokens' keys lie in the same lines, which two threads would pass to and fro.
+template <class Body>
+static void each_row_and_head(Team& team, int64_t rows, int64_t kv_heads, const Body& body) {
+    const int64_t items = (rows + ROTATED_ROWS - 1) / ROTATED_ROWS * kv_heads;
+    const auto run_item = [&](int item) {
+        const int64_t first = item / kv_heads * ROTATED_ROWS;
+        for (int64_t r = first; r < std::min(rows, first + ROTATED_ROWS); r++) body(r, item % kv_heads);
+    };
+    if (rows >= 8) return team.run(items, run_item);
+    for (int64_t item = 0; item < items; item++) run_item(item);
+}
+
 static void embed(const Model& m, int64_t token, float* out) {
     if (m.embedding) for (int64_t i = 0; i < m.hidden; i++) out[i] = to_float(m.embedding[token * m.hidden + i]);
     else load_output(m.head, token, m.hidden, out);
@@ -67,12 +82,12 @@ static void run_layer(Team& team, const Model& m, const Layer& layer, const Step
         store(qkv + r * qkv_size + at, a);
         store(qkv + r * qkv_size + at + LANES, b);
     });
-    each_row(team, rows, [&](int64_t r) {
-        float* row = qkv + r * qkv_size;
+    each_row_and_head(team, rows, m.kv_heads, [&](int64_t r, int64_t h) {
+        float *row = qkv + r * qkv_size, *key = row + query_size + h * dim;
         const float *cosine = m.cosine + step.positions[r] * (dim / 2), *sine = m.sine + step.positions[r] * (dim / 2);
-        for (int64_t h = 0; h < m.heads; h++) rotate(row + h * dim, layer.query_norm, m.eps, dim, cosine, sine);
-        for (int64_t h = 0; h < m.kv_heads; h++) rotate(row + query_size + h * dim, layer.key_norm, m.eps, dim, cosine, sine);
-        store_kv(m, layer, step.slots[r], row + query_size, row + query_size + kv_size);
+        for (int64_t g = h * group; g < (h + 1) * group; g++) rotate(row + g * dim, layer.query_norm, m.eps, dim, cosine, sine);
+        rotate(key, layer.key_norm, m.eps, dim, cosine, sine);
+        store_kv(m, layer, step.slots[r], h, key, key + kv_size);
     });
     team.run(w.tiles.size() * m.kv_heads, [&](int item) {
         thread_local std::vector<float> scratch;

@@ -11,9 +11,12 @@
 
 // Their sums leave vector registers for the weights: 24 of the 32 that AVX-512 has, 12 of 16 elsewhere.
 constexpr int MAX_TILE_ROWS = REGISTER_BYTES == 64 ? 12 : 3;
-constexpr int PREFETCH_BYTES = 4096;
 constexpr int MAX_ITEM_GROUPS = 4;  // of an item of work, whose sums are held back to its end
 constexpr int UNPACKED_BLOCKS = 4;  // 8 KiB: they stay in the first-level cache
+
+// How far ahead of what is multiplied weights are fetched. Rows that compute for longer between two lines of weights
+// leave the memory waiting unless more is asked for; with few rows that much is too much.
+constexpr int64_t prefetch_bytes(int64_t rows) { return rows < 4 ? 4096 : 6144; }
 
 // A row's sums for the 32 outputs of a group.
 struct Sums {
@@ -21,20 +24,22 @@ struct Sums {
 };
 
 // Adds the products of `pairs` pairs of inputs to the sums of ROWS rows, which share each line of weights. Sums run
-// over the inputs in order, whatever ROWS is. x is [ROWS][stride] pairs.
+// over the inputs in order, whatever ROWS is. x is [ROWS][stride] pairs. next: the weights that the thread reads then.
 template <class Reader, int ROWS>
-static void multiply(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums) {
+static void multiply(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums, const char* next) {
     typedef typename Reader::Block Block;
     constexpr int64_t PAIR_BYTES = sizeof(Block) / BLOCK_PAIRS;
     v16 acc[ROWS][GROUP];
     for (int r = 0; r < ROWS; r++)
         for (int b = 0; b < GROUP; b++) acc[r][b] = sums[r].of[b];
     const Block* block = (const Block*)blocks;
+    const char* end = (const char*)blocks + pairs * PAIR_BYTES;
     for (int64_t first = 0; first < pairs; first += BLOCK_PAIRS, block++) {
         Reader reader(*block);
-        const int64_t end = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
-        const char* ahead = (const char*)block + PREFETCH_BYTES;
-        for (int64_t k = first; k < end; k++, ahead += PAIR_BYTES) {
+        const int64_t last = std::min<int64_t>(pairs, first + BLOCK_PAIRS);
+        const int64_t beyond = (const char*)block + prefetch_bytes(ROWS) - end;
+        const char* ahead = beyond < 0 ? end + beyond : next + beyond;
+        for (int64_t k = first; k < last; k++, ahead += PAIR_BYTES) {
             for (int64_t i = 0; i < PAIR_BYTES; i += 64) __builtin_prefetch(ahead + i, 0, 2);
             v16u lines[GROUP];
             reader.next(lines);
@@ -46,7 +51,7 @@ static void multiply(const void* blocks, int64_t pairs, const uint32_t* x, int64
         for (int b = 0; b < GROUP; b++) sums[r].of[b] = acc[r][b];
 }
 
-typedef void (*Multiply)(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums);
+typedef void (*Multiply)(const void* blocks, int64_t pairs, const uint32_t* x, int64_t stride, Sums* sums, const char* next);
 
 template <class Reader, int... ROWS>
 static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
@@ -55,29 +60,31 @@ static Multiply for_rows(int rows, std::integer_sequence<int, ROWS...>) {
 }
 
 // multiply for any number of rows, tile by tile. x is [rows][stride] inputs.
-static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, const bf16* x, int64_t stride, int64_t rows, Sums* sums) {
+static void multiply_rows(const Weights& w, const void* blocks, int64_t inputs, const bf16* x, int64_t stride, int64_t rows,
+                          Sums* sums, const char* next) {
     const auto all = std::make_integer_sequence<int, MAX_TILE_ROWS>();
     for (int64_t r = 0; r < rows; r += MAX_TILE_ROWS) {
         const int count = std::min<int64_t>(MAX_TILE_ROWS, rows - r);
         const Multiply function = w.format == INT8   ? for_rows<Int8Reader>(count, all)
                                   : w.format == INT4 ? for_rows<Int4Reader>(count, all)
                                                      : for_rows<Bfloat16Reader>(count, all);
-        function(blocks, inputs / 2, (const uint32_t*)(x + r * stride), stride / 2, sums + r);
+        function(blocks, inputs / 2, (const uint32_t*)(x + r * stride), stride / 2, sums + r, next);
     }
 }
 
 // Sums of all rows for one group. Quantised weights that several tiles share are unpacked once, a few blocks at a time.
-static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int64_t rows, Sums* sums) {
+static void multiply_group(const Weights& w, int64_t group, int64_t inputs, const bf16* x, int64_t rows, Sums* sums,
+                           const char* next) {
     for (int64_t r = 0; r < rows; r++)
         for (int b = 0; b < GROUP; b++) sums[r].of[b] = v16{};
     const char* blocks = w.group(group, inputs);
-    if (w.format == BFLOAT16 || rows <= MAX_TILE_ROWS) return multiply_rows(w, blocks, inputs, x, inputs, rows, sums);
+    if (w.format == BFLOAT16 || rows <= MAX_TILE_ROWS) return multiply_rows(w, blocks, inputs, x, inputs, rows, sums, next);
     alignas(64) Bfloat16Block unpacked[UNPACKED_BLOCKS];
     constexpr int64_t STEP = UNPACKED_BLOCKS * BLOCK_INPUTS;
     for (int64_t k = 0; k < inputs; k += STEP, blocks += UNPACKED_BLOCKS * w.block_bytes()) {
         const int64_t count = std::min(STEP, inputs - k);
         unpack(w.format, blocks, count / BLOCK_INPUTS, unpacked);
-        multiply_rows({unpacked, BFLOAT16}, unpacked, count, x + k, inputs, rows, sums);
+        multiply_rows({unpacked, BFLOAT16}, unpacked, count, x + k, inputs, rows, sums, (const char*)unpacked);
     }
 }
 
@@ -87,11 +94,16 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
     const int64_t groups = outputs / GROUP_OUTPUTS;
     const int64_t items = std::max(std::min<int64_t>(groups, 16 * team.size()), (groups + MAX_ITEM_GROUPS - 1) / MAX_ITEM_GROUPS);
     const auto first_group = [=](int item) { return groups * item / items; };
+    // Where the thread that has the item reads on: threads take items in turn, nearly always.
+    const auto next_item = [=, team_size = team.size()](int item) { return w.group(first_group(item + team_size), inputs); };
     const auto compute = [=](int item) -> const Sums* {  // [groups of the item][rows]; captures copies, see Team
         thread_local std::vector<Sums> sums;
         const int64_t first = first_group(item), count = first_group(item + 1) - first;
         if ((int64_t)sums.size() < count * rows) sums = std::vector<Sums>(count * rows);
-        for (int64_t g = 0; g < count; g++) multiply_group(w, first + g, inputs, x, rows, sums.data() + g * rows);
+        for (int64_t g = 0; g < count; g++) {
+            const char* next = g + 1 < count ? w.group(first + g + 1, inputs) : next_item(item);
+            multiply_group(w, first + g, inputs, x, rows, sums.data() + g * rows, next);
+        }
         return sums.data();
     };
     team.run(items, compute, [&](int item, const Sums* sums) {
