@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, ServiceInfo, Summary, TokenPrompt
+from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
@@ -13,10 +14,23 @@ _ACCEPTANCES = {
     AcceptanceMode.COUPLED: types_pb2.ACCEPTANCE_MODE_COUPLED,
     AcceptanceMode.REJECTION: types_pb2.ACCEPTANCE_MODE_REJECTION,
 }
+_UINT32, _INT64 = (0, 2**32 - 1), (-(2**63), 2**63 - 1)
+_RANGES = {
+    "max_tokens": _UINT32,
+    "top_k": _UINT32,
+    "seed": _INT64,
+    "logprobs": _UINT32,
+    "num_speculative_tokens": _UINT32,
+}
+"""What a message can hold; the orchestrator says what it takes of it."""
 
 
 def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateRequest:
-    """A request for an answer."""
+    """A request for an answer. Raises InvalidRequestError for numbers that no message holds."""
+    for name, (least, most) in _RANGES.items():
+        value = getattr(options, name)
+        if value is not None and not least <= value <= most:
+            raise InvalidRequestError(f"{name} is {value}; it must be between {least} and {most}")
     request = pb.GenerateRequest(
         max_tokens=options.max_tokens,
         temperature=options.temperature,
@@ -39,10 +53,13 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
 
 
 def set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt) -> None:
-    """Fill in the prompt in its own form."""
+    """Fill in the prompt in its own form. Raises InvalidRequestError for token ids that no message holds."""
     if isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, TokenPrompt):
+        for position, token_id in enumerate(prompt.token_ids):
+            if not _UINT32[0] <= token_id <= _UINT32[1]:
+                raise InvalidRequestError(f"token {position} of the prompt is {token_id}, which is no token id")
         request.tokens.token_ids.extend(prompt.token_ids)
     else:
         messages = (pb.ChatMessage(role=message.role, content=message.content) for message in prompt)

@@ -85,11 +85,14 @@ def _explain(path: list[str], kind: str, message: str, value: object) -> str:
 
 
 def _keys_of(path: list[str]) -> list[str]:
-    """The keys of a section."""
+    """The keys of a section, and those of the sections in it."""
     section: Any = Config
     for name in path:
         section = get_type_hints(section)[name]
-    return [field.name for field in dataclasses.fields(section)]
+    kinds = get_type_hints(section)
+    keys = [each.name for each in dataclasses.fields(section)]
+    inner = [name for name in keys if dataclasses.is_dataclass(kinds[name])]
+    return keys + [f"{name}.{each.name}" for name in inner for each in dataclasses.fields(kinds[name])]
 
 
 def load_config(path: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:

@@ -134,6 +134,7 @@ def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
         ("target.prot=1", r"target\.prot: there is no such key; did you mean port\?"),
         ("tagret.port=1", r"tagret: there is no such key; did you mean target\?"),
         ("target.self_drafter.modle=x", r"did you mean model\?"),
+        ("orchestrator.http_port=1", r"did you mean http\.port\?"),
         ("target.zzz=1", r"target\.zzz: there is no such key$"),
         ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),
         ("target.port=[", r"'\[' is not a YAML value"),
