@@ -70,6 +70,7 @@ def counters(worker: Any) -> dict[str, float]:
         "num_plain_tokens": counted.num_plain_tokens,
         "num_missed_deadlines": counted.num_missed_deadlines,
         "num_probes": counted.num_probes,
+        "num_shadow_drafts": counted.num_shadow_drafts,
         "num_sequences": counted.num_sequences,
         "num_pauses": counted.num_pauses,
         "num_faults": counted.num_faults,

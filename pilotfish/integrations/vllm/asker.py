@@ -8,13 +8,18 @@ from collections.abc import Sequence
 
 from pilotfish.integrations.vllm.background import BackgroundDrafting
 from pilotfish.integrations.vllm.batch_rows import BatchRows, BatchStep, RowStep, TokenIds
+from pilotfish.integrations.vllm.committed_row import num_common
+from pilotfish.integrations.vllm.draft_cut import Answer, DraftCut
 from pilotfish.integrations.vllm.pace import Pace, StepOutcome
 from pilotfish.integrations.vllm.patience import Asking, Patience
-from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
 from pilotfish.integrations.vllm.tensor_parallel import Drafts
 
 # vLLM gives handlers and a level to loggers of this name alone.
 _log = logging.getLogger("vllm.pilotfish")
+
+_MAX_UNTOLD_STEPS = 32
+"""A second at most: the drafter takes rows that it hears nothing of for ended."""
 
 
 class Asker:
@@ -23,6 +28,7 @@ class Asker:
     def __init__(self, background: BackgroundDrafting, pace: Pace) -> None:
         self._background = background
         self._pace = pace
+        self._cut = DraftCut(pace.max_tokens)
         self._patience = Patience()
         self._rows = BatchRows()
         self._probe: DraftingStep | None = None
@@ -31,8 +37,14 @@ class Asker:
         """Draft tokens that the last call waited for, of each row."""
         self._was_vain = False
         """Whether the last call waited for drafts that did not come."""
+        self._is_shadow = False
+        """Whether the last call asked only to know what that would yield."""
+        self._untold: list[ToldBatch] = []
+        """Steps that the drafter's thread was not told of yet."""
         self._drafted: dict[int, int] = {}
         """Draft tokens of each row that vLLM verifies in the step that runs now; of all rows that it has."""
+        self._answers: dict[int, tuple[int, ...]] = {}
+        """The drafts that these are beginnings of; of rows that were asked for."""
         self._called_s = 0.0
         """When vLLM called last."""
 
@@ -55,11 +67,11 @@ class Asker:
     ) -> Drafts:
         background = self._background
         if not background.is_ready:
-            self._drafted = {}
+            self._drafted, self._answers = {}, {}
             return [[] for _ in sampled]
         if background.has_lost_rows:
             background.has_lost_rows = False
-            self._rows.forget()
+            self._forget_rows()
         batch = self._rows.update(sampled, num_tokens, token_ids)
         self._learn(batch, now_s)
         self._pace.advance(now_s, len(batch.rows))
@@ -73,10 +85,26 @@ class Asker:
         asking = self._asking(now_s)
         num_rows = len(batch.rows)
         num_tokens = self._pace.num_draft_tokens(num_rows) if asking != "none" else 0
-        is_waited_for = asking == "wait"
-        step = DraftingStep(batch, num_tokens, self._pace.deadline_s(num_rows), is_waited_for=is_waited_for)
+        self._is_shadow = asking == "wait" and not num_tokens and self._pace.wants_shadow(num_rows)
+        is_waited_for = asking == "wait" and not self._is_shadow
+        num_tokens = self._pace.max_tokens if self._is_shadow else num_tokens
+        if asking == "wait" and not num_tokens and len(self._untold) < _MAX_UNTOLD_STEPS:
+            # To wake a thread in each step takes from vLLM's on the same cores.
+            self._untold.append(ToldBatch(batch, self._drafted))
+            self._num_requested, self._was_vain, self._answers = 0, False, {}
+            return [[] for _ in batch.rows]
+        step = DraftingStep(
+            batch,
+            num_tokens,
+            self._pace.deadline_s(num_rows),
+            is_waited_for=is_waited_for,
+            is_shadow=self._is_shadow,
+            num_verified=self._drafted,
+            untold=self._untold,
+        )
+        self._untold = []
         self._background.begin(step)
-        self._num_requested, self._was_vain = 0, False
+        self._num_requested, self._was_vain, self._answers = 0, False, {}
         if num_tokens and asking == "probe":
             self._background.counters.num_probes += 1
             self._probe = step
@@ -87,7 +115,15 @@ class Asker:
         if step.is_missed:
             self._pace.add_vain_wait(time.perf_counter() - now_s, num_rows)
         self._patience.add_wait(is_in_time=not step.is_missed)
-        return drafts
+        return self._cut_short(batch, drafts)
+
+    def _cut_short(self, batch: BatchStep, drafts: Drafts) -> Drafts:
+        """What of them is worth verifying."""
+        row_ids = [row.row_id for row in batch.rows]
+        self._answers = {row_id: tuple(draft) for row_id, draft in zip(row_ids, drafts, strict=True)}
+        answers = [Answer(row_id, len(draft)) for row_id, draft in self._answers.items()]
+        lengths = self._cut.lengths(answers, len(row_ids), self._pace.token_cost(len(row_ids)))
+        return [draft[:length] for draft, length in zip(drafts, lengths, strict=True)]
 
     def _asking(self, now_s: float) -> Asking:
         """What has become of the last probe, and what that means for this step."""
@@ -102,20 +138,43 @@ class Asker:
 
     def _learn(self, batch: BatchStep, now_s: float) -> None:
         """What the step took that has just ended, if it is one of many like it."""
+        self._learn_fates(batch)
         drafted = self._drafted
         is_same_batch = drafted.keys() == {row.row_id for row in batch.rows}
-        if self._was_vain or not is_same_batch or not batch.is_pure_decode:
+        if self._was_vain or self._is_shadow or not is_same_batch or not batch.is_pure_decode:
             return
         drafts = tuple((drafted[row.row_id], _num_accepted(row, drafted[row.row_id])) for row in batch.rows)
         self._pace.add_step(StepOutcome(now_s - self._called_s, self._num_requested, drafts))
+
+    def _learn_fates(self, batch: BatchStep) -> None:
+        """What became of drafts, of what was not verified of them too."""
+        for row in batch.rows:
+            answer = self._answers.get(row.row_id)
+            if answer is not None and row.num_sampled_tokens:
+                num_known = min(self._drafted[row.row_id] + 1, len(answer))
+                num_right = min(num_common(answer, row.new_token_ids), num_known)
+                self._cut.learn(Answer(row.row_id, len(answer)), num_known, num_right)
+        shadows = self._background.counters.shadows
+        num_rows = len(batch.rows)
+        while shadows:
+            row_id, num_tokens, num_right = shadows.popleft()
+            shadow = Answer(row_id, num_tokens)
+            (length,) = self._cut.lengths([shadow], num_rows, self._pace.token_cost(num_rows))
+            self._pace.add_shadow(length, min(length, num_right))
+            self._cut.learn(shadow, num_tokens, num_right)
+        self._cut.keep([row.row_id for row in batch.rows])
 
     def _note_fault(self) -> None:
         counters = self._background.counters
         counters.num_faults += 1
         if counters.num_faults == 1:
             _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
+        self._forget_rows()
+        self._drafted, self._answers = {}, {}
+
+    def _forget_rows(self) -> None:
         self._rows.forget()
-        self._drafted = {}
+        self._untold.clear()
 
 
 def _num_accepted(row: RowStep, num_drafted: int) -> int:

@@ -35,9 +35,12 @@ class CommittedRow:
     def output_token_ids(self) -> tuple[int, ...]:
         return self.tokens_since(self._num_prompt_tokens)
 
-    def commit(self, row: RowStep) -> None:
-        """What vLLM's step added: it tells, too, what became of the last draft."""
-        given, self._given = self._given, ()
+    def commit(self, row: RowStep, num_verified: int | None = None) -> None:
+        """What vLLM's step added: it tells, too, what became of the last draft.
+
+        num_verified: tokens of it that were worth verifying; None: all.
+        """
+        given, self._given = self._given[:num_verified], ()
         self._token_ids.extend(row.new_token_ids)
         if given:
             # The last of the new tokens is vLLM's own.
@@ -57,6 +60,16 @@ class CommittedRow:
         if not committed or num_common(draft_token_ids, committed) < len(committed):
             return ()
         return draft_token_ids[len(committed) :]
+
+    def fate_of(self, base_length: int, draft_token_ids: tuple[int, ...]) -> int | None:
+        """Tokens of a draft on an earlier length that would have been accepted; None: that is not certain yet.
+
+        Of sampled answers as well, on average: vLLM's own draw is a draft's token as often as it would accept it.
+        """
+        committed = self.tokens_since(base_length)
+        num_accepted = num_common(draft_token_ids, committed)
+        is_certain = num_accepted < len(committed) or num_accepted == len(draft_token_ids)
+        return num_accepted if is_certain else None
 
 
 def num_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:

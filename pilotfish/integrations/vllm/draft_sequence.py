@@ -61,6 +61,8 @@ class DraftSequence:
         self._silent_since_s: float | None = None
         """When the first of the questions was sent that nothing has come after; None: nothing is awaited."""
         self._late: Proposal | None = None
+        self._shadow: Proposal | None = None
+        """A draft that nobody waited for: the tokens to come will say what it was worth."""
 
     @property
     def link(self) -> Link | None:
@@ -69,9 +71,10 @@ class DraftSequence:
             self.leave()
         return self._link
 
-    def commit(self, row: RowStep) -> None:
-        """What vLLM's step added."""
-        self.row.commit(row)
+    def commit(self, row: RowStep, num_verified: int | None = None) -> None:
+        """What vLLM's step added. num_verified: tokens of the last draft that it was given; None: all."""
+        self.row.commit(row, num_verified)
+        self._settle_shadow(row.row_id)
         self._ahead.learn(self.row, self._loop.time())
 
     def open(self, link: Link) -> None:
@@ -105,7 +108,7 @@ class DraftSequence:
 
     def take_late(self, num_tokens: int) -> tuple[int, ...]:
         """What is left of a draft that came too late, if vLLM has decoded its beginning by itself. Empty: nothing."""
-        late, self._late = self._late, None
+        late, self._late, self._shadow = self._late, None, None
         rest = () if late is None else self.row.rest_of(late.base_length, late.draft_token_ids)[:num_tokens]
         self._counters.num_late_drafts += bool(rest)
         return rest
@@ -120,6 +123,8 @@ class DraftSequence:
         assert self._link is not None
         if self._question is not None and self._is_pending(self._question):
             return False  # its time tells more than that of another one
+        if self._shadow is not None and step.is_shadow:
+            return False  # a verification would not have ended either: asked now, what it hits would count twice
         self._send_propose(num_tokens)
         now = self._loop.time()
         self._silent_since_s = now if self._silent_since_s is None else self._silent_since_s
@@ -164,7 +169,8 @@ class DraftSequence:
         link, self._link = self._link, None
         if self._question is not None:
             self._question.step.release(self._question.slot)
-        self._question, self._has_answered, self._late, self._silent_since_s = None, False, None, None
+        self._question, self._has_answered, self._silent_since_s = None, False, None
+        self._late = self._shadow = None
         self._arrived.clear()
         self._ahead.forget()
         if link is None:
@@ -232,12 +238,22 @@ class DraftSequence:
         is_taken = self.give(question.step, question.slot, draft.draft_token_ids)
         if not is_taken:
             self._late = draft
+            self._shadow = draft if question.step.is_shadow else None
         if not question.is_timed:
             return
         if is_taken or (not question.is_waited_for and elapsed_s <= question.step.deadline_s):
             link.report_success()
         else:
             self._miss(question, link)
+
+    def _settle_shadow(self, row_id: int) -> None:
+        """Whether the tokens that have come say what a draft was worth that nobody waited for."""
+        shadow = self._shadow
+        num_accepted = None if shadow is None else self.row.fate_of(shadow.base_length, shadow.draft_token_ids)
+        if shadow is not None and num_accepted is not None:
+            self._shadow = None
+            self._counters.num_shadow_drafts += 1
+            self._counters.shadows.append((row_id, len(shadow.draft_token_ids), num_accepted))
 
     def _take_error(self, error: SequenceError) -> None:
         if self._link is None or (

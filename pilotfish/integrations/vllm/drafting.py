@@ -12,7 +12,7 @@ from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.draft_sequence import DraftSequence
 from pilotfish.integrations.vllm.row_trace import RowTracing
-from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
 
 _IDLE_S = 5.0
 """vLLM does not say that a request has ended: without a step for so long they all have."""
@@ -49,14 +49,11 @@ class Drafting:
     def begin(self, step: DraftingStep) -> None:
         """Take in what vLLM's step committed, answer what is at hand, and ask for the rest."""
         self._last_step_s = self._loop.time()
-        for row_id in step.batch.ended_row_ids:
-            self._end(row_id)
+        for told in step.told:
+            self._take_in(told)
         awaited = []
         for slot, row in enumerate(step.batch.rows):
-            sequence = self._followed(row)
-            sequence.note_missed()
-            sequence.commit(row)
-            if self._serve(step, slot, row, sequence):
+            if self._serve(step, slot, row, self._sequences[row.row_id]):
                 awaited.append(slot)
         step.expect(awaited)
 
@@ -70,6 +67,14 @@ class Drafting:
         """Follow no row any more."""
         for row_id in tuple(self._sequences):
             self._end(row_id)
+
+    def _take_in(self, told: ToldBatch) -> None:
+        for row_id in told.batch.ended_row_ids:
+            self._end(row_id)
+        for row in told.batch.rows:
+            sequence = self._followed(row)
+            sequence.note_missed()
+            sequence.commit(row, told.num_verified.get(row.row_id))
 
     def _followed(self, row: RowStep) -> DraftSequence:
         if row.num_prompt_tokens:

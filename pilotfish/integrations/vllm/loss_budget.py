@@ -7,6 +7,9 @@ _SHARE = 0.02
 _MAX_SAVED_STEPS = 6
 """Plain steps' worth: what may be lost at once, where nothing was lost for long. A lookup hits in bursts: asking may
 lose a little for long before it wins much."""
+_MAX_WON_STEPS = 12
+"""Of what asking has won, so much may be lost again: between two bursts there may be a hundred steps that lose a
+little, and on a busy machine seem to lose more."""
 
 
 class LossBudget:
@@ -27,7 +30,8 @@ class LossBudget:
         self._now_s = now_s
         max_s = _MAX_SAVED_STEPS * plain_step_s
         saved_s = max_s if self._saved_s is None else self._saved_s
-        self._saved_s = min(saved_s + _SHARE * elapsed_s, max_s)
+        filled_s = max(saved_s, min(saved_s + _SHARE * elapsed_s, max_s))
+        self._saved_s = min(filled_s, _MAX_WON_STEPS * plain_step_s)
 
     def spend(self, lost_s: float) -> None:
         """Asking has lost so much; less than 0: it has won."""

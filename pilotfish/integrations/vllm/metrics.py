@@ -48,6 +48,9 @@ class ProposerCollector(Collector):
             counters.num_late_drafts,
         )
         yield counter("spec_decode_probes", "Steps that asked without waiting, after a miss.", counters.num_probes)
+        yield counter(
+            "spec_decode_shadow_drafts", "Drafts compared with what vLLM decoded itself.", counters.num_shadow_drafts
+        )
         yield counter("spec_decode_pauses", "Times that drafts were found not to pay.", counters.num_pauses)
         yield counter("proposer_faults", "Steps without drafts for a fault of the proposer.", counters.num_faults)
         yield counter("draft_sequences", "Sequences opened on draft replicas.", counters.num_sequences)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from orchestrator.control.window import ClippedAverage
 from pilotfish.integrations.vllm.draft_yield import DraftYield
 
-_WEIGHT = 0.05
+_WEIGHT = 0.02
 _PRIOR_STEPS = 4
 """What another length tells counts as much as so many steps of this one."""
 _FADING = 0.98

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pilotfish.integrations.vllm.batch_rows import BatchStep
 
@@ -13,20 +14,43 @@ _BACKGROUND_S = 0.005
 noticed so much later."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToldBatch:
+    """What a step of vLLM committed."""
+
+    batch: BatchStep
+    num_verified: Mapping[int, int]
+    """Of the drafts of the step before it: the tokens that vLLM was given, by row id; of others all."""
+
+
 class DraftingStep:
     """Filled by one thread until the other one stops to wait."""
 
     def __init__(
-        self, batch: BatchStep, num_draft_tokens: int, deadline_s: float, *, is_waited_for: bool = True
+        self,
+        batch: BatchStep,
+        num_draft_tokens: int,
+        deadline_s: float,
+        *,
+        is_waited_for: bool = True,
+        is_shadow: bool = False,
+        num_verified: Mapping[int, int] | None = None,
+        untold: Sequence[ToldBatch] = (),
     ) -> None:
         """num_draft_tokens: wanted for each row that decodes; 0: the drafter is only told of the tokens.
 
-        deadline_s: how long it is waited for. is_waited_for: False for a probe, of which only the time is wanted.
+        deadline_s: how long it is waited for. is_waited_for: False for a probe, of which only the time is wanted, and
+        for a shadow (is_shadow), whose drafts are compared with what comes. num_verified: of the drafts of the step
+        before, the tokens that vLLM was given, by row id; of others all. untold: steps before this one that the drafter
+        was not told of, as they asked for nothing.
         """
         self.batch = batch
         self.num_draft_tokens = num_draft_tokens
         self.deadline_s = deadline_s
         self.is_waited_for = is_waited_for
+        self.is_shadow = is_shadow
+        self.told = (*untold, ToldBatch(batch, num_verified or {}))
+        """What the drafter is told of, in order."""
         self.is_missed = False
         """Whether it was waited for in vain, if only for one of the answers."""
         self._begun_s = time.perf_counter()

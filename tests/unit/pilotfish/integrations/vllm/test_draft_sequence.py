@@ -85,11 +85,25 @@ class Row:
         self.length = 0
         self.step: DraftingStep
 
-    def begin(self, *new_token_ids: int, deadline_s: float = 0.0, is_probe: bool = False) -> DraftingStep:
+    def begin(
+        self,
+        *new_token_ids: int,
+        deadline_s: float = 0.0,
+        is_probe: bool = False,
+        is_shadow: bool = False,
+        num_verified: int | None = None,
+    ) -> DraftingStep:
         tokens = (*PROMPT, *new_token_ids) if self.length == 0 else new_token_ids
         self.length += len(tokens)
         row = RowStep(1, self.length, tokens, len(PROMPT) if self.length == len(tokens) else 0, len(new_token_ids))
-        self.step = DraftingStep(BatchStep((row,), ()), K, deadline_s, is_waited_for=not is_probe)
+        self.step = DraftingStep(
+            BatchStep((row,), ()),
+            K,
+            deadline_s,
+            is_waited_for=not (is_probe or is_shadow),
+            is_shadow=is_shadow,
+            num_verified=None if num_verified is None else {1: num_verified},
+        )
         self.drafting.begin(self.step)
         return self.step
 
@@ -340,3 +354,58 @@ async def test_a_replica_that_is_tried_again_is_not_waited_for(row, link, counte
     row.begin(6)
     row.begin(7)
     assert (counters.num_missed_deadlines, len(link.failures)) == (0, 1)
+
+
+async def test_a_shadow_tells_what_would_have_been_accepted_once_that_is_certain(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, deadline_s=60.0, is_shadow=True)
+    answer(row, link, 6, 7, 8)
+    assert row.step.wait() == [[]]
+    row.begin(6, is_shadow=True)
+    assert not counters.shadows
+    row.begin(7, is_shadow=True)
+    row.begin(9, is_shadow=True)
+    assert list(counters.shadows) == [(1, 3, 2)]
+    assert counters.num_shadow_drafts == 1
+
+
+async def test_while_a_shadow_is_being_followed_no_other_is_asked_for(row, link) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, deadline_s=60.0, is_shadow=True)
+    answer(row, link, 6, 7)
+    num_commands = len(link.commands)
+    row.begin(6, is_shadow=True)
+    assert len(link.commands) == num_commands
+    row.begin(7, is_shadow=True)
+    assert len(link.commands) == num_commands + 1
+
+
+async def test_an_empty_shadow_is_told_as_well(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, deadline_s=60.0, is_shadow=True)
+    answer(row, link)
+    row.begin(6)
+    assert list(counters.shadows) == [(1, 0, 0)]
+
+
+async def test_a_shadow_that_has_come_true_so_far_serves_the_first_step_that_waits(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, deadline_s=60.0, is_shadow=True)
+    answer(row, link, 6, 7, 8)
+    assert row.begin(6).wait() == [[7, 8]]
+    row.begin(7, 8, 9)
+    assert not counters.shadows  # it was verified, and is counted there
+
+
+async def test_what_was_not_verified_of_a_draft_is_not_counted(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6, 7)
+    row.begin(5, num_verified=1)
+    assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (1, 0)
+    answer(row, link, 6, 7)
+    row.begin(6, num_verified=0)
+    assert counters.acceptance.num_draft_tokens == 1

@@ -33,6 +33,16 @@ def test_what_was_won_may_be_lost_up_to_a_bound() -> None:
     budget.advance(0.0, STEP_S)
     budget.spend(-1000 * STEP_S)
     budget.advance(1.0, STEP_S)
+    budget.spend(11 * STEP_S)
+    assert not budget.is_spent
+    budget.spend(2 * STEP_S)
+    assert budget.is_spent
+
+
+def test_time_alone_saves_little() -> None:
+    budget = LossBudget()
+    budget.advance(0.0, STEP_S)
+    budget.advance(3600.0, STEP_S)
     budget.spend(7 * STEP_S)
     assert budget.is_spent
 

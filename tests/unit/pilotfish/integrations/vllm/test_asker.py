@@ -1,0 +1,173 @@
+"""The whole of what is decided between steps, in virtual time: an engine with measured costs, and a lookup's drafts as
+they were recorded (recorded_drafts.json: for each position of 13 answers, the tokens of the suffix drafter's draft and
+those of them that vLLM says)."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pilotfish.integrations.vllm import asker as asker_module
+from pilotfish.integrations.vllm.asker import Asker
+from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.pace import Pace
+from pilotfish.integrations.vllm.step import DraftingStep
+
+K = 8
+BUSY_S = 3.0
+"""Spells of a machine that does other things beside: up to a quarter faster and slower."""
+PROMPT_TOKENS = 4
+Text = Sequence[tuple[int, int]]
+"""For each position: the tokens of a draft, and those of them that are right."""
+RECORDED: list[Text] = json.loads((Path(__file__).parent / "recorded_drafts.json").read_text())
+HOPELESS: list[Text] = [[(8, 0)] * 128] * 20
+
+
+@dataclass
+class Row:
+    text: Text
+    slot: int
+    position: int = 0
+    row_id: int = 0
+    shadow: tuple[int, int, int] | None = None
+    """Where it was asked for, its tokens, and the right ones."""
+
+    def token_id(self, position: int) -> int:
+        return 1000 * (self.slot + 1) + position
+
+    def draft(self) -> list[int]:
+        num_tokens, num_right = self.text[self.position - 1]
+        return [self.token_id(self.position + at) if at < num_right else 0 for at in range(num_tokens)]
+
+
+@dataclass
+class Background:
+    """Answers at once; what a step takes is the engine's to say."""
+
+    rows: list[Row] = field(default_factory=list)
+    counters: ProposerCounters = field(default_factory=ProposerCounters)
+    is_ready = is_usable = True
+    has_lost_rows = False
+    asked: str = "none"
+
+    def begin(self, step: DraftingStep) -> None:
+        self.asked = "none" if not step.num_draft_tokens else "wait" if step.is_waited_for else "shadow"
+        for slot, (row, told) in enumerate(zip(self.rows, step.batch.rows, strict=True)):
+            row.row_id = told.row_id
+            self._settle(row)
+            if self.asked == "wait":
+                row.shadow = None
+                step.answer(slot, row.draft()[: step.num_draft_tokens])
+            elif self.asked == "shadow" and row.shadow is None:
+                row.shadow = (row.position, *row.text[row.position - 1])
+        step.expect(())
+
+    def _settle(self, row: Row) -> None:
+        if row.shadow is None:
+            return
+        asked_at, num_tokens, num_right = row.shadow
+        num_new = row.position - asked_at
+        if num_new > num_right or num_right == num_tokens <= num_new:
+            self.counters.shadows.append((row.row_id, num_tokens, num_right))
+            row.shadow = None
+
+
+class Engine:
+    """vLLM on two cores: a plain step of one row takes 20 ms, of eight 24."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_measuring: bool = True) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(asker_module, "time", SimpleNamespace(perf_counter=lambda: self.now_s))
+        self.background = Background()
+        self.asker = Asker(self.background, Pace(0.0, K, is_measuring=is_measuring))  # type: ignore[arg-type]
+        self.random = random.Random(0)
+        self.token_ids = np.zeros((64, 256), dtype=np.int32)
+        self.plain_s = 0.0
+        """What the same texts take without drafts."""
+
+    def run(self, texts: Sequence[Text], num_rows: int) -> float:
+        """Its speed over that without drafts: all texts, so many at a time."""
+        start_s, plain_before_s = self.now_s, self.plain_s
+        for start in range(0, len(texts), num_rows):
+            self._run_batch(texts[start : start + num_rows])
+        return (self.plain_s - plain_before_s) / (self.now_s - start_s)
+
+    def _run_batch(self, texts: Sequence[Text]) -> None:
+        rows = [Row(text, slot) for slot, text in enumerate(texts)]
+        self.token_ids[:] = self.random.randrange(1, 900)
+        drafts: list[list[int]] = [[] for _ in rows]
+        while rows:
+            sampled = [self._verified(row, draft) for row, draft in zip(rows, drafts, strict=True)]
+            kept = [slot for slot, row in enumerate(rows) if row.position < len(row.text)]
+            self._take(len(rows), sum(map(len, drafts)), sum(map(len, sampled)))
+            rows, sampled = [rows[slot] for slot in kept], [sampled[slot] for slot in kept]
+            if rows:
+                drafts = self._propose(rows, sampled)
+
+    def _verified(self, row: Row, draft: list[int]) -> list[int]:
+        num_right = 0
+        while num_right < len(draft) and draft[num_right] == row.token_id(row.position + num_right):
+            num_right += 1
+        num_new = min(num_right + 1, len(row.text) - row.position)
+        new = [row.token_id(row.position + at) for at in range(num_new)]
+        row.position += num_new
+        return new
+
+    def _propose(self, rows: list[Row], sampled: list[list[int]]) -> list[list[int]]:
+        table = np.stack([self.token_ids[0]] * len(rows))
+        lengths = [PROMPT_TOKENS + row.position for row in rows]
+        for at, row in enumerate(rows):
+            table[at, 0] = row.slot + 1
+            table[at, PROMPT_TOKENS : lengths[at]] = [row.token_id(position) for position in range(row.position)]
+        self.background.rows, self.background.asked = rows, "none"
+        drafts = self.asker.drafts(sampled, lengths, table)
+        self.now_s += {"wait": 0.0015, "shadow": 0.001, "none": 0.0}[self.background.asked]
+        return drafts
+
+    def _take(self, num_rows: int, num_draft_tokens: int, num_tokens: int) -> None:
+        """Time passes: verifying is nearly free for one row, and dear for eight."""
+        base_s = 0.02 + 0.0006 * (num_rows - 1)
+        per_token_s = 0.0003 if num_rows == 1 else 0.0009
+        busy = 1 + 0.25 * math.sin(self.now_s / BUSY_S)
+        noise = self.random.uniform(0.95, 1.05)
+        self.now_s += (base_s + per_token_s * num_draft_tokens) * noise * busy
+        self.plain_s += base_s * busy * num_tokens / num_rows
+
+
+@pytest.fixture
+def engine(monkeypatch) -> Engine:
+    return Engine(monkeypatch)
+
+
+def test_at_one_row_hits_that_come_in_bursts_are_not_missed(engine, monkeypatch) -> None:
+    measured = engine.run(RECORDED * 4, 1)
+    always = Engine(monkeypatch, is_measuring=False).run(RECORDED * 4, 1)
+    assert always > 1.3
+    assert measured > 0.98 * always
+
+
+def test_hits_after_a_long_pause_are_noticed_within_an_answer(engine) -> None:
+    engine.run(HOPELESS, 1)
+    assert engine.background.counters.num_pauses > 0
+    burst: Text = [(0, 0)] * 40 + [(8, 8)] * 88
+    assert engine.run([burst], 1) > 1.3
+
+
+def test_where_verifying_is_dear_only_likely_tokens_are_verified(engine, monkeypatch) -> None:
+    engine.run(RECORDED[:8], 8)
+    assert engine.run(RECORDED[:8] * 4, 8) > 1.02
+    assert Engine(monkeypatch, is_measuring=False).run(RECORDED[:8] * 4, 8) < 0.95
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+def test_drafts_that_are_always_wrong_lose_little(engine, num_rows: int) -> None:
+    assert engine.run(HOPELESS * 2, num_rows) > 0.97
+    assert engine.run(HOPELESS * 2, num_rows) > 0.98
