@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from orchestrator.control.recent_peak import RecentPeak
-from orchestrator.control.round_times import Prices, RoundTimes
+from orchestrator.control.round_times import Prices, RoundTimes, one_in
 from orchestrator.control.step_costs import StepCosts
 from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile
@@ -30,6 +30,7 @@ class ReplicaRecord:
         self._profile = profile
         self._plain = MedianWindow()
         """Time of a token in a decode run over that of a step."""
+        self._num_plain_runs = 0
         self._recent_step_s = RunningAverage(weight=0.2)
         self._rounds: dict[str, RoundTimes] = {}
         self._num_verifications = 0  # since decoding was measured
@@ -95,6 +96,9 @@ class ReplicaRecord:
         if not self.costs.is_known:
             # The replica has told nothing of its steps: what they seem to take has to do.
             self.costs.add_step(self.num_decoding, self.num_decoding, token_s)
+        self._num_plain_runs += 1
+        if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own - self._num_speculating):
+            return  # those who decode together all measure the same steps: one moment must not count for each of them
         # Others may verify in the same steps, which are then longer than those of plain decoding.
         self._plain.add(token_s / (self._recent_step_s.value or token_s))
 

@@ -91,15 +91,15 @@ class LoadLevel:
         """Count a proposal; whether it is one of those that are believed: one moment in which all drafts are late must
         not count once for each sequence."""
         self._num_proposals += 1
-        one_in = _one_in(num_sequences)
-        return self._num_proposals % one_in == 1 % one_in
+        spacing = one_in(num_sequences)
+        return self._num_proposals % spacing == 1 % spacing
 
     def takes_round(self, num_sequences: int) -> bool:
         """Count a round; whether it is one of those that are believed."""
         if self._share.num_values < _MIN_STEPS:
             return False  # a correction makes sense only with what it corrects
         self._num_rounds += 1
-        return self._num_rounds % _one_in(num_sequences) == 0
+        return self._num_rounds % one_in(num_sequences) == 0
 
     def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
         """ratio: time of the round over what was expected."""
@@ -238,8 +238,8 @@ class RoundTimes:
         return lambda num_tokens: profile.propose_s(num_sequences, num_tokens)
 
 
-def _one_in(num_sequences: int) -> int:
-    """Of so many samples one is believed."""
+def one_in(num_sequences: int) -> int:
+    """Of so many samples one is believed, where so many sequences measure the same steps."""
     return 1 + num_sequences // _SAMPLES_PER_STEP
 
 
