@@ -141,7 +141,10 @@ class Asker:
         self._learn_fates(batch)
         drafted = self._drafted
         is_same_batch = drafted.keys() == {row.row_id for row in batch.rows}
-        if self._was_vain or self._is_shadow or not is_same_batch or not batch.is_pure_decode:
+        if self._was_vain or not is_same_batch or not batch.is_pure_decode:
+            return
+        if self._is_shadow:
+            self._pace.add_shadow_step(now_s - self._called_s, len(batch.rows))
             return
         drafts = tuple((drafted[row.row_id], _num_accepted(row, drafted[row.row_id])) for row in batch.rows)
         self._pace.add_step(StepOutcome(now_s - self._called_s, self._num_requested, drafts))

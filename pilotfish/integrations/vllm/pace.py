@@ -109,7 +109,9 @@ class Pace:
     def wants_shadow(self, num_rows: int) -> bool:
         """Whether a step of so many rows, which does not ask, should ask all the same, to know what that would yield:
         nobody waits. Called once for each that could."""
-        return self._is_measuring and self._shadows.is_due(num_rows)
+        # A plain step of a load that asks is there to be measured.
+        is_paused = self._is_measuring and self._loads.of(num_rows).paused_for > 0
+        return is_paused and not self._budget.is_spent and self._shadows.is_due(num_rows)
 
     def token_cost(self, num_rows: int) -> float:
         """What a draft token more adds to the step of so many rows, in plain ones. 0: nothing, as far as is known."""
@@ -131,8 +133,7 @@ class Pace:
             load.since_plain = 0
             return
         self._yield.add(outcome.num_requested_tokens, outcome.drafts)
-        known = self._loads.nearest(outcome.num_rows, lambda load: load.plain_average_s.value is not None)
-        plain_s = None if known is None else known.plain_average_s.value
+        plain_s = self._average_plain_step_s(outcome.num_rows)
         if not plain_s:
             return
         ratio = min(outcome.step_s / plain_s, _MAX_RATIO)
@@ -140,6 +141,11 @@ class Pace:
         load.token_cost.add(sum(num_drafted for num_drafted, _ in outcome.drafts), ratio)
         num_tokens = 1 + sum(num_accepted for _, num_accepted in outcome.drafts) / outcome.num_rows
         self._budget.spend((ratio - num_tokens) * plain_s)
+
+    def add_shadow_step(self, step_s: float, num_rows: int) -> None:
+        """A step of so many rows has asked without waiting: the other thread's work may have made it longer."""
+        plain_s = self._average_plain_step_s(num_rows)
+        self._budget.spend(max(min(step_s, _MAX_RATIO * plain_s) - plain_s, 0.0))
 
     def add_vain_wait(self, wait_s: float, num_rows: int) -> None:
         """A step of so many rows has waited for drafts that did not come."""
@@ -185,6 +191,11 @@ class Pace:
         costs = self._loads.nearest(num_rows, lambda load: load.costs.is_known)
         ratio = 1.0 if costs is None else costs.costs.ratio(length, self._yield)
         return (1 + self._yield.num_accepted(length)) / ratio
+
+    def _average_plain_step_s(self, num_rows: int) -> float:
+        """0: not known."""
+        load = self._loads.nearest(num_rows, lambda load: load.plain_average_s.value is not None)
+        return 0.0 if load is None else load.plain_average_s.value or 0.0
 
     def _plain_step_s(self, num_rows: int) -> float:
         """0: not known."""

@@ -28,6 +28,8 @@ PROMPT_TOKENS = 4
 Text = Sequence[tuple[int, int]]
 """For each position: the tokens of a draft, and those of them that are right."""
 RECORDED: list[Text] = json.loads((Path(__file__).parent / "recorded_drafts.json").read_text())
+WEAK: list[Text] = [([(8, 0)] * 15 + [(8, 1)]) * 8] * 40
+"""One hit in 16."""
 HOPELESS: list[Text] = [[(8, 0)] * 128] * 20
 
 
@@ -171,3 +173,9 @@ def test_where_verifying_is_dear_only_likely_tokens_are_verified(engine, monkeyp
 def test_drafts_that_are_always_wrong_lose_little(engine, num_rows: int) -> None:
     assert engine.run(HOPELESS * 2, num_rows) > 0.97
     assert engine.run(HOPELESS * 2, num_rows) > 0.98
+
+
+@pytest.mark.parametrize("num_rows", [1, 8])
+def test_drafts_that_hit_now_and_then_lose_little(engine, num_rows: int) -> None:
+    engine.run(WEAK, num_rows)
+    assert engine.run(WEAK, num_rows) > 0.977

@@ -131,6 +131,40 @@ def test_shadows_that_hit_end_a_pause() -> None:
     assert shares[1] > 0.8
 
 
+def test_while_asking_pays_plain_steps_are_no_shadows(pace) -> None:
+    engine = Engine(pace)
+    for _ in range(300):
+        engine.run(1)
+        assert not pace.wants_shadow(1)
+    assert 0 in engine.asked
+
+
+@pytest.fixture
+def paused(pace) -> Engine:
+    engine = Engine(pace, acceptance=0.0, wait_s=0.009)
+    while pace.num_pauses < 3:
+        engine.run(1)
+    engine.run(60)  # time makes up for what the last trial lost
+    return engine
+
+
+def test_shadows_that_cost_time_are_none_due_until_that_is_made_up_for(pace, paused: Engine) -> None:
+    assert any(pace.wants_shadow(1) for _ in range(8))
+    for _ in range(3):
+        pace.add_shadow_step(9.0, 1)
+    assert not any(pace.wants_shadow(1) for _ in range(8))
+    pace.advance(paused.now_s + 10.0, 1)
+    assert any(pace.wants_shadow(1) for _ in range(8))
+
+
+def test_a_shadow_step_that_took_less_than_a_plain_one_wins_nothing(pace, paused: Engine) -> None:
+    for _ in range(100):
+        pace.add_shadow_step(0.0, 1)
+    for _ in range(3):
+        pace.add_shadow_step(9.0, 1)
+    assert not any(pace.wants_shadow(1) for _ in range(8))
+
+
 def test_the_cost_of_a_token_is_measured(pace) -> None:
     assert pace.token_cost(8) == 0
     Engine(pace, 8, token_s=0.0006).run(200)
