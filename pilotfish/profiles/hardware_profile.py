@@ -82,16 +82,24 @@ def load_profile(name_or_path: str) -> HardwareProfile:
         with resources.as_file(_DATA / f"{name_or_path}.yaml") as path:
             values = read_yaml(path, "hardware profile")
     else:
-        path = Path(name_or_path).expanduser()
-        if not path.is_file():
-            known = ", ".join(profile_names())
-            raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file")
-        values = read_yaml(path, "hardware profile")
+        values = read_yaml(_existing(name_or_path), "hardware profile")
     try:
         return _ADAPTER.validate_python(values)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}" for item in error.errors()]
         raise ConfigError(f"profile {name_or_path}: " + "; ".join(lines)) from None
+
+
+def _existing(name_or_path: str) -> Path:
+    path = Path(name_or_path).expanduser()
+    try:
+        is_there = path.exists() and not path.is_dir()
+    except OSError:  # too long for a name, or in a folder that is closed to us
+        is_there = False
+    if not is_there:
+        known = ", ".join(profile_names())
+        raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file")
+    return path
 
 
 def profile_to_yaml(profile: HardwareProfile) -> str:

@@ -59,9 +59,10 @@ def test_an_instant_engine_costs_nothing() -> None:
     assert profile.target.step_s(100, 10_000, 10**6) == profile.draft.step_s(1, 1) == 0.0
 
 
-def test_an_unknown_name_is_told_the_known_ones() -> None:
+@pytest.mark.parametrize("name", ["a1000", "a" * 300, "/", ""])
+def test_an_unknown_name_is_told_the_known_ones(name: str) -> None:
     with pytest.raises(ConfigError, match=r"a100-70b, .*h100-70b-tp4"):
-        load_profile("a1000")
+        load_profile(name)
 
 
 @pytest.mark.parametrize("text", ["][", "just words", "name: x", "name: x\nspeed: 3", "name: x\nname: y"])
