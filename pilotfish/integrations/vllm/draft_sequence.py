@@ -125,7 +125,8 @@ class DraftSequence:
             return False  # its time tells more than that of another one
         if self._shadow is not None and step.is_shadow:
             return False  # a verification would not have ended either: asked now, what it hits would count twice
-        self._send_propose(num_tokens)
+        self._arrived.clear()
+        self._send_propose(num_tokens, wants_ahead=not step.is_shadow)
         now = self._loop.time()
         self._silent_since_s = now if self._silent_since_s is None else self._silent_since_s
         is_timed = self._has_answered and not has_draft
@@ -162,7 +163,8 @@ class DraftSequence:
         if not question.is_missed:
             question.is_missed = True
             self._counters.num_missed_deadlines += question.is_waited_for
-            link.report_failure("drafts miss their deadline")
+            if not question.step.is_shadow:  # nobody needs one
+                link.report_failure("drafts miss their deadline")
 
     def leave(self) -> None:
         """Free what the replica holds for it. Idempotent; never raises."""
@@ -220,6 +222,8 @@ class DraftSequence:
 
     def _take_prepared_drafts(self, prepared: PreparedDrafts) -> None:
         question = self._question
+        if question is not None and question.step.is_shadow:
+            return  # nobody waits for it
         if question is None or self._link is None:
             self._arrived.append(prepared)
             return
@@ -238,10 +242,11 @@ class DraftSequence:
         is_taken = self.give(question.step, question.slot, draft.draft_token_ids)
         if not is_taken:
             self._late = draft
-            self._shadow = draft if question.step.is_shadow else None
+        is_timely = elapsed_s <= question.step.deadline_s
+        self._shadow = draft if question.step.is_shadow and is_timely else None
         if not question.is_timed:
             return
-        if is_taken or (not question.is_waited_for and elapsed_s <= question.step.deadline_s):
+        if is_taken or (not question.is_waited_for and is_timely):
             link.report_success()
         else:
             self._miss(question, link)
@@ -269,15 +274,17 @@ class DraftSequence:
             self._link.report_failure(error.message)
         self.leave()  # the next step opens it again, with all committed tokens
 
-    def _send_propose(self, num_tokens: int, *, is_prepared: bool = False) -> None:
+    def _send_propose(self, num_tokens: int, *, is_prepared: bool = False, wants_ahead: bool = True) -> None:
         assert self._link is not None
+        if not wants_ahead:
+            self._ahead.forget()
         self._link.send(
             Propose(
                 sequence_id=self._sequence_id,
                 base_length=self.row.length,
                 new_token_ids=self.row.tokens_since(self._told_length),
                 num_draft_tokens=min(num_tokens, self._link.limits.max_draft_tokens),
-                ahead=self._ahead.request(self._link, self.row, num_tokens),
+                ahead=self._ahead.request(self._link, self.row, num_tokens) if wants_ahead else None,
                 is_prepared=is_prepared,
             )
         )

@@ -401,6 +401,28 @@ async def test_a_shadow_that_has_come_true_so_far_serves_the_first_step_that_wai
     assert not counters.shadows  # it was verified, and is counted there
 
 
+async def test_a_shadow_that_comes_too_late_is_no_hit_and_no_failure(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link)
+    row.begin(5, is_shadow=True)
+    answer(row, link, 6, 7)
+    row.begin(6, is_shadow=True)  # not answered before the next step
+    row.begin(7, 8)
+    assert (list(counters.shadows), link.failures) == ([], [])
+
+
+async def test_a_shadow_asks_for_nothing_ahead_and_takes_nothing_of_before(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6)
+    row.begin(5, 9, deadline_s=60.0, is_shadow=True)
+    assert link.commands[-1].ahead is None
+    link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
+    answer(row, link, 10)
+    row.begin(12)
+    assert list(counters.shadows) == [(1, 1, 0)]
+    assert link.commands[-1].ahead is not None
+
+
 async def test_what_was_not_verified_of_a_draft_is_not_counted(row, link, counters) -> None:
     row.begin(4)
     answer(row, link, 5, 6, 7)
