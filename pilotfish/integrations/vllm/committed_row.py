@@ -15,7 +15,7 @@ class CommittedRow:
         self._num_prompt_tokens = num_prompt_tokens
         self._counters = counters
         self._token_ids: list[int] = []
-        self._given: tuple[int, ...] = ()
+        self.given: tuple[int, ...] = ()
         """The draft that vLLM verifies now."""
 
     @property
@@ -40,7 +40,7 @@ class CommittedRow:
 
         num_verified: tokens of it that were worth verifying; None: all.
         """
-        given, self._given = self._given[:num_verified], ()
+        given, self.given = self.given[:num_verified], ()
         self._token_ids.extend(row.new_token_ids)
         if given:
             # The last of the new tokens is vLLM's own.
@@ -52,7 +52,7 @@ class CommittedRow:
 
     def give(self, draft_token_ids: tuple[int, ...]) -> None:
         """vLLM verifies this draft next."""
-        self._given = draft_token_ids
+        self.given = draft_token_ids
 
     def rest_of(self, base_length: int, draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
         """What is left of a draft on an earlier length, if its beginning was committed since. Empty: nothing."""

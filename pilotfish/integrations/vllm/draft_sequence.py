@@ -57,6 +57,7 @@ class DraftSequence:
         self._sequence_id = 0
         self._told_length = 0
         self._has_answered = False
+        self._given_s = 0.0
         self._question: _Question | None = None
         self._silent_since_s: float | None = None
         """When the first of the questions was sent that nothing has come after; None: nothing is awaited."""
@@ -71,11 +72,12 @@ class DraftSequence:
             self.leave()
         return self._link
 
-    def commit(self, row: RowStep, num_verified: int | None = None) -> None:
+    def commit(self, row: RowStep, num_verified: int | None = None, *, is_just_now: bool = True) -> None:
         """What vLLM's step added. num_verified: tokens of the last draft that it was given; None: all."""
+        self._ahead.remember(self.row, self.row.given[:num_verified], self._given_s)
         self.row.commit(row, num_verified)
         self._settle_shadow(row.row_id)
-        self._ahead.learn(self.row, self._loop.time())
+        self._ahead.learn(self.row, self._loop.time() if is_just_now else None)
 
     def open(self, link: Link) -> None:
         """On another replica, or a first one, with every committed token. Raises UnavailableError."""
@@ -139,7 +141,7 @@ class DraftSequence:
         is_in_time = step.answer(slot, token_ids)
         if is_in_time and token_ids:
             self.row.give(token_ids)
-            self._ahead.remember(self.row, token_ids, self._loop.time())
+            self._given_s = self._loop.time()
         return is_in_time
 
     def note_missed(self) -> None:

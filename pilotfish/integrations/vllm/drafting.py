@@ -50,7 +50,7 @@ class Drafting:
         """Take in what vLLM's step committed, answer what is at hand, and ask for the rest."""
         self._last_step_s = self._loop.time()
         for told in step.told:
-            self._take_in(told)
+            self._take_in(told, is_just_now=told is step.told[-1])
         awaited = []
         for slot, row in enumerate(step.batch.rows):
             if self._serve(step, slot, row, self._sequences[row.row_id]):
@@ -68,13 +68,13 @@ class Drafting:
         for row_id in tuple(self._sequences):
             self._end(row_id)
 
-    def _take_in(self, told: ToldBatch) -> None:
+    def _take_in(self, told: ToldBatch, *, is_just_now: bool) -> None:
         for row_id in told.batch.ended_row_ids:
             self._end(row_id)
         for row in told.batch.rows:
             sequence = self._followed(row)
             sequence.note_missed()
-            sequence.commit(row, told.num_verified.get(row.row_id))
+            sequence.commit(row, told.num_verified.get(row.row_id), is_just_now=is_just_now)
 
     def _followed(self, row: RowStep) -> DraftSequence:
         if row.num_prompt_tokens:

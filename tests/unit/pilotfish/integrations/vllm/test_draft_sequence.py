@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.ahead_policy import AheadPolicy, Budget
 from pilotfish.config import TelemetryConfig
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
@@ -14,7 +14,7 @@ from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.draft_sequence import DraftSequence
 from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.row_trace import RowTracing
-from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
 from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
@@ -92,6 +92,7 @@ class Row:
         is_probe: bool = False,
         is_shadow: bool = False,
         num_verified: int | None = None,
+        untold: tuple[ToldBatch, ...] = (),
     ) -> DraftingStep:
         tokens = (*PROMPT, *new_token_ids) if self.length == 0 else new_token_ids
         self.length += len(tokens)
@@ -103,6 +104,7 @@ class Row:
             is_waited_for=not (is_probe or is_shadow),
             is_shadow=is_shadow,
             num_verified=None if num_verified is None else {1: num_verified},
+            untold=untold,
         )
         self.drafting.begin(self.step)
         return self.step
@@ -431,3 +433,33 @@ async def test_what_was_not_verified_of_a_draft_is_not_counted(row, link, counte
     answer(row, link, 6, 7)
     row.begin(6, num_verified=0)
     assert counters.acceptance.num_draft_tokens == 1
+
+
+async def test_what_was_not_verified_of_a_draft_was_not_rejected(row, link) -> None:
+    row.begin(4)
+    answer(row, link, 5, 5)
+    believed = link.commands[-1].ahead.acceptance
+    for _ in range(40):
+        row.begin(5, 5, num_verified=1)
+        answer(row, link, 5, 5)
+    learned = link.commands[-1].ahead.acceptance
+    assert learned[0] > 0.95
+    assert learned[1] >= believed[1]
+
+
+@pytest.mark.parametrize(("is_told_late", "num_samples"), [(False, 1), (True, 0)])
+async def test_only_a_round_that_ends_now_tells_how_long_rounds_take(
+    row, link, monkeypatch, is_told_late: bool, num_samples: int
+) -> None:
+    samples: list[float] = []
+    monkeypatch.setattr(AheadPolicy, "add_round", lambda self, elapsed_s, *, is_ahead: samples.append(elapsed_s))
+    monkeypatch.setattr(AheadPolicy, "budget", lambda self, *_: Budget(K, is_sample=True))
+    row.begin(4)
+    answer(row, link, 5, 6)
+    row.step.wait()
+    untold: tuple[ToldBatch, ...] = ()
+    if is_told_late:
+        row.length += 1
+        untold = (ToldBatch(BatchStep((RowStep(1, row.length, (5,), 0, 1),), ()), {}),)
+    row.begin(9, untold=untold)
+    assert len(samples) == num_samples
