@@ -18,8 +18,8 @@ from pilotfish.integrations.vllm.tensor_parallel import Drafts
 # vLLM gives handlers and a level to loggers of this name alone.
 _log = logging.getLogger("vllm.pilotfish")
 
-_MAX_UNTOLD_STEPS = 32
-"""A second at most: the drafter takes rows that it hears nothing of for ended."""
+_MAX_UNTOLD_STEPS, _MAX_UNTOLD_S = 32, 1.0
+"""The drafter takes rows that it hears nothing of for ended."""
 
 
 class Asker:
@@ -41,6 +41,8 @@ class Asker:
         """Whether the last call asked only to know what that would yield."""
         self._untold: list[ToldBatch] = []
         """Steps that the drafter's thread was not told of yet."""
+        self._untold_since_s = 0.0
+        """When the first of them ended."""
         self._drafted: dict[int, int] = {}
         """Draft tokens of each row that vLLM verifies in the step that runs now; of all rows that it has."""
         self._answers: dict[int, tuple[int, ...]] = {}
@@ -71,7 +73,8 @@ class Asker:
             return [[] for _ in sampled]
         if background.has_lost_rows:
             background.has_lost_rows = False
-            self._forget_rows()
+            self._rows.forget()
+            self._untold.clear()
         batch = self._rows.update(sampled, num_tokens, token_ids)
         self._learn(batch, now_s)
         self._pace.advance(now_s, len(batch.rows))
@@ -88,8 +91,7 @@ class Asker:
         self._is_shadow = asking == "wait" and not num_tokens and self._pace.wants_shadow(num_rows)
         is_waited_for = asking == "wait" and not self._is_shadow
         num_tokens = self._pace.max_tokens if self._is_shadow else num_tokens
-        if asking == "wait" and not num_tokens and len(self._untold) < _MAX_UNTOLD_STEPS:
-            # To wake a thread in each step takes from vLLM's on the same cores.
+        if asking == "wait" and not num_tokens and self._may_tell_later(now_s):
             self._untold.append(ToldBatch(batch, self._drafted))
             self._num_requested, self._was_vain, self._answers = 0, False, {}
             return [[] for _ in batch.rows]
@@ -116,6 +118,12 @@ class Asker:
             self._pace.add_vain_wait(time.perf_counter() - now_s, num_rows)
         self._patience.add_wait(is_in_time=not step.is_missed)
         return self._cut_short(batch, drafts)
+
+    def _may_tell_later(self, now_s: float) -> bool:
+        # To wake a thread in each step takes from vLLM's on the same cores.
+        if not self._untold:
+            self._untold_since_s = now_s
+        return len(self._untold) < _MAX_UNTOLD_STEPS and now_s - self._untold_since_s <= _MAX_UNTOLD_S
 
     def _cut_short(self, batch: BatchStep, drafts: Drafts) -> Drafts:
         """What of them is worth verifying."""
@@ -172,12 +180,8 @@ class Asker:
         counters.num_faults += 1
         if counters.num_faults == 1:
             _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
-        self._forget_rows()
+        self._rows.forget()  # what was not told yet stays: it may say that rows have ended
         self._drafted, self._answers = {}, {}
-
-    def _forget_rows(self) -> None:
-        self._rows.forget()
-        self._untold.clear()
 
 
 def _num_accepted(row: RowStep, num_drafted: int) -> int:

@@ -6,7 +6,7 @@ follows from what became of the row's draft before: texts repeat themselves in s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,7 +36,7 @@ class DraftCut:
         """max_tokens: of a draft."""
         self._max_tokens = max_tokens
         self._all = _Chances(max_tokens)
-        self._by_fate: dict[Hashable, _Chances] = {}
+        self._by_fate: dict[Fate, _Chances] = {}
         self._fates: dict[int, Fate] = {}
 
     def lengths(self, answers: Sequence[Answer], num_rows: int, token_cost: float) -> list[int]:

@@ -144,6 +144,28 @@ class Engine:
         self.plain_s += base_s * busy * num_tokens / num_rows
 
 
+class TellingBackground(Background):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[DraftingStep] = []
+
+    def begin(self, step: DraftingStep) -> None:
+        self.steps.append(step)
+        step.expect(())
+
+
+class NeverPace(Pace):
+    """No step asks."""
+
+    def num_draft_tokens(self, num_rows: int) -> int:
+        return 0
+
+    def wants_shadow(self, num_rows: int) -> bool:
+        return False
+
+
 @pytest.fixture
 def engine(monkeypatch) -> Engine:
     return Engine(monkeypatch)
@@ -179,3 +201,25 @@ def test_drafts_that_are_always_wrong_lose_little(engine, num_rows: int) -> None
 def test_drafts_that_hit_now_and_then_lose_little(engine, num_rows: int) -> None:
     engine.run(WEAK, num_rows)
     assert engine.run(WEAK, num_rows) > 0.977
+
+
+def test_however_long_steps_take_the_drafter_hears_of_them(engine) -> None:
+    background = TellingBackground()
+    asker = Asker(background, NeverPace(0.0, K, is_measuring=True))  # type: ignore[arg-type]
+    for length in range(5, 45):
+        asker.drafts([[0]], [length], engine.token_ids)
+        engine.now_s += 0.3
+    assert len(background.steps) == 8
+    assert {len(step.told) for step in background.steps} == {5}
+
+
+def test_a_fault_loses_nothing_that_was_to_be_told(engine) -> None:
+    background = TellingBackground()
+    asker = Asker(background, Pace(0.0, K, is_measuring=True))  # type: ignore[arg-type]
+    asker.drafts([[0]], [5], engine.token_ids)
+    asker.drafts([[0]], [6], None)  # type: ignore[arg-type]
+    assert background.counters.num_faults == 1
+    asker.drafts([[0]], [7], engine.token_ids)
+    (step,) = background.steps
+    assert [[row.row_id for row in told.batch.rows] for told in step.told] == [[1], [2]]
+    assert step.told[-1].batch.ended_row_ids == (1,)

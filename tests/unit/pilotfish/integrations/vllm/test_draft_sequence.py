@@ -463,3 +463,20 @@ async def test_only_a_round_that_ends_now_tells_how_long_rounds_take(
         untold = (ToldBatch(BatchStep((RowStep(1, row.length, (5,), 0, 1),), ()), {}),)
     row.begin(9, untold=untold)
     assert len(samples) == num_samples
+
+
+async def test_steps_that_are_told_late_are_taken_in_one_after_another(row, link, counters) -> None:
+    row.begin(4)
+    answer(row, link, 5, 6)
+    row.step.wait()
+    rows = (RowStep(1, 6, (5, 9), 0, 2), RowStep(2, 4, (*PROMPT, 7), len(PROMPT), 1))
+    first = ToldBatch(BatchStep(rows, ()), {})
+    step = DraftingStep(BatchStep((RowStep(2, 5, (8,), 0, 1),), (1,)), K, 0.0, untold=(first,))
+    row.drafting.begin(step)
+    assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (2, 1)
+    closed, opened, asked = link.commands[-3:]
+    assert closed == CloseSequence(7)
+    assert isinstance(opened, OpenSequence)
+    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (7, 8))
+    assert isinstance(asked, Propose)
+    assert asked.base_length == 5
