@@ -57,10 +57,13 @@ def set_prompt(request: pb.GenerateRequest | pb.TokenizeRequest, prompt: Prompt)
     if isinstance(prompt, str):
         request.text = prompt
     elif isinstance(prompt, TokenPrompt):
-        for position, token_id in enumerate(prompt.token_ids):
-            if not _UINT32[0] <= token_id <= _UINT32[1]:
-                raise InvalidRequestError(f"token {position} of the prompt is {token_id}, which is no token id")
-        request.tokens.token_ids.extend(prompt.token_ids)
+        try:
+            request.tokens.token_ids.extend(prompt.token_ids)
+        except ValueError:  # does not say which
+            least, most = _UINT32
+            told = ((at, each) for at, each in enumerate(prompt.token_ids) if not least <= each <= most)
+            position, token_id = next(told)
+            raise InvalidRequestError(f"token {position} of the prompt is {token_id}, which is no token id") from None
     else:
         messages = (pb.ChatMessage(role=message.role, content=message.content) for message in prompt)
         request.chat.messages.extend(messages)

@@ -85,6 +85,7 @@ class Asker:
 
     def _drafts_of(self, batch: BatchStep, now_s: float) -> Drafts:
         """Asked for and waited for, if both are worth it."""
+        self._num_requested, self._was_vain, self._answers = 0, False, {}
         asking = self._asking(now_s)
         num_rows = len(batch.rows)
         num_tokens = self._pace.num_draft_tokens(num_rows) if asking != "none" else 0
@@ -93,7 +94,6 @@ class Asker:
         num_tokens = self._pace.max_tokens if self._is_shadow else num_tokens
         if asking == "wait" and not num_tokens and self._may_tell_later(now_s):
             self._untold.append(ToldBatch(batch, self._drafted))
-            self._num_requested, self._was_vain, self._answers = 0, False, {}
             return [[] for _ in batch.rows]
         step = DraftingStep(
             batch,
@@ -106,7 +106,6 @@ class Asker:
         )
         self._untold = []
         self._background.begin(step)
-        self._num_requested, self._was_vain, self._answers = 0, False, {}
         if num_tokens and asking == "probe":
             self._background.counters.num_probes += 1
             self._probe = step

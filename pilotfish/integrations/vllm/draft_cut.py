@@ -45,10 +45,12 @@ class DraftCut:
         num_rows: of the batch, which say at least a token each. token_cost: what each draft token adds to the step, of
         what it takes without any.
         """
+        fates = [self._fate(answer.row_id) for answer in answers]
+        chances = {fate: self._chances(fate) for fate in set(fates)}
         candidates = [
             (chance, -slot)
-            for slot, answer in enumerate(answers)
-            for chance in self._chances(self._fate(answer.row_id), answer.num_tokens)
+            for slot, (answer, fate) in enumerate(zip(answers, fates, strict=True))
+            for chance in chances[fate][: answer.num_tokens]
         ]
         lengths = [0] * len(answers)
         expected_tokens, duration = float(num_rows), 1.0
@@ -75,11 +77,11 @@ class DraftCut:
     def _fate(self, row_id: int) -> Fate:
         return self._fates.get(row_id, "unknown")
 
-    def _chances(self, fate: Fate, num_tokens: int) -> list[float]:
-        """Of each token of a draft, that it is accepted with all before it."""
+    def _chances(self, fate: Fate) -> list[float]:
+        """Of each token of the longest draft, that it is accepted with all before it."""
         known = self._by_fate.get(fate)
         chance, chances = 1.0, []
-        for position in range(num_tokens):
+        for position in range(self._max_tokens):
             general = self._all.chance(position, _FIRST_CHANCE)
             chance *= general if known is None else known.chance(position, general)
             chances.append(chance)
