@@ -11,6 +11,7 @@ from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.speculation_cache import SpeculationCache
 from orchestrator.replicas.remote_sequence import Link
 from pilotfish.messages import AheadRequest, Event, PreparedDrafts, Proposal
+from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.7
@@ -49,10 +50,8 @@ class AheadDrafts:
         committed = sequence.tokens_since(self._last_length)
         if not draft or not committed or len(committed) > len(draft) + 1:
             return  # something else than its verification came between
-        num_accepted = 0
-        while num_accepted < min(len(draft), len(committed)) and draft[num_accepted] == committed[num_accepted]:
-            num_accepted += 1
-        self._acceptance.add(len(draft), min(num_accepted, len(committed) - 1))
+        # The last of the committed tokens is the target's own.
+        self._acceptance.add(len(draft), num_common_tokens(draft, committed[:-1]))
         if self._is_sample and now_s is not None:
             self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
 

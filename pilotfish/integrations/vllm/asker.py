@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from pilotfish.integrations.vllm.background import BackgroundDrafting
 from pilotfish.integrations.vllm.batch_rows import BatchRows, BatchStep, RowStep, TokenIds
-from pilotfish.integrations.vllm.committed_row import num_common
 from pilotfish.integrations.vllm.draft_cut import Answer, DraftCut
 from pilotfish.integrations.vllm.pace import Pace, StepOutcome
 from pilotfish.integrations.vllm.patience import Asking, Patience
 from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
 from pilotfish.integrations.vllm.tensor_parallel import Drafts
+from pilotfish.speculation.common_prefix import num_common_tokens
 
 # vLLM gives handlers and a level to loggers of this name alone.
 _log = logging.getLogger("vllm.pilotfish")
@@ -162,7 +162,7 @@ class Asker:
             answer = self._answers.get(row.row_id)
             if answer is not None and row.num_sampled_tokens:
                 num_known = min(self._drafted[row.row_id] + 1, len(answer))
-                num_right = min(num_common(answer, row.new_token_ids), num_known)
+                num_right = min(num_common_tokens(answer, row.new_token_ids), num_known)
                 self._cut.learn(Answer(row.row_id, len(answer)), num_known, num_right)
         shadows = self._background.counters.shadows
         num_rows = len(batch.rows)

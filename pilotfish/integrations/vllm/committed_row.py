@@ -5,6 +5,7 @@ from __future__ import annotations
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.row_trace import RowTrace
+from pilotfish.speculation.common_prefix import num_common_tokens
 
 
 class CommittedRow:
@@ -44,7 +45,7 @@ class CommittedRow:
         self._token_ids.extend(row.new_token_ids)
         if given:
             # The last of the new tokens is vLLM's own.
-            num_accepted = num_common(given, row.new_token_ids[:-1])
+            num_accepted = num_common_tokens(given, row.new_token_ids[:-1])
             self._counters.acceptance.add(len(given), num_accepted)
             self.trace.add_verified(len(given), num_accepted)
         else:
@@ -57,7 +58,7 @@ class CommittedRow:
     def rest_of(self, base_length: int, draft_token_ids: tuple[int, ...]) -> tuple[int, ...]:
         """What is left of a draft on an earlier length, if its beginning was committed since. Empty: nothing."""
         committed = self.tokens_since(base_length)
-        if not committed or num_common(draft_token_ids, committed) < len(committed):
+        if not committed or num_common_tokens(draft_token_ids, committed) < len(committed):
             return ()
         return draft_token_ids[len(committed) :]
 
@@ -67,12 +68,6 @@ class CommittedRow:
         Of sampled answers as well, on average: vLLM's own draw is a draft's token as often as it would accept it.
         """
         committed = self.tokens_since(base_length)
-        num_accepted = num_common(draft_token_ids, committed)
+        num_accepted = num_common_tokens(draft_token_ids, committed)
         is_certain = num_accepted < len(committed) or num_accepted == len(draft_token_ids)
         return num_accepted if is_certain else None
-
-
-def num_common(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """Tokens that both begin with."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(first), len(second)))
