@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from orchestrator.control.window import ClippedAverage, MedianWindow
+from pilotfish.integrations.vllm.plain_steps import PlainSteps
 from pilotfish.integrations.vllm.round_costs import RoundCosts
 from pilotfish.integrations.vllm.token_cost import TokenCost
 
 MIN_TRIAL_STEPS = 8
 """Of a trial, however many rows each step has."""
-_PLAIN_WEIGHT = 0.25
-"""Of a plain step in their average: a busy machine is another one a second later."""
 _KNOWN_STEPS = 16
 """With drafts, at one size of batch, before other sizes go by what their tokens cost."""
 _EXACT_ROWS = 8
@@ -27,8 +25,7 @@ class BatchLoad:
         "num_plain",
         "num_tokens",
         "paused_for",
-        "plain_average_s",
-        "plain_s",
+        "plain",
         "since_plain",
         "token_cost",
         "trials_left",
@@ -37,10 +34,7 @@ class BatchLoad:
 
     def __init__(self, num_trials: int) -> None:
         """num_trials: steps that ask before others' costs are believed to be its own."""
-        self.plain_s = MedianWindow()
-        """Steps that asked for nothing."""
-        self.plain_average_s = ClippedAverage(_PLAIN_WEIGHT)
-        """Of the same: what others are held against as an average, for on a busy machine a median is less than that."""
+        self.plain = PlainSteps()
         self.costs = RoundCosts()
         self.token_cost = TokenCost()
         self.num_tokens = 0
@@ -77,6 +71,10 @@ class BatchLoads:
             return own
         sizes = [size for size, load in self._loads.items() if is_known(load)]
         return self._loads[min(sizes, key=lambda size: abs(size - _size(num_rows)))] if sizes else None
+
+    def plain(self, num_rows: int) -> PlainSteps:
+        """Plain steps of so many rows, or those of the nearest size that is known."""
+        return (self.nearest(num_rows, lambda load: load.plain.is_known) or self.of(num_rows)).plain
 
     def token_cost(self, num_rows: int) -> float:
         """What a draft token adds to a step, in plain ones: as measured, and before that as at another size."""

@@ -80,11 +80,11 @@ class Pace:
 
     def deadline_s(self, num_rows: int) -> float:
         """How long the step may wait that has so many rows."""
-        return self._deadline_s or self._plain_step_s(num_rows) or _FIRST_DEADLINE_S
+        return self._deadline_s or self._loads.plain(num_rows).median_s or _FIRST_DEADLINE_S
 
     def advance(self, now_s: float, num_rows: int) -> None:
         """It is now_s, and the batch has so many rows."""
-        self._budget.advance(now_s, self._plain_step_s(num_rows) or _FIRST_DEADLINE_S)
+        self._budget.advance(now_s, self._loads.plain(num_rows).median_s or _FIRST_DEADLINE_S)
 
     def num_draft_tokens(self, num_rows: int) -> int:
         """Tokens to ask for after the step that has so many rows; 0: none. Called once for each that could."""
@@ -128,12 +128,11 @@ class Pace:
         """Learn from a step."""
         load = self._loads.of(outcome.num_rows)
         if outcome.num_requested_tokens == 0:
-            load.plain_s.add(outcome.step_s)
-            load.plain_average_s.add(outcome.step_s)
+            load.plain.add(outcome.step_s)
             load.since_plain = 0
             return
         self._yield.add(outcome.num_requested_tokens, outcome.drafts)
-        plain_s = self._average_plain_step_s(outcome.num_rows)
+        plain_s = self._loads.plain(outcome.num_rows).average_s
         if not plain_s:
             return
         ratio = min(outcome.step_s / plain_s, _MAX_RATIO)
@@ -144,7 +143,7 @@ class Pace:
 
     def add_shadow_step(self, step_s: float, num_rows: int) -> None:
         """A step of so many rows has asked without waiting: the other thread's work may have made it longer."""
-        plain_s = self._average_plain_step_s(num_rows)
+        plain_s = self._loads.plain(num_rows).average_s
         self._budget.spend(max(min(step_s, _MAX_RATIO * plain_s) - plain_s, 0.0))
 
     def add_vain_wait(self, wait_s: float, num_rows: int) -> None:
@@ -191,16 +190,6 @@ class Pace:
         costs = self._loads.nearest(num_rows, lambda load: load.costs.is_known)
         ratio = 1.0 if costs is None else costs.costs.ratio(length, self._yield)
         return (1 + self._yield.num_accepted(length)) / ratio
-
-    def _average_plain_step_s(self, num_rows: int) -> float:
-        """0: not known."""
-        load = self._loads.nearest(num_rows, lambda load: load.plain_average_s.value is not None)
-        return 0.0 if load is None else load.plain_average_s.value or 0.0
-
-    def _plain_step_s(self, num_rows: int) -> float:
-        """0: not known."""
-        load = self._loads.nearest(num_rows, lambda load: load.plain_s.value is not None)
-        return 0.0 if load is None else load.plain_s.value or 0.0
 
 
 def _trial_steps(num_rows: int) -> int:

@@ -31,10 +31,13 @@ def test_large_batches_about_as_large_are_one_size(loads) -> None:
 
 def test_what_is_not_known_of_a_size_the_nearest_tells(loads) -> None:
     for num_rows in (2, 8):
-        loads.of(num_rows).plain_s.add(num_rows / 100)
-    nearest = loads.nearest(6, lambda load: load.plain_s.value is not None)
-    assert nearest is loads.of(8)
+        loads.of(num_rows).plain.add(num_rows / 100)
+    assert loads.plain(6) is loads.of(8).plain
     assert loads.nearest(6, lambda load: load.costs.is_known) is None
+
+
+def test_before_any_plain_step_none_is_known(loads) -> None:
+    assert not loads.plain(6).is_known
 
 
 def test_a_token_costs_as_at_the_nearest_size_until_it_is_measured(loads) -> None:
