@@ -164,14 +164,14 @@ class Asker:
                 num_known = min(self._drafted[row.row_id] + 1, len(answer))
                 num_right = min(num_common_tokens(answer, row.new_token_ids), num_known)
                 self._cut.learn(Answer(row.row_id, len(answer)), num_known, num_right)
-        shadows = self._background.counters.shadows
+        shadows = self._background.shadows
         num_rows = len(batch.rows)
         while shadows:
-            row_id, num_tokens, num_right = shadows.popleft()
-            shadow = Answer(row_id, num_tokens)
+            fate = shadows.popleft()
+            shadow = Answer(fate.row_id, fate.num_tokens)
             (length,) = self._cut.lengths([shadow], num_rows, self._pace.token_cost(num_rows))
-            self._pace.add_shadow(length, min(length, num_right))
-            self._cut.learn(shadow, num_tokens, num_right)
+            self._pace.add_shadow(length, min(length, fate.num_right))
+            self._cut.learn(shadow, fate.num_tokens, fate.num_right)
         self._cut.keep([row.row_id for row in batch.rows])
 
     def _note_fault(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncIterator
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
@@ -23,6 +24,7 @@ from pilotfish.integrations.vllm.metrics import ProposerCollector
 from pilotfish.integrations.vllm.row_trace import RowTracing
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
+from pilotfish.integrations.vllm.unused_drafts import ShadowFate
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.stream import MuxStream
@@ -35,6 +37,7 @@ _log = logging.getLogger("vllm.pilotfish")
 PEER_NAME = "vllm"
 _IDLE_CHECK_S = 1.0
 _STOP_TIMEOUT_S = 5.0
+_MAX_SHADOWS = 1024
 _AFTERMATH_S = 0.1
 """gRPC tells of calls that were cancelled a moment later, and on a closed loop takes that for an error."""
 
@@ -56,6 +59,8 @@ class BackgroundDrafting:
         self._stopped = asyncio.Event()
         self.is_usable = False
         """Whether asking may be answered, as of the last step or the last change of the connections."""
+        self.shadows: deque[ShadowFate] = deque(maxlen=_MAX_SHADOWS)
+        """What became of shadows, that nobody took note of yet. Filled on the event loop, emptied on vLLM's thread."""
         self.has_lost_rows = False
         """It follows no row any more: the next step must tell it all tokens. Cleared by whoever does."""
         # A daemon: vLLM's workers end without asking anybody.
@@ -119,7 +124,9 @@ class BackgroundDrafting:
         async with self._connections(fingerprint) as pool, self._metrics(pool):
             policy = AheadPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
             self.counters.ahead = policy.counters
-            drafting = Drafting(pool, policy, self.counters, tracing, self._target.vocab_size)
+            drafting = Drafting(
+                pool, policy, self.counters, tracing, self._target.vocab_size, note_shadow=self.shadows.append
+            )
             self._drafting = drafting
             pool.on_change(self._note_change)
             self._note_change()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from orchestrator.drafting.speculation_cache import AheadCounters
 from pilotfish.speculation.statistics import AcceptanceStatistics
-
-_MAX_SHADOWS = 1024
 
 
 @dataclass(slots=True)
@@ -32,8 +29,5 @@ class ProposerCounters:
     """Opened on draft replicas."""
     num_pauses: int = 0
     """Times that asking was found not to pay."""
-    shadows: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=_MAX_SHADOWS))
-    """Of each shadow draft whose fate is known and was not taken note of: the row's id, its tokens, and those of them
-    that vLLM committed by itself. Filled on the event loop, emptied on vLLM's thread."""
     num_faults: int = 0
     """Steps without drafts for a fault of our own; the log tells more."""

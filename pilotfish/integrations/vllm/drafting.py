@@ -13,6 +13,7 @@ from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.draft_sequence import DraftSequence
 from pilotfish.integrations.vllm.row_trace import RowTracing
 from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
+from pilotfish.integrations.vllm.unused_drafts import NoteShadow
 
 _IDLE_S = 5.0
 """vLLM does not say that a request has ended: without a step for so long they all have."""
@@ -28,13 +29,16 @@ class Drafting:
         counters: ProposerCounters,
         tracing: RowTracing,
         vocab_size: int,
+        *,
+        note_shadow: NoteShadow,
     ) -> None:
-        """vocab_size: vLLM's."""
+        """vocab_size: vLLM's. note_shadow: told what became of drafts that nobody waited for."""
         self._pool = pool
         self._policy = policy
         self._counters = counters
         self._tracing = tracing
         self._vocab_size = vocab_size
+        self._note_shadow = note_shadow
         self._sequences: dict[int, DraftSequence] = {}
         self._loop = asyncio.get_running_loop()
         self._last_step_s = self._loop.time()
@@ -79,7 +83,7 @@ class Drafting:
     def _followed(self, row: RowStep) -> DraftSequence:
         if row.num_prompt_tokens:
             committed = CommittedRow(row.num_prompt_tokens, self._counters, self._tracing.begin())
-            sequence = DraftSequence(committed, self._policy, self._counters, self._vocab_size)
+            sequence = DraftSequence(committed, self._policy, self._counters, self._vocab_size, self._note_shadow)
             self._sequences[row.row_id] = sequence
         return self._sequences[row.row_id]
 

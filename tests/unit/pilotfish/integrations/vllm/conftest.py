@@ -14,15 +14,17 @@ import pytest
 
 from draft_service.proposers.lookup import LookupProposer
 from draft_service.server import DraftServer
+from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.config import Config, load_config
 from pilotfish.engine.client import EngineClient
+from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.testing.faulty_drafter import Fault, FaultyDrafter
 from pilotfish.testing.loop_thread import LoopThread
-from pilotfish.types import Limits, ModelInfo
+from pilotfish.types import Limits, LoadReport, ModelInfo
 
 VOCAB_SIZE = 100
 CONTEXT = 256
@@ -139,6 +141,53 @@ class Engine:
             time.sleep(_STEP_S)
 
 
+class FakeLink:
+    """A link that keeps what it is told; the test says what comes back."""
+
+    replica_id = "draft"
+    address = "draft:1"
+    num_other_sequences = 0
+    num_sequences = 0
+    model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=64, proposer="model")
+    limits = Limits(max_draft_tokens=8, max_sequences=8)
+    load = LoadReport()
+    is_connected = is_healthy = True
+
+    def __init__(self) -> None:
+        self.commands: list[object] = []
+        self.mailbox: Mailbox | None = None
+        self.failures: list[str] = []
+        self.num_successes = 0
+        self.is_full = self.is_draining = self.is_on_trial = False
+
+    def serves(self, sequence_id: int) -> bool:
+        return self.is_healthy or self.is_on_trial
+
+    def attach(self, sequence: Mailbox) -> int:
+        self.mailbox = sequence
+        return 7
+
+    def detach(self, sequence_id: int) -> None:
+        self.mailbox = None
+
+    def send(self, command: object) -> None:
+        if not self.is_connected:
+            raise UnavailableError("gone")
+        self.commands.append(command)
+
+    def report_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def report_success(self) -> None:
+        self.num_successes += 1
+
+    def report_full(self) -> None:
+        self.is_full = True
+
+    def report_draining(self) -> None:
+        self.is_draining = True
+
+
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
@@ -184,3 +233,8 @@ def make_proposer(tokenizer_folder: Path) -> Iterator[Callable[..., RemotePropos
 @pytest.fixture
 def make_engine() -> type[Engine]:
     return Engine
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink()

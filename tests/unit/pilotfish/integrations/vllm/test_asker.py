@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from pilotfish.integrations.vllm.asker import Asker
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.pace import Pace
 from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.unused_drafts import ShadowFate
 
 K = 8
 BUSY_S = 3.0
@@ -56,6 +58,7 @@ class Background:
 
     rows: list[Row] = field(default_factory=list)
     counters: ProposerCounters = field(default_factory=ProposerCounters)
+    shadows: deque[ShadowFate] = field(default_factory=deque)
     is_ready = is_usable = True
     has_lost_rows = False
     asked: str = "none"
@@ -78,7 +81,7 @@ class Background:
         asked_at, num_tokens, num_right = row.shadow
         num_new = row.position - asked_at
         if num_new > num_right or num_right == num_tokens <= num_new:
-            self.counters.shadows.append((row.row_id, num_tokens, num_right))
+            self.shadows.append(ShadowFate(row.row_id, num_tokens, num_right))
             row.shadow = None
 
 

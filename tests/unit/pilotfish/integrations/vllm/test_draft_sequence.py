@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,69 +12,22 @@ from pilotfish.config import TelemetryConfig
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
-from pilotfish.integrations.vllm.draft_sequence import DraftSequence
 from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.row_trace import RowTracing
 from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
+from pilotfish.integrations.vllm.unused_drafts import ShadowFate
 from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
-from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import SequenceErrorCode
 
 PROMPT = (1, 2, 3)
 K = 4
 
 
-class FakeLink:
-    """A link that keeps what it is told; the test says what comes back."""
-
-    replica_id = "draft"
-    address = "draft:1"
-    num_other_sequences = 0
-    num_sequences = 0
-    model = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=100, max_context_tokens=64, proposer="model")
-    limits = Limits(max_draft_tokens=8, max_sequences=8)
-    load = LoadReport()
-    is_connected = is_healthy = True
-
-    def __init__(self) -> None:
-        self.commands: list[object] = []
-        self.mailbox: DraftSequence | None = None
-        self.failures: list[str] = []
-        self.num_successes = 0
-        self.is_full = self.is_draining = self.is_on_trial = False
-
-    def serves(self, sequence_id: int) -> bool:
-        return self.is_healthy or self.is_on_trial
-
-    def attach(self, sequence: DraftSequence) -> int:
-        self.mailbox = sequence
-        return 7
-
-    def detach(self, sequence_id: int) -> None:
-        self.mailbox = None
-
-    def send(self, command: object) -> None:
-        if not self.is_connected:
-            raise UnavailableError("gone")
-        self.commands.append(command)
-
-    def report_failure(self, reason: str) -> None:
-        self.failures.append(reason)
-
-    def report_success(self) -> None:
-        self.num_successes += 1
-
-    def report_full(self) -> None:
-        self.is_full = True
-
-    def report_draining(self) -> None:
-        self.is_draining = True
-
-
 class FakePool:
-    def __init__(self, link: FakeLink) -> None:
+    def __init__(self, link: Any) -> None:
         self.links = (link,)
 
-    def pick(self) -> FakeLink | None:
+    def pick(self) -> Any:
         return self.links[0] if self.links[0].is_healthy else None
 
 
@@ -111,22 +65,23 @@ class Row:
 
 
 @pytest.fixture
-def link() -> FakeLink:
-    return FakeLink()
-
-
-@pytest.fixture
 def counters() -> ProposerCounters:
     return ProposerCounters()
 
 
 @pytest.fixture
-async def row(link, counters) -> Row:
-    tracing = RowTracing(TelemetryConfig())
-    return Row(Drafting(FakePool(link), AheadPolicy("on", 16), counters, tracing, vocab_size=100))
+def shadows() -> list[ShadowFate]:
+    """What became of drafts that nobody waited for."""
+    return []
 
 
-def answer(row: Row, link: FakeLink, *token_ids: int) -> None:
+@pytest.fixture
+async def row(link, counters, shadows) -> Row:
+    tracing, policy = RowTracing(TelemetryConfig()), AheadPolicy("on", 16)
+    return Row(Drafting(FakePool(link), policy, counters, tracing, vocab_size=100, note_shadow=shadows.append))
+
+
+def answer(row: Row, link: Any, *token_ids: int) -> None:
     assert link.mailbox is not None
     link.mailbox.deliver(Proposal(7, row.length, token_ids))
 
@@ -358,17 +313,17 @@ async def test_a_replica_that_is_tried_again_is_not_waited_for(row, link, counte
     assert (counters.num_missed_deadlines, len(link.failures)) == (0, 1)
 
 
-async def test_a_shadow_tells_what_would_have_been_accepted_once_that_is_certain(row, link, counters) -> None:
+async def test_a_shadow_tells_what_would_have_been_accepted_once_that_is_certain(row, link, counters, shadows) -> None:
     row.begin(4)
     answer(row, link)
     row.begin(5, deadline_s=60.0, is_shadow=True)
     answer(row, link, 6, 7, 8)
     assert row.step.wait() == [[]]
     row.begin(6, is_shadow=True)
-    assert not counters.shadows
+    assert not shadows
     row.begin(7, is_shadow=True)
     row.begin(9, is_shadow=True)
-    assert list(counters.shadows) == [(1, 3, 2)]
+    assert shadows == [(1, 3, 2)]
     assert counters.num_shadow_drafts == 1
 
 
@@ -384,36 +339,36 @@ async def test_while_a_shadow_is_being_followed_no_other_is_asked_for(row, link)
     assert len(link.commands) == num_commands + 1
 
 
-async def test_an_empty_shadow_is_told_as_well(row, link, counters) -> None:
+async def test_an_empty_shadow_is_told_as_well(row, link, shadows) -> None:
     row.begin(4)
     answer(row, link)
     row.begin(5, deadline_s=60.0, is_shadow=True)
     answer(row, link)
     row.begin(6)
-    assert list(counters.shadows) == [(1, 0, 0)]
+    assert shadows == [(1, 0, 0)]
 
 
-async def test_a_shadow_that_has_come_true_so_far_serves_the_first_step_that_waits(row, link, counters) -> None:
+async def test_a_shadow_that_has_come_true_so_far_serves_the_first_step_that_waits(row, link, shadows) -> None:
     row.begin(4)
     answer(row, link)
     row.begin(5, deadline_s=60.0, is_shadow=True)
     answer(row, link, 6, 7, 8)
     assert row.begin(6).wait() == [[7, 8]]
     row.begin(7, 8, 9)
-    assert not counters.shadows  # it was verified, and is counted there
+    assert not shadows  # it was verified, and is counted there
 
 
-async def test_a_shadow_that_comes_too_late_is_no_hit_and_no_failure(row, link, counters) -> None:
+async def test_a_shadow_that_comes_too_late_is_no_hit_and_no_failure(row, link, shadows) -> None:
     row.begin(4)
     answer(row, link)
     row.begin(5, is_shadow=True)
     answer(row, link, 6, 7)
     row.begin(6, is_shadow=True)  # not answered before the next step
     row.begin(7, 8)
-    assert (list(counters.shadows), link.failures) == ([], [])
+    assert (shadows, link.failures) == ([], [])
 
 
-async def test_a_shadow_asks_for_nothing_ahead_and_takes_nothing_of_before(row, link, counters) -> None:
+async def test_a_shadow_asks_for_nothing_ahead_and_takes_nothing_of_before(row, link, shadows) -> None:
     row.begin(4)
     answer(row, link, 5, 6)
     row.begin(5, 9, deadline_s=60.0, is_shadow=True)
@@ -421,7 +376,7 @@ async def test_a_shadow_asks_for_nothing_ahead_and_takes_nothing_of_before(row, 
     link.mailbox.deliver(PreparedDrafts(7, 4, (5, 6), (1, 2), (9, 8), (10, 11, 12, 13)))
     answer(row, link, 10)
     row.begin(12)
-    assert list(counters.shadows) == [(1, 1, 0)]
+    assert shadows == [(1, 1, 0)]
     assert link.commands[-1].ahead is not None
 
 
