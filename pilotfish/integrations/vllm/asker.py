@@ -179,7 +179,8 @@ class Asker:
         counters.num_faults += 1
         if counters.num_faults == 1:
             _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
-        self._rows.forget()  # what was not told yet stays: it may say that rows have ended
+        # The batch may have been followed and not told, with rows that ended in it: none may stay on a replica.
+        self._rows.forget()
         self._drafted, self._answers = {}, {}
 
 

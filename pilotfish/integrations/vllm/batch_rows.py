@@ -44,6 +44,8 @@ class BatchStep:
     """In vLLM's order."""
     ended_row_ids: tuple[int, ...]
     """Rows of which no more is expected."""
+    begins_anew: bool = False
+    """Whether all rows of steps before this one have ended, told of or not."""
 
     @property
     def is_pure_decode(self) -> bool:
@@ -88,7 +90,7 @@ class BatchRows:
         self._slots: list[_KnownRow] = []
         """The rows of the last step, in vLLM's order."""
         self._absent: list[_KnownRow] = []
-        self._forgotten: tuple[int, ...] = ()
+        self._begins_anew = False
 
     def update(
         self, sampled_token_ids: Sequence[Sequence[int]], num_tokens: Sequence[int] | TokenIds, token_ids: TokenIds
@@ -103,14 +105,13 @@ class BatchRows:
             step, after = self._step(row, len(sampled), before)
             steps.append(step)
             slots.append(after)
-        ended, self._forgotten = (*self._forgotten, *self._retire(slots)), ()
-        self._slots = slots
-        return BatchStep(tuple(steps), ended)
+        batch = BatchStep(tuple(steps), self._retire(slots), self._begins_anew)
+        self._slots, self._begins_anew = slots, False
+        return batch
 
     def forget(self) -> None:
         """Begin anew: to the next step all rows are new, and those that were known have ended."""
-        self._forgotten += tuple(known.row_id for known in (*self._slots, *self._absent))
-        self._slots, self._absent = [], []
+        self._slots, self._absent, self._begins_anew = [], [], True
 
     def _match(self, rows: Sequence[TokenIds], sampled: Sequence[Sequence[int]]) -> list[_KnownRow | None]:
         """The known row that each row continues, each at most once. Where rows hold equal tokens any will do."""

@@ -73,6 +73,8 @@ class Drafting:
             self._end(row_id)
 
     def _take_in(self, told: ToldBatch, *, is_just_now: bool) -> None:
+        if told.batch.begins_anew:
+            self.close()
         for row_id in told.batch.ended_row_ids:
             self._end(row_id)
         for row in told.batch.rows:

@@ -12,16 +12,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from pilotfish.config import TelemetryConfig
 from pilotfish.integrations.vllm import asker as asker_module
 from pilotfish.integrations.vllm.asker import Asker
 from pilotfish.integrations.vllm.counters import ProposerCounters
+from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.pace import Pace
+from pilotfish.integrations.vllm.row_trace import RowTracing
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.unused_drafts import ShadowFate
+from pilotfish.messages import CloseSequence, OpenSequence
 
 K = 8
 BUSY_S = 3.0
@@ -159,6 +165,26 @@ class TellingBackground(Background):
         step.expect(())
 
 
+class OneThread(Background):
+    """Drafts from a replica that never answers, on the thread of the test."""
+
+    def __init__(self, link: Any) -> None:
+        super().__init__()
+        self.link = link
+        pool: Any = SimpleNamespace(links=(link,), pick=lambda: link)
+        policy, tracing = AheadPolicy("off", 0), RowTracing(TelemetryConfig())
+        self.drafting = Drafting(pool, policy, self.counters, tracing, 100, note_shadow=self.shadows.append)
+
+    def begin(self, step: DraftingStep) -> None:
+        self.drafting.begin(step)
+
+    @property
+    def num_open(self) -> int:
+        """Sequences that the replica holds."""
+        kinds = [type(command) for command in self.link.commands]
+        return kinds.count(OpenSequence) - kinds.count(CloseSequence)
+
+
 class NeverPace(Pace):
     """No step asks."""
 
@@ -216,6 +242,22 @@ def test_however_long_steps_take_the_drafter_hears_of_them(engine) -> None:
     assert {len(step.told) for step in background.steps} == {5}
 
 
+async def test_a_fault_leaves_no_row_on_the_replica_that_has_ended(link, monkeypatch) -> None:
+    background = OneThread(link)
+    asker = Asker(background, Pace(0.0, K, is_measuring=False))  # type: ignore[arg-type]
+    token_ids = np.array([[1] * 64, [2] * 64], dtype=np.int32)
+    asker.drafts([[1], [2]], [5, 5], token_ids)
+    for length in range(6, 14):  # the second row is away for as long as one may be
+        asker.drafts([[1]], [length], token_ids)
+    assert background.num_open == 2
+    with monkeypatch.context() as fault:
+        fault.setattr(Pace, "advance", None)
+        asker.drafts([[1]], [14], token_ids)
+    assert background.counters.num_faults == 1
+    asker.drafts([[1]], [15], token_ids)
+    assert background.num_open == 1
+
+
 def test_a_fault_loses_nothing_that_was_to_be_told(engine) -> None:
     background = TellingBackground()
     asker = Asker(background, Pace(0.0, K, is_measuring=True))  # type: ignore[arg-type]
@@ -225,4 +267,4 @@ def test_a_fault_loses_nothing_that_was_to_be_told(engine) -> None:
     asker.drafts([[0]], [7], engine.token_ids)
     (step,) = background.steps
     assert [[row.row_id for row in told.batch.rows] for told in step.told] == [[1], [2]]
-    assert step.told[-1].batch.ended_row_ids == (1,)
+    assert [told.batch.begins_anew for told in step.told] == [False, True]

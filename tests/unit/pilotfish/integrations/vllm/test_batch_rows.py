@@ -102,8 +102,8 @@ def test_forgotten_rows_begin_anew() -> None:
     again = update(rows, ([1, 2, 3], 1))
     assert again.rows[0].row_id != first.row_id
     assert again.rows[0].new_token_ids == (1, 2, 3)
-    assert again.ended_row_ids == (first.row_id,)
-    assert update(rows, ([1, 2, 3, 4], 1)).ended_row_ids == ()
+    assert again.begins_anew
+    assert not update(rows, ([1, 2, 3, 4], 1)).begins_anew
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason="recorded by tests/integration/vllm/record_calls.py")

@@ -270,6 +270,14 @@ async def test_rows_that_ended_are_freed(row, link) -> None:
     assert link.mailbox is None
 
 
+async def test_a_step_that_begins_anew_frees_every_row_before_it(row, link) -> None:
+    row.begin(4)
+    new = RowStep(2, 5, (*PROMPT, 4, 5), len(PROMPT), 1)
+    row.drafting.begin(DraftingStep(BatchStep((new,), (), begins_anew=True), K, 0.0))
+    assert [type(command) for command in link.commands[2:]] == [CloseSequence, OpenSequence, Propose]
+    assert link.commands[-2].output_token_ids == (4, 5)
+
+
 async def test_a_probe_in_time_is_a_success_and_its_draft_serves_the_next_step(row, link, counters) -> None:
     row.begin(4)
     answer(row, link)
