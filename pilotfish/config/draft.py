@@ -7,7 +7,7 @@ from typing import Literal
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, require
-from pilotfish.config.paths import NameOrPath
+from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,9 +19,9 @@ class DraftConfig:
     proposer: str = "ngram"
     """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer),
     `eagle3` (a head on the target's features) or `hybrid` (suffix decoding where it is confident, else the model)."""
-    model: NameOrPath = "smollm2-135m-instruct"
+    model: ModelOrPath = "smollm2-135m-instruct"
     """The drafter of proposers `model` and `hybrid`; for the others the model whose tokenizer is used."""
-    head: NameOrPath = "smollm2-135m-instruct-eagle3"
+    head: HeadOrPath = "smollm2-135m-instruct-eagle3"
     """Of proposer `eagle3`: a head's folder, or the name of one that comes with Pilotfish. draft.model is then the
     target, whose embeddings and tokenizer are used."""
     feature_format: Literal["bf16", "fp8"] = "bf16"

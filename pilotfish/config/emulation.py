@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pilotfish.config.fields import STRICT, require
-from pilotfish.config.paths import NameOrPath
+from pilotfish.config.paths import ProfileOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +14,7 @@ class EmulationConfig:
 
     __pydantic_config__ = STRICT
 
-    profile: NameOrPath = ""
+    profile: ProfileOrPath = ""
     """Name of a hardware profile (`a100-70b`, `h100-70b-tp4`, `cpu`, `instant`) or path of one that
     `pilotfish profile` has written. Empty: the engines are real."""
     acceptance: float | tuple[float, ...] = 0.8

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from pilotfish.config.fields import STRICT, require, yaml_word
-from pilotfish.config.paths import NameOrPath
+from pilotfish.config.paths import ProfileOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class SpeculationConfig:
     times what drafts take under load."""
     decode_run_tokens: int = 16
     """Tokens of one Decode run: the orchestrator looks again this often while speculation is off."""
-    cost_profile: NameOrPath = ""
+    cost_profile: ProfileOrPath = ""
     """Name or file of a hardware profile (`pilotfish profile` writes one): what steps cost before they are measured.
     Empty: the controller begins with nothing and tries what it does not know."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()

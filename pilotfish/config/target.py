@@ -7,7 +7,7 @@ from typing import Literal
 
 from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, require
-from pilotfish.config.paths import NameOrPath
+from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class SelfDrafterConfig:
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """Looked up first (as `draft.*` says): the proposer drafts only where the lookup is not confident
     (`draft.hybrid_min_accepted_tokens`). With proposer `none` the lookup alone drafts."""
-    model: NameOrPath = ""
+    model: HeadOrPath = ""
     """Folder of the heads, or the name of one that comes with Pilotfish."""
     exit_layer: int = 0
     """Layers that draft, for `early_exit`; 0 takes three quarters of them."""
@@ -41,7 +41,7 @@ class TargetConfig:
 
     __pydantic_config__ = STRICT
 
-    model: NameOrPath = "smollm2-135m-instruct"
+    model: ModelOrPath = "smollm2-135m-instruct"
     """Catalogue name, hub id or local folder."""
     host: str = "127.0.0.1"
     """Address to listen on. Beyond the loopback interface it needs `security.internal`."""

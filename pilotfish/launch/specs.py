@@ -8,14 +8,21 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
+from pilotfish.config.paths import NamedKind
 from pilotfish.launch.child import ChildSpec
-from pilotfish.models.catalogue import CATALOGUE
-from pilotfish.profiles.hardware_profile import profile_names
+from pilotfish.models import catalogue, shipped
+from pilotfish.profiles import hardware_profile
 from pilotfish.security.link_token import write_new_token
+
+_IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(
+    {"model": catalogue.is_local, "head": shipped.is_local, "profile": hardware_profile.is_local}
+)
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,7 @@ def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
     The replicas serve nobody else: see `with_link_token`. Variables that override values stay here: config.yaml has
     them already, and addresses of its own.
     """
-    config = with_link_token(with_absolute_paths(config, {*CATALOGUE, *profile_names()}), folder)
+    config = with_link_token(with_absolute_paths(config, _IS_PATH), folder)
     if standalone:
         config = with_local_addresses(config)
         launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))

@@ -70,6 +70,11 @@ DEFAULT_MODEL = CatalogueModel(
 CATALOGUE: Mapping[str, CatalogueModel] = MappingProxyType({DEFAULT_MODEL.name: DEFAULT_MODEL})
 
 
+def is_local(name: str) -> bool:
+    """Whether `resolve` takes it for a folder of this machine."""
+    return bool(name) and name not in CATALOGUE and Path(name).expanduser().is_dir()
+
+
 def resolve(name: str) -> ModelSource:
     """What `name` means: a catalogue name, else a local folder with a config.json, else a hub id "org/name".
 
@@ -77,11 +82,11 @@ def resolve(name: str) -> ModelSource:
     """
     if name in CATALOGUE:
         return CATALOGUE[name]
-    folder = Path(name).expanduser()
-    if name and (folder / "config.json").is_file():
+    if is_local(name):
+        folder = Path(name).expanduser()
+        if not (folder / "config.json").is_file():
+            raise ModelNotFoundError(f"{name} is a folder without a config.json: it holds no model")
         return LocalFolder(folder.resolve())
-    if name and folder.is_dir():
-        raise ModelNotFoundError(f"{name} is a folder without a config.json: it holds no model")
     if _HUB_ID.fullmatch(name):
         return HubModel(name)
     known = ", ".join(sorted(CATALOGUE))

@@ -73,6 +73,11 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(entry.name.removesuffix(".yaml") for entry in _DATA.iterdir() if entry.name.endswith(".yaml")))
 
 
+def is_local(name_or_path: str) -> bool:
+    """Whether `load_profile` takes it for a file of this machine."""
+    return name_or_path not in profile_names() and _is_file(Path(name_or_path).expanduser())
+
+
 def load_profile(name_or_path: str) -> HardwareProfile:
     """A profile that comes with Pilotfish, or one in a YAML file.
 
@@ -92,14 +97,18 @@ def load_profile(name_or_path: str) -> HardwareProfile:
 
 def _existing(name_or_path: str) -> Path:
     path = Path(name_or_path).expanduser()
-    try:
-        is_there = path.exists() and not path.is_dir()
-    except OSError:  # too long for a name, or in a folder that is closed to us
-        is_there = False
-    if not is_there:
+    if not _is_file(path):
         known = ", ".join(profile_names())
         raise ConfigError(f"no profile {name_or_path!r}: known are {known}, or give the path of a file")
     return path
+
+
+def _is_file(path: Path) -> bool:
+    """A pipe counts as well."""
+    try:
+        return path.exists() and not path.is_dir()
+    except OSError:  # too long for a name, or in a folder that is closed to us
+        return False
 
 
 def profile_to_yaml(profile: HardwareProfile) -> str:

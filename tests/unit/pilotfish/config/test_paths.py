@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from pilotfish.config import Config, load_config, with_absolute_paths
-from pilotfish.config.paths import PathMark
+from pilotfish.config.paths import NamedKind, PathMark
 
 NO_PATHS = {
     "target.host",
@@ -26,6 +26,8 @@ NO_PATHS = {
     "security.internal.server_name",
 }
 """Every other text of the configuration has to say in its annotation which kind of path it is."""
+ALL_PATHS: dict[NamedKind, Callable[[str], bool]] = {kind: lambda _: True for kind in get_args(NamedKind)}
+"""Nothing is known by a name."""
 
 
 def texts(section: Any, prefix: str = "") -> Iterator[tuple[str, PathMark | None]]:
@@ -55,26 +57,26 @@ def test_every_path_is_named_from_the_root(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "here").touch()
     marked = [key for key, mark in texts(Config()) if mark is not None]
     assert {"target.model", "security.public.api_keys_file", "cache_dir"} <= set(marked)
-    config = with_absolute_paths(load_config(overrides=[f"{key}=here" for key in marked]), names=())
+    config = with_absolute_paths(load_config(overrides=[f"{key}=here" for key in marked]), ALL_PATHS)
     assert {value_at(config, key) for key in marked} == {str(tmp_path / "here")}
 
 
-def test_what_pilotfish_or_a_hub_has_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_its_reader_takes_for_a_name_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "known").touch()
-    config = load_config(overrides=["target.model=known", "draft.model=org/name", "security.internal.token_file=known"])
-    moved = with_absolute_paths(config, names={"known"})
-    assert (moved.target.model, moved.draft.model) == ("known", "org/name")
-    assert moved.security.internal.token_file == str(tmp_path / "known"), "this is never a name"
+    keys = ("target.model", "draft.head", "emulation.profile", "security.internal.token_file")
+    config = load_config(overrides=[f"{key}=known" for key in keys])
+    moved = with_absolute_paths(config, {**ALL_PATHS, "model": lambda text: text != "known"})
+    assert moved.target.model == "known"
+    assert {value_at(moved, key) for key in keys[1:]} == {str(tmp_path / "known")}
 
 
 def test_a_file_that_is_not_there_yet_and_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "llama").mkdir()
-    config = with_absolute_paths(load_config(overrides=["target.model=~/llama", "cache_dir=later"]), names=())
+    config = with_absolute_paths(load_config(overrides=["target.model=~/llama", "cache_dir=later"]), ALL_PATHS)
     assert config.target.model == str(tmp_path / "llama")
     assert config.cache_dir == str(Path.cwd() / "later")
 
 
 def test_nothing_changes_where_nothing_is_a_path() -> None:
-    assert with_absolute_paths(Config(), names=()) == Config()
+    assert with_absolute_paths(Config(), {kind: lambda _: False for kind in ALL_PATHS}) == Config()

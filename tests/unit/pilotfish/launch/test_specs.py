@@ -70,7 +70,9 @@ def test_children_find_files_from_their_own_folders(
     standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("mine", "smollm2-135m-instruct", "mine.yaml", "cpu"):
+    for name in ("mine", "smollm2-135m-instruct"):
+        (tmp_path / name).mkdir()
+    for name in ("mine.yaml", "cpu"):
         (tmp_path / name).touch()
     overrides = ("target.model=mine", "emulation.profile=cpu", "orchestrator.speculation.cost_profile=mine.yaml")
     config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
@@ -78,6 +80,28 @@ def test_children_find_files_from_their_own_folders(
     assert config.draft.model == "smollm2-135m-instruct", "a name of the catalogue is one, whatever lies here"
     assert config.emulation.profile == "cpu"
     assert config.orchestrator.speculation.cost_profile == str(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize("standalone", [True, False])
+def test_a_name_is_one_only_of_its_own_kind(standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that is called like a hardware profile is a model all the same, and so on."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "config.json").touch()
+    (tmp_path / "smollm2-135m-instruct").touch()
+    overrides = ("target.model=cpu", "draft.head=cpu", "emulation.profile=smollm2-135m-instruct")
+    config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
+    assert config.target.model == config.draft.head == str(tmp_path / "cpu")
+    assert config.emulation.profile == str(tmp_path / "smollm2-135m-instruct")
+
+
+def test_a_folder_that_holds_no_head_hides_none_that_was_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = Config().draft.head
+    (tmp_path / name).mkdir()
+    assert prepare(Config(), tmp_path, standalone=False).config.draft.head == name
 
 
 @pytest.mark.parametrize("standalone", [True, False])
