@@ -29,10 +29,13 @@ class AcceptanceBelief:
         self._own = self._new(_SHARED_WEIGHT_ROUNDS)
         self._surprise = RunningAverage(weight=_SURPRISE_WEIGHT)
         self._num_rounds_to_learn = 0  # after a break
+        self._told: Sequence[float] = ()
+        """The last answer: what the next round was expected to be."""
 
     def probabilities(self, num_positions: int) -> Sequence[float]:
         """Pr(draft i accepted | all before it were)."""
-        return self._own.probabilities(num_positions, self._shared.probabilities(num_positions))
+        self._told = self._own.probabilities(num_positions, self._shared.probabilities(num_positions))
+        return self._told
 
     def add(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
         """Learn from one round."""
@@ -42,6 +45,7 @@ class AcceptanceBelief:
             self._num_rounds_to_learn = _ROUNDS_AFTER_A_BREAK
         self._own.add(num_draft_tokens, num_accepted_tokens)
         self._shared.add(num_draft_tokens, num_accepted_tokens)
+        self._told = ()
 
     def _is_another_text(self, num_draft_tokens: int, num_accepted_tokens: int) -> bool:
         """Whether the last rounds together are too far from what was believed to be chance."""
@@ -49,7 +53,8 @@ class AcceptanceBelief:
             self._num_rounds_to_learn -= 1
             return False
         reached, mean, second_moment = 1.0, 0.0, 0.0
-        for position, probability in enumerate(self.probabilities(num_draft_tokens)):
+        told = self._told if len(self._told) >= num_draft_tokens else self.probabilities(num_draft_tokens)
+        for position, probability in enumerate(told[:num_draft_tokens]):
             reached *= probability
             mean += reached
             second_moment += (2 * position + 1) * reached

@@ -16,7 +16,8 @@ _MAX_VERIFICATIONS_PER_DECODE = 512
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _MOST = 0.8
-"""Of the sequences: if so many speculate, a round takes what it takes if all do."""
+"""Of the sequences: if so many speculate, a round takes what it takes if all do, and if so many do not, a decoded
+token."""
 
 
 class ReplicaRecord:
@@ -96,10 +97,14 @@ class ReplicaRecord:
         if not self.costs.is_known:
             # The replica has told nothing of its steps: what they seem to take has to do.
             self.costs.add_step(self.num_decoding, self.num_decoding, token_s)
+        if not self._are_others_plain:
+            # It waited for longer steps, and for those who drafted meanwhile.
+            if self._plain.value is None:
+                self._plain = MedianWindow(1.0)
+            return
         self._num_plain_runs += 1
-        if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own - self._num_speculating):
+        if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own):
             return  # those who decode together all measure the same steps: one moment must not count for each of them
-        # Others may verify in the same steps, which are then longer than those of plain decoding.
         self._plain.add(token_s / (self._recent_step_s.value or token_s))
 
     def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
@@ -125,7 +130,11 @@ class ReplicaRecord:
         if self._num_verifications < _MAX_VERIFICATIONS_PER_DECODE:
             return False
         self._num_verifications = 0
-        return True
+        return self._num_own <= 1  # one run among those who speculate would measure their steps
+
+    @property
+    def _are_others_plain(self) -> bool:
+        return self._num_speculating <= (1 - _MOST) * self._num_own
 
     @property
     def _rows_per_sequence(self) -> float:

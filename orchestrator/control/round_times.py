@@ -29,7 +29,9 @@ _DOUBT = 0.5
 """Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
 gets tried."""
 _PRICES_PER_STEP = 4
-"""Finding prices takes a tenth of a millisecond: that often while every sequence decides once is enough."""
+_MAX_TOLD_ALONE = 8
+"""Finding prices takes a tenth of a millisecond, for which a round waits: so often while every sequence decides once,
+and once in so many decisions of a few sequences, is enough."""
 _MAX_AGE_ROUNDS = 512
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
@@ -145,6 +147,7 @@ class RoundTimes:
         self._prices: Prices | None = None
         self._priced = (0, 0)  # the load and the draft length that they are for
         self._num_told = 0
+        self._max_told = 1
 
     def level(self, num_sequences: int) -> LoadLevel:
         """The record of this load, made when it is first met."""
@@ -184,11 +187,15 @@ class RoundTimes:
         plain_ratio: time of a token of a decode run over that of a step.
         """
         key = (num_sequences, max_draft_tokens)
-        if self._prices is None or self._priced != key or self._num_told >= num_sequences // _PRICES_PER_STEP:
-            self._prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+        prices, is_new = self._prices, self._priced != key
+        if prices is None or is_new or self._num_told >= self._max_told:
+            self._prices = prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+            # The first rounds under a load teach most.
+            longest = max(_MAX_TOLD_ALONE, num_sequences // _PRICES_PER_STEP)
+            self._max_told = 1 if is_new else min(2 * self._max_told, longest)
             self._priced, self._num_told = key, 0
         self._num_told += 1
-        return self._prices
+        return prices
 
     def _new_prices(
         self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float

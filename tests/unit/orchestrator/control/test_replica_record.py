@@ -48,3 +48,39 @@ def test_a_lone_sequence_is_believed_every_time() -> None:
     for _ in range(8):
         replica.add_decode(before_s / 2)
     assert replica.plain_s() == pytest.approx(before_s / 2)
+
+
+def speculating(replica: ReplicaRecord, num_sequences: int) -> None:
+    """So many of its sequences verify four draft tokens each step."""
+    for _ in range(num_sequences):
+        replica.change_rows(1, 5)
+
+
+def test_a_run_among_those_who_speculate_says_nothing_of_plain_decoding() -> None:
+    """It waits for their longer steps and for their drafts: plain decoding would seem slow for good."""
+    replica = measured(32)
+    before_s = replica.plain_s()
+    speculating(replica, 31)
+    for _ in range(8 * 32):
+        replica.add_decode(2 * before_s)
+    assert replica.plain_s() == pytest.approx(before_s)
+
+
+def test_where_nobody_decodes_plainly_measuring_has_an_end() -> None:
+    replica = ReplicaRecord()
+    for _ in range(4):
+        replica.join()
+    speculating(replica, 3)
+    assert replica.take_measurement()
+    replica.add_decode(0.02)
+    assert not replica.take_measurement()
+
+
+@pytest.mark.parametrize(("num_sequences", "is_due"), [(1, True), (4, False)])
+def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: int, is_due: bool) -> None:
+    replica = measured(num_sequences)
+    speculating(replica, num_sequences)
+    replica.count_verifications(511)
+    assert not replica.take_measurement()
+    replica.count_verifications(1)
+    assert replica.take_measurement() == is_due

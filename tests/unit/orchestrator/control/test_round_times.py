@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import pytest
@@ -89,7 +90,16 @@ def test_what_was_found_too_slow_is_tried_again_at_last() -> None:
     subject.level(4).count_plain_tokens(4 * 511, 4)
     assert rounds_ms(subject, 4)[4] == pytest.approx(32)
     subject.level(4).count_plain_tokens(4, 4)
-    assert rounds_ms(subject, 4)[4] == pytest.approx(8)
+    assert [rounds_ms(subject, 4)[4] for _ in range(9)][-1] == pytest.approx(8)
+
+
+def test_prices_are_kept_for_longer_the_longer_the_load_lasts() -> None:
+    """A round waits while they are found."""
+    subject = times()
+    told = [subject.prices(1, 4, lambda depth: depth, 1.0) for _ in range(31)]
+    lengths = [len(list(same)) for _, same in itertools.groupby(told, key=id)]
+    assert lengths == [1, 2, 4, 8, 8, 8]
+    assert subject.prices(2, 4, lambda depth: depth, 1.0) is not told[-1], "another load"
 
 
 def test_a_proposal_takes_a_fixed_part_and_one_for_each_token() -> None:
