@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder
+from pilotfish.models.native.source import SOURCE, find_compiler
 from pilotfish.testing.tiny_llama import tiny_llama
 from pilotfish.types import BLOCK_SIZE
 
@@ -44,3 +47,21 @@ def test_a_team_that_fights_for_its_cores_computes_the_same_bits(kernel_cache: P
     alone = decoded(kernel_cache, 1)
     assert torch.equal(decoded(kernel_cache, 2), alone)
     assert torch.equal(decoded(kernel_cache, CROWD), alone)
+
+
+def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) -> None:
+    """Of the team alone, as only luck brings the kernels to this: team_takeover.cpp holds a helper within an item."""
+    compiler = find_compiler()
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    program, source = tmp_path / "team", Path(__file__).with_name("team_takeover.cpp")
+    flags = ("-std=c++17", "-pthread", "-Wall", "-Werror", f"-I{SOURCE.parent}")
+    subprocess.run([compiler, *flags, "-o", str(program), str(source)], check=True)
+    told = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
+    by_caller = " ".join("c" * 16)
+    away = [f"{phase}: {by_caller}" for phase in ("overtaken", "without it", "without it, in one part")]
+    assert told[:-1] == [*away, "settled", away[0]]
+    name, _, committers = told[-1].partition(": ")
+    assert name == "it comes back"
+    assert "h" in committers
+    assert {len(each) for each in committers.split(" ")} == {1}, "each item is committed once"
