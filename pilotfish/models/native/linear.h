@@ -96,7 +96,10 @@ static void linear(Team& team, const Weights& w, int64_t inputs, int64_t outputs
     const auto first_group = [=](int item) { return groups * item / items; };
     // Where the thread that has the item reads on: threads take items in turn, nearly always.
     const auto next_item = [=, team_size = team.size()](int item) { return w.group(first_group(item + team_size), inputs); };
-    const auto compute = [=](int item) -> const Sums* {  // [groups of the item][rows]; captures copies, see Team
+    // [groups of the item][rows]; captures copies, see Team. A helper that was overtaken goes on reading x while others
+    // write it: its sums are thrown away, so nothing depends on what it reads. To C++ it is a race all the same, which
+    // ThreadSanitizer reports of `multiply`. Atomic loads would end it, and the broadcasts from memory with it.
+    const auto compute = [=](int item) -> const Sums* {
         thread_local std::vector<Sums> sums;
         const int64_t first = first_group(item), count = first_group(item + 1) - first;
         if ((int64_t)sums.size() < count * rows) sums = std::vector<Sums>(count * rows);

@@ -23,6 +23,15 @@ CROWD = 4 * (os.cpu_count() or 1)
 """Threads of a team that is mostly off its cores."""
 
 
+def has_thread_sanitizer(folder: Path) -> bool:
+    """Whether a program with it can be built."""
+    compiler = find_compiler()
+    if compiler is None:
+        return False
+    command = [compiler, "-fsanitize=thread", "-x", "c++", "-", "-o", str(folder / "nothing")]
+    return subprocess.run(command, input=b"int main() {}", capture_output=True, check=False).returncode == 0
+
+
 def decoded(cache: Path, num_threads: int) -> Tensor:
     """Logits [NUM_STEPS, V] of one token after another."""
     model = tiny_llama(spread=1, vocab_size=VOCAB, hidden_size=256, intermediate_size=768, num_hidden_layers=3)
@@ -49,14 +58,20 @@ def test_a_team_that_fights_for_its_cores_computes_the_same_bits(kernel_cache: P
     assert torch.equal(decoded(kernel_cache, CROWD), alone)
 
 
-def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) -> None:
-    """Of the team alone, as only luck brings the kernels to this: team_takeover.cpp holds a helper within an item."""
+def built(name: str, folder: Path, *flags: str) -> Path:
+    """A program beside this file that uses the kernels' headers."""
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C++ compiler")
-    program, source = tmp_path / "team", Path(__file__).with_name("team_takeover.cpp")
-    flags = ("-std=c++17", "-pthread", "-Wall", "-Werror", f"-I{SOURCE.parent}")
-    subprocess.run([compiler, *flags, "-o", str(program), str(source)], check=True)
+    program, source = folder / name, Path(__file__).with_name(f"{name}.cpp")
+    command = [compiler, "-std=c++17", "-pthread", *flags, f"-I{SOURCE.parent}", "-o", str(program), str(source)]
+    subprocess.run(command, check=True)
+    return program
+
+
+def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) -> None:
+    """Of the team alone, as only luck brings the kernels to this: team_takeover.cpp holds a helper within an item."""
+    program = built("team_takeover", tmp_path, "-Wall", "-Werror")
     told = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout.splitlines()
     by_caller = " ".join("c" * 16)
     away = [f"{phase}: {by_caller}" for phase in ("overtaken", "without it", "without it, in one part")]
@@ -65,3 +80,15 @@ def test_a_helper_that_stays_away_is_overtaken_and_comes_back(tmp_path: Path) ->
     assert name == "it comes back"
     assert "h" in committers
     assert {len(each) for each in committers.split(" ")} == {1}, "each item is committed once"
+
+
+def test_nothing_races_but_what_an_overtaken_helper_reads(tmp_path: Path) -> None:
+    if not has_thread_sanitizer(tmp_path):
+        pytest.skip("no C++ compiler with ThreadSanitizer")
+    program = built("linear_races", tmp_path, "-O1", "-g", "-march=native", "-fsanitize=thread")
+    suppressions = Path(__file__).with_name("thread_sanitizer.supp")
+    environment = {"TSAN_OPTIONS": f"suppressions={suppressions}"}
+    result = subprocess.run([program], check=False, capture_output=True, text=True, timeout=60, env=environment)
+    if "FATAL: ThreadSanitizer" in result.stderr:
+        pytest.skip(f"ThreadSanitizer does not run here: {result.stderr.splitlines()[0]}")
+    assert result.returncode == 0, result.stderr
