@@ -20,12 +20,12 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence
+from pilotfish.rpc.call_status import CallStatus
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frame_queue import FrameQueue
 from pilotfish.rpc.frames import EOF, FrameCodec, RequestFrame, ResponseFrame, Service
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
-from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -61,6 +61,7 @@ class MuxStream:
         codec: FrameCodec,
         channel: grpc.aio.Channel,
         call: Call,
+        status: CallStatus,
         welcome: Welcome,
         callbacks: tuple[OnEvents, OnLoad, OnLost],
     ) -> None:
@@ -69,6 +70,7 @@ class MuxStream:
         self._codec = codec
         self._channel = channel
         self._call = call
+        self._status = status
         self._on_events, self._on_load, self._on_lost = callbacks
         self._unsent: FrameQueue[RequestFrame] = FrameQueue(
             codec.request_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
@@ -98,14 +100,15 @@ class MuxStream:
         codec = CODECS[service]
         channel = security.open_channel(address)
         try:
+            call = codec.open_call(channel, security.metadata)
+            status = CallStatus(call)
             async with asyncio.timeout(timeout_s):
-                call = codec.open_call(channel, security.metadata)
                 welcome = await _shake_hands(codec, call, hello)
             check_handshake(hello, welcome)
-            return cls(address, codec, channel, call, welcome, (on_events, on_load, on_lost))
+            return cls(address, codec, channel, call, status, welcome, (on_events, on_load, on_lost))
         except grpc.aio.AioRpcError as error:
             await channel.close(None)
-            raise error_from_rpc(error, _peer(service, address)) from None
+            raise status.error(error, _peer(service, address)) from None
         except TimeoutError:
             await channel.close(None)
             message = f"{_peer(service, address)} did not answer the handshake within {timeout_s:g} s"
@@ -162,7 +165,7 @@ class MuxStream:
                     raise UnavailableError(f"{self._name} ended the stream")
                 self._deliver(frame)
         except grpc.aio.AioRpcError as error:
-            self._lose(error_from_rpc(error, self._name))
+            self._lose(self._status.error(error, self._name))
         except InvalidRequestError as error:
             self._lose(UnavailableError(f"{self._name} talks nonsense: {error}"))
         except PilotfishError as error:

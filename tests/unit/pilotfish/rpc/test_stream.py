@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc.aio._call import StreamStreamCall
 
 from pilotfish.errors import (
     DeadlineExceededError,
@@ -114,6 +115,25 @@ async def test_the_wrong_kind_of_replica_is_a_handshake_error(replica: ReplicaSe
             pass
 
 
+async def test_a_refusal_while_the_hello_is_on_its_way_is_told_as_what_it_is(
+    replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def write(call: Any, _frame: object) -> None:
+        await call.code()
+        await fail_to_send(call)
+
+    monkeypatch.setattr(StreamStreamCall, "write", write)
+    with pytest.raises(HandshakeError, match=f"draft replica at {replica.address}"):
+        async with RecordingPeer(replica.address, "draft"):
+            pass
+
+
+async def fail_to_send(call: Any) -> None:
+    """As grpc.aio does in `write`, with a call that has ended meanwhile."""
+    call._cython_call.set_internal_error("the frame was not sent")
+    await call._raise_for_status()
+
+
 async def test_nobody_listens(unused_tcp_port: int) -> None:
     with pytest.raises(UnavailableError, match=f"target replica at 127.0.0.1:{unused_tcp_port}"):
         async with RecordingPeer(f"127.0.0.1:{unused_tcp_port}", "target"):
@@ -204,6 +224,24 @@ async def test_loss_is_reported_once_and_ends_sending(replica: ReplicaServer) ->
         await peer.stream.close()
     assert len(peer.losses) == 1
     assert isinstance(peer.losses[0], UnavailableError)
+
+
+async def test_an_end_while_a_frame_is_on_its_way_is_told_as_what_it_is(
+    replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(call: Any) -> object:
+        try:
+            return await read_frame(call)
+        except grpc.aio.AioRpcError:
+            await fail_to_send(call)
+
+    async with RecordingPeer(replica.address, "target") as peer:
+        read_frame = StreamStreamCall.read
+        monkeypatch.setattr(StreamStreamCall, "read", read)
+        assert await peer.ask(OpenSequence(7, (1, 2, 3), GREEDY)) == Opened(7, 0)
+        await replica.drain_and_stop(0)
+        await peer.lost.wait()
+    assert "was stopped" in str(peer.losses[0])
 
 
 async def test_closing_is_no_loss_and_idempotent(replica: ReplicaServer) -> None:
