@@ -2,85 +2,106 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WEIGHT = 0.25
 """Of the latest value in a moving average."""
 _PATIENCE = 1.5
-"""A sequence that takes this many times as long as usual is not waited for any longer,"""
+"""A sequence that takes this many times as long as usual is not expected any more,"""
 _NUM_DEVIATIONS = 4
-"""or where that is later, one that is so many mean deviations late, as TCP's retransmission timer has it (RFC 6298):
-drafts made ahead are there at once, those that were not foreseen take long, and both are usual."""
+"""or where that is later, one that is so many mean deviations late, as TCP's retransmission timer has it (RFC 6298)."""
 _GRACE_NS = 300_000
 """What a timer and a busy machine may be late."""
-_EARLY_NS = 100_000
-"""What a timer may be early."""
-_MAX_SKIPS = 31
 _UNSEEN_SHARE = 0.9
 """Of the time to the end of the step in which it came back: it came at some time before."""
 
 
 @dataclass(slots=True)
 class Absence:
-    """One sequence's. Times in nanoseconds on one clock."""
+    """One sequence's. Times in nanoseconds on one clock.
 
-    usual_ns: float | None = None
-    """On average; None: not known yet."""
+    Two times are usual: drafts made ahead are there at once, others take a round trip and the drafting. Their average
+    would be neither.
+    """
+
     since_ns: int = 0
     """When it was last answered."""
-    is_late: bool = False
-    """Whether it was waited for in vain, this time."""
+    short_ns: float = 0.0
+    long_ns: float = 0.0
+    is_known: bool = False
+    """Whether it is known how long it is away."""
+    _short_share: float = 0.5
+    """Of its returns, those after the shorter time."""
     _deviation_ns: float = 0.0
     _given_up_ns: int = 0
-    """How long it had been away when it was found to be late."""
-    _num_late: int = 0
-    """Times that it was late, less those that it was not."""
-    _num_skips: int = 0
-    """Rounds in which it is not waited for: who is late again and again, ever more seldom."""
+    """How long it had been away when a wait for it ended in vain, this time; 0: none did."""
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether it may be waited for, as far as its own record goes."""
-        return not self.is_late and self._num_skips == 0
+    def of_another(self) -> Absence:
+        """What is known of this sequence, believed of one that is not known yet."""
+        return dataclasses.replace(self, _given_up_ns=0)
 
-    def end_ns(self, usual_ns: float, worth_ns: float) -> float:
-        """When it is not waited for any longer.
+    def leave(self, now_ns: int) -> None:
+        """It has been answered."""
+        self.since_ns, self._given_up_ns = now_ns, 0
 
-        usual_ns: its own average, or what stands in for it. worth_ns: being away for longer than this is not worth
-        waiting for, but somebody whose time has just passed may be back any moment.
+    def give_up(self, now_ns: int) -> None:
+        """A wait has ended without it."""
+        self._given_up_ns = max(1, now_ns - self.since_ns)
+
+    def returns(self, now_ns: float, guess_ns: float) -> Sequence[tuple[float, float]]:
+        """In how many nanoseconds it may be back, each with its probability; nothing: it is not expected.
+
+        guess_ns: how long it is away, as long as that is not known.
         """
-        spread_ns = min(usual_ns + _NUM_DEVIATIONS * self._deviation_ns, worth_ns)
-        return self.since_ns + max(_PATIENCE * usual_ns, spread_ns) + _GRACE_NS
+        if self._given_up_ns:
+            return ()
+        away_ns = now_ns - self.since_ns
+        if not self.is_known:
+            in_ns = self._in_ns(away_ns, guess_ns)
+            return () if in_ns is None else ((in_ns, 1.0),)
+        short_in_ns, long_in_ns = self._in_ns(away_ns, self.short_ns), self._in_ns(away_ns, self.long_ns)
+        if long_in_ns is None:
+            return ()
+        if short_in_ns is None:
+            return ((long_in_ns, 1.0),)
+        return ((short_in_ns, self._short_share), (long_in_ns, 1 - self._short_share))
 
-    def note_time(self, now_ns: int, usual_ns: float, worth_ns: float) -> None:
-        """It is still away: who is away for too long is late."""
-        if self.is_awaited and now_ns + _EARLY_NS >= self.end_ns(usual_ns, worth_ns):
-            self.is_late, self._given_up_ns = True, now_ns - self.since_ns
-            if worth_ns <= 0:
-                # Held to be slow at once: waiting for it again would not pay.
-                self.usual_ns = _PATIENCE * usual_ns
+    def _in_ns(self, away_ns: float, usual_ns: float) -> float | None:
+        """When it may be back if it usually is after usual_ns; None: no more."""
+        late_ns = away_ns - usual_ns
+        if late_ns < 0:
+            return -late_ns if late_ns < -_GRACE_NS else _GRACE_NS
+        if late_ns > max((_PATIENCE - 1) * usual_ns, _NUM_DEVIATIONS * self._deviation_ns) + _GRACE_NS:
+            return None
+        return late_ns + _GRACE_NS  # who is late takes the longer the later it is
 
     def note_return(self, now_ns: int, *, is_seen: bool) -> None:
-        """is_seen: it came back just now; else at some time in the step before."""
-        away_ns: float = now_ns - self.since_ns
-        if not is_seen:
-            away_ns = (self._given_up_ns + away_ns) / 2 if self.is_late else _UNSEEN_SHARE * away_ns
-        self._count(is_seen=is_seen)
-        if self.usual_ns is None:
-            self.usual_ns, self._deviation_ns = away_ns, away_ns / _NUM_DEVIATIONS
-        elif is_seen or self.is_late:
-            self._deviation_ns += _WEIGHT * (abs(away_ns - self.usual_ns) - self._deviation_ns)
-            self.usual_ns += _WEIGHT * (away_ns - self.usual_ns)
-        else:
-            self.usual_ns = min(self.usual_ns, away_ns)
-        self.is_late = False
+        """is_seen: it came back just now; else at some time in the step before, and not before it was given up."""
+        away_ns, least_ns = now_ns - self.since_ns, self._given_up_ns
+        if is_seen:
+            self._learn(away_ns)
+        elif least_ns and (not self.is_known or least_ns > self.long_ns):
+            self._learn((least_ns + away_ns) / 2)
+        elif self.is_known and away_ns < self.short_ns:
+            self._learn(max(least_ns, _UNSEEN_SHARE * away_ns))
+        elif self.is_known and away_ns < self.long_ns:
+            self._learn(max(least_ns, self.short_ns))
+        elif least_ns > self.short_ns:
+            self._learn(self.long_ns)
+        # Else it may have been either time.
 
-    def _count(self, *, is_seen: bool) -> None:
-        if self._num_skips:
-            self._num_skips -= 1
-        elif self.is_late:
-            # Once is chance.
-            self._num_skips = min((1 << self._num_late) - 1, _MAX_SKIPS)
-            self._num_late += 1
-        elif is_seen:
-            self._num_late = max(0, self._num_late - 1)
+    def _learn(self, away_ns: float) -> None:
+        if not self.is_known:
+            self.is_known, self.short_ns, self.long_ns = True, away_ns, away_ns
+            return
+        is_short = away_ns < (self.short_ns + self.long_ns) / 2
+        usual_ns = self.short_ns if is_short else self.long_ns
+        self._deviation_ns += _WEIGHT * (abs(away_ns - usual_ns) - self._deviation_ns)
+        usual_ns += _WEIGHT * (away_ns - usual_ns)
+        if is_short:
+            self.short_ns = usual_ns
+        else:
+            self.long_ns = usual_ns
+        self._short_share += _WEIGHT * (is_short - self._short_share)

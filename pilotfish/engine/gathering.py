@@ -2,8 +2,9 @@
 
 A speculating sequence is away between its verdict and its next draft. A step that begins as soon as anything is
 ready leaves those out, and from two sequences up they fall into groups that take turns: the weights are read once
-for each group in every round. Waiting a moment instead keeps the sequences of a replica in step. It pays while
-being away is shorter than reading the weights, and does not where many that decode plainly would wait for few.
+for each group in every round, however few are in it. Waiting a moment instead fills the step. It pays as long as the
+step then gives more output tokens for the time that it and the wait take; where rows cost what they yield, or many
+that decode plainly would wait for few, it does not.
 
 Pure: no I/O and no clock.
 """
@@ -11,7 +12,7 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pilotfish.engine.absence import Absence
 from pilotfish.engine.step_curve import StepCurve
@@ -20,10 +21,19 @@ from pilotfish.types import LoadReport
 
 _WEIGHT = 0.25
 """Of the latest value in a moving average."""
-_FREE_ROWS = 1.1
-"""A step that takes at most this many times as long as that of one row mostly reads the weights."""
+_MARGIN = 1.05
+"""Speed that waiting has to gain. Two groups of which one is verified while the other drafts are better left alone than
+drawn together and apart again."""
 _FIRST_GUESS = 0.25
-"""Of reading the weights: how long a sequence is taken to be away before that is known."""
+"""Of reading the weights: how long a sequence is taken to be away before that is known of any."""
+_LATE_NS = 100_000
+"""What a sequence may be later than expected, and a timer earlier."""
+_NUM_EVALUATED = 16
+"""Of the times at which somebody may be back, for many are nearly the same."""
+_NUM_PLANS = 8
+"""Of a step, at most, about."""
+_NUM_LOOKS = 4
+"""At the shorter time it may be back, at the longer one, and a little after each."""
 
 
 class StepGathering:
@@ -45,13 +55,17 @@ class StepGathering:
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
         self._curve = StepCurve()
-        self._worth_ns = 0.0
-        """Being away for so long was worth waiting for, when that was last asked; 0: no longer than usual."""
+        self._planned_end_ns = 0.0
+        """Until when the next step waits;"""
+        self._planned_away = 0
+        """or until so few are away: then what came changes what is worth waiting for."""
+        self._latest_absence = Absence()
+        """Of the sequence that came back last: a new one is believed to be like it."""
 
-    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+    def took(self, commands: Collection[Command], now_ns: int, *, is_seen: bool) -> None:
         """Commands have arrived: just now (is_seen), or at some time in the step before.
 
-        Without any, a wait has ended.
+        None that is seen: a wait has ended.
         """
         for command in commands:
             sequence_id = command.sequence_id
@@ -65,10 +79,14 @@ class StepGathering:
                 self._return(sequence_id, now_ns, is_seen=is_seen)
                 goal = command.base_length + command.num_tokens
                 self._decoding[sequence_id] = max(goal, self._decoding.get(sequence_id, 0))
-        self._note_late(now_ns)
+        if is_seen and not commands:
+            self._planned_end_ns = 0.0
+            for absence in self._away.values():
+                absence.give_up(now_ns)
 
     def gave(self, events: Iterable[Event], load: LoadReport, now_ns: int) -> None:
         """A step has ended with these events; the load tells what it took."""
+        self._planned_end_ns = 0.0
         self._curve.add(load.num_step_tokens, load.step_time_ns)
         for event in events:
             if isinstance(event, SequenceError) or (isinstance(event, Verdict) and event.finish_reason is not None):
@@ -81,50 +99,63 @@ class StepGathering:
 
         Ask again after each arrival.
         """
-        if sum(self._drafting.values()) + len(self._decoding) >= self._max_batch_tokens:
+        if not self._away:
             return 0
-        fixed_ns = self._curve.fixed_ns
-        awaited = [
-            (absence, usual_ns)
-            for absence in self._away.values()
-            if absence.is_awaited and (usual_ns := self._usual_ns(absence)) < fixed_ns
-        ]
-        if not awaited:
-            return 0
-        away_ns = max(usual_ns for _, usual_ns in awaited)
-        self._worth_ns = self._break_even_ns(len(awaited), away_ns)
-        if away_ns >= self._worth_ns:
-            return 0
-        if self._together_ns(len(awaited)) > _FREE_ROWS * fixed_ns:
-            # Where rows take time, steps of fewer of them lose less than waiting longer than usual does.
-            self._worth_ns = 0.0
-        return max(0, round(max(absence.end_ns(usual_ns, self._worth_ns) for absence, usual_ns in awaited) - now_ns))
+        if len(self._away) <= self._planned_away or now_ns >= self._planned_end_ns:
+            self._plan(now_ns)
+        return max(0, round(self._planned_end_ns - now_ns))
 
-    def _usual_ns(self, absence: Absence) -> float:
-        """How long a sequence that is away usually is so."""
-        return _FIRST_GUESS * self._curve.fixed_ns if absence.usual_ns is None else absence.usual_ns
+    def _plan(self, now_ns: int) -> None:
+        """Until when to wait, and for how many of those who are away."""
+        self._planned_end_ns = float(now_ns)
+        self._planned_away = len(self._away) - max(1, len(self._away) // _NUM_PLANS)
+        for _ in range(_NUM_LOOKS):
+            # If nobody has come by then, those who are left are the later ones.
+            wait_ns = self._worthwhile_wait(self._planned_end_ns)
+            if not wait_ns:
+                return
+            self._planned_end_ns += wait_ns
 
-    def _note_late(self, now_ns: int) -> None:
+    def _worthwhile_wait(self, now_ns: float) -> float:
+        """The wait from then on that is expected to give the most output tokens a second; 0: to begin at once does.
+
+        Of the step and the wait before it: whoever misses it may be in the next one.
+        """
+        num_rows = sum(self._drafting.values()) + len(self._decoding)
+        num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
+        step_ns, wait_ns = self._steps_ns(num_rows), 0.0
+        if not step_ns or num_rows >= self._max_batch_tokens:
+            return 0.0
+        best, expected = _MARGIN * num_tokens / step_ns, 0.0
+        returns = self._returns(now_ns, best, num_rows, num_tokens)
+        every = 1 + len(returns) // _NUM_EVALUATED
+        for number, (in_ns, probability) in enumerate(returns, start=1):
+            expected += probability
+            rows = num_rows + expected * self._round_rows
+            if rows > self._max_batch_tokens:
+                break
+            if number % every and number < len(returns):
+                continue
+            rate = (num_tokens + expected * self._round_tokens) / (in_ns + self._steps_ns(rows))
+            if rate > best:
+                best, wait_ns = rate, in_ns + _LATE_NS
+        return wait_ns
+
+    def _returns(self, now_ns: float, rate: float, num_rows: int, num_tokens: float) -> list[tuple[float, float]]:
+        """When those who are away may be back, in that order, with the probabilities, as far as waiting can give more
+        than `rate` tokens a nanosecond: not for longer than it would be worth to have all of them."""
+        longest_ns = math.inf
+        if rate:
+            num_away = len(self._away)
+            all_tokens = num_tokens + num_away * self._round_tokens
+            longest_ns = all_tokens / rate - self._steps_ns(num_rows + num_away * self._round_rows)
+        if longest_ns <= 0:
+            return []
+        guess_ns = _FIRST_GUESS * self._curve.fixed_ns
+        returns: list[tuple[float, float]] = []
         for absence in self._away.values():
-            absence.note_time(now_ns, self._usual_ns(absence), self._worth_ns)
-
-    def _break_even_ns(self, num_awaited: int, away_ns: float) -> float:
-        """How long those who are away may be so that all in step give as many output tokens a second as who is ready
-        and who is away in turns."""
-        num_ready, num_plain = len(self._drafting), len(self._decoding)
-        ready_rows = sum(self._drafting.values())
-        awaited_rows = num_awaited * self._round_rows
-        # Who is ready is away while the others are verified, or longer.
-        turns_ns = self._steps_ns(ready_rows + num_plain) + max(self._steps_ns(awaited_rows + num_plain), away_ns)
-        # In turns, those who decode plainly have a token in each of the two steps.
-        num_round_tokens = self._round_tokens * (num_ready + num_awaited)
-        share = (num_round_tokens + num_plain) / (num_round_tokens + 2 * num_plain)
-        return share * turns_ns - self._together_ns(num_awaited)
-
-    def _together_ns(self, num_awaited: int) -> float:
-        """A step of who is ready and so many who are away."""
-        num_rows = sum(self._drafting.values()) + num_awaited * self._round_rows + len(self._decoding)
-        return self._steps_ns(num_rows)
+            returns += absence.returns(now_ns, guess_ns)
+        return sorted([pair for pair in returns if pair[0] < longest_ns])
 
     def _steps_ns(self, num_rows: float) -> float:
         """Of so many rows, in as many steps as they need; a prefill's, which are not counted, make a step of none."""
@@ -137,8 +168,9 @@ class StepGathering:
         # A draft that came into a run and foresaw it wrong was dropped: the run goes on.
         if has_draft and (verdict.num_draft_tokens or sequence_id not in self._decoding):
             self._decoding.pop(sequence_id, None)
-            absence = self._absences.setdefault(sequence_id, Absence())
-            absence.since_ns = now_ns
+            absence = self._absences.get(sequence_id) or self._latest_absence.of_another()
+            absence.leave(now_ns)
+            self._absences[sequence_id] = absence
             self._away[sequence_id] = absence
             self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)
         elif self._decoding.get(sequence_id, 0) <= verdict.base_length + len(verdict.token_ids):
@@ -148,6 +180,7 @@ class StepGathering:
         absence = self._away.pop(sequence_id, None)
         if absence is not None:
             absence.note_return(now_ns, is_seen=is_seen)
+            self._latest_absence = absence
 
     def _forget(self, sequence_id: int) -> None:
         for known in (self._absences, self._away, self._drafting, self._decoding):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
-from itertools import pairwise
+from bisect import bisect_left, insort
 
 _WEIGHT = 0.25
 """Of the latest step in the average of its bucket."""
@@ -57,10 +56,12 @@ class StepCurve:
 
     def _around(self, num_rows: float) -> list[tuple[float, float]]:
         """The measured points at or below and above so many rows; the first one alone, or the last two, beyond."""
-        points = [self._points[bucket] for bucket in self._buckets]
-        if not points or num_rows <= points[0][0]:
-            return points[:1]
-        return next((list(pair) for pair in pairwise(points) if num_rows <= pair[1][0]), points[-2:])
+        points, buckets = self._points, self._buckets
+        if not buckets or num_rows <= points[buckets[0]][0]:
+            return [points[bucket] for bucket in buckets[:1]]
+        above = bisect_left(buckets, num_rows, key=lambda bucket: points[bucket][0])
+        above = min(above, len(buckets) - 1)
+        return [points[bucket] for bucket in buckets[max(0, above - 1) : above + 1]]
 
 
 def _bucket(num_rows: int) -> int:

@@ -1,4 +1,4 @@
-"""How long one sequence is waited for, by how long it was away before."""
+"""When one sequence is expected back, by how long it was away before."""
 
 from __future__ import annotations
 
@@ -9,76 +9,87 @@ from pilotfish.engine.absence import Absence
 MS = 1_000_000
 
 
-def after(*away_ms: float, worth_ms: float = 8.0) -> Absence:
-    """Away so long in each round, and waited for as long as the record says."""
+def after(*away_ms: float) -> Absence:
+    """Seen to be away for so long in each round, and just answered again."""
     absence = Absence()
     for duration_ms in away_ms:
-        stay(absence, duration_ms, worth_ms)
-    absence.since_ns = 0
+        absence.leave(0)
+        absence.note_return(round(duration_ms * MS), is_seen=True)
+    absence.leave(0)
     return absence
 
 
-def stay(absence: Absence, away_ms: float, worth_ms: float = 8.0) -> bool:
-    """Whether it was waited for until it came back."""
-    absence.since_ns = 0
-    usual_ns = 2 * MS if absence.usual_ns is None else absence.usual_ns
-    end_ns = absence.end_ns(usual_ns, worth_ms * MS)
-    was_awaited = absence.is_awaited
-    if end_ns < away_ms * MS:
-        absence.note_time(round(end_ns), usual_ns, worth_ms * MS)
-    is_seen = was_awaited and not absence.is_late
-    absence.note_return(round(away_ms * MS if is_seen else max(away_ms, 8.0) * MS), is_seen=is_seen)
-    return is_seen
+def expected(absence: Absence, now_ms: float, guess_ms: float = 2.0) -> dict[float, float]:
+    """Its probability by milliseconds from the beginning of its absence, both rounded, where it is likely at all."""
+    returns = absence.returns(now_ms * MS, guess_ms * MS)
+    return {round(now_ms + in_ns / MS, 1): round(probability, 2) for in_ns, probability in returns if probability > 0.1}
 
 
-def end_ms(absence: Absence, worth_ms: float = 8.0) -> float:
-    assert absence.usual_ns is not None
-    return absence.end_ns(absence.usual_ns, worth_ms * MS) / MS
+def test_before_anything_is_known_a_guess_has_to_do() -> None:
+    assert expected(Absence(), 0.0, guess_ms=2.0) == {2.0: 1.0}
 
 
-def test_who_is_always_away_for_as_long_is_waited_for_a_little_longer() -> None:
-    assert end_ms(after(*[4.0] * 20)) == pytest.approx(6.3, abs=0.2)
+def test_who_is_always_away_for_as_long_is_expected_then_and_a_little_later() -> None:
+    absence = after(*[4.0] * 20)
+    assert set(expected(absence, 1.0)) == {4.0}
+    assert sum(expected(absence, 1.0).values()) == pytest.approx(1.0)
+    assert min(expected(absence, 5.0)) > 5.0
+    assert expected(absence, 6.5) == {}
 
 
 def test_drafts_that_are_there_and_drafts_that_are_not_are_both_usual() -> None:
     absence = after(*[1.5, 6.2] * 20)
-    assert end_ms(absence) > 6.5
-    assert all(stay(absence, away_ms) for away_ms in (1.5, 1.5, 6.2, 1.5, 6.2, 6.2))
+    both = expected(absence, 0.0)
+    assert set(both) == {1.5, 6.2}
+    assert both[1.5] == pytest.approx(0.5, abs=0.2)
+    assert expected(absence, 3.0) == {6.2: 1.0}, "it is not one of those that are there"
 
 
-def test_waiting_ends_where_it_is_not_worth_while() -> None:
-    assert end_ms(after(*[1.5, 6.2] * 20), worth_ms=5.0) == pytest.approx(6.6, abs=0.3)
-    assert end_ms(after(*[1.5, 6.2] * 20), worth_ms=0.0) < 6.7
+def test_an_outlier_among_many_does_not_count() -> None:
+    absence = after(*[4.0] * 20, 80.0, *[4.0] * 40)
+    assert expected(absence, 4.4) == {5.1: 1.0}
 
 
-def test_who_is_late_once_is_waited_for_the_next_time() -> None:
+def test_who_was_waited_for_in_vain_is_not_expected_in_this_round() -> None:
     absence = after(*[4.0] * 20)
-    assert not stay(absence, 30.0)
-    assert stay(absence, 4.0)
+    absence.give_up(5 * MS)
+    assert expected(absence, 5.0) == {}
+    absence.note_return(30 * MS, is_seen=False)
+    absence.leave(0)
+    assert expected(absence, 0.0)
 
 
-def test_who_is_late_again_and_again_is_waited_for_ever_more_seldom() -> None:
-    absence = after(*[1.0] * 20)
-    awaited = 0
-    for _ in range(100):
-        awaited += absence.is_awaited
-        stay(absence, 7.9, worth_ms=3.0)
-        absence.usual_ns = 1.0 * MS  # whatever is learned meanwhile
-    assert awaited < 12
-    for _ in range(60):
-        stay(absence, 1.0)
-    assert stay(absence, 1.0)
-
-
-def test_where_rows_take_time_who_is_late_is_held_to_be_slow_at_once() -> None:
+def test_who_is_waited_for_in_vain_again_and_again_is_known_to_take_longer() -> None:
     absence = after(*[4.0] * 20)
-    absence.note_time(30 * MS, 4.0 * MS, 0.0)
-    assert absence.usual_ns == pytest.approx(6.0 * MS, rel=0.01)
+    num_given_up = 0
+    for _ in range(40):
+        absence.leave(0)
+        given_up_ms = next(ms for ms in range(100) if not absence.returns(ms * MS, 0.0))
+        if given_up_ms < 12:
+            num_given_up += 1
+            absence.give_up(given_up_ms * MS)
+        absence.note_return(12 * MS, is_seen=given_up_ms >= 12)
+    assert num_given_up < 8
+    absence.leave(0)
+    assert set(expected(absence, 0.0)) == {12.0}
 
 
-def test_a_return_in_a_step_tells_only_how_long_it_was_at_most() -> None:
+@pytest.mark.parametrize(("returned_ms", "least_ms", "most_ms"), [(4.0, 3.6, 4.0), (9.0, 6.0, 6.0)])
+def test_a_return_in_a_step_tells_only_how_long_it_was_at_most(
+    returned_ms: float, least_ms: float, most_ms: float
+) -> None:
     absence = after(*[6.0] * 20)
-    absence.note_return(4 * MS, is_seen=False)
-    assert absence.usual_ns == pytest.approx(3.6 * MS)
-    absence.note_return(9 * MS, is_seen=False)
-    assert absence.usual_ns == pytest.approx(3.6 * MS)
+    for _ in range(40):
+        absence.leave(0)
+        absence.note_return(round(returned_ms * MS), is_seen=False)
+    absence.leave(0)
+    likely = expected(absence, 0.0)
+    assert least_ms <= max(likely, key=lambda at_ms: likely[at_ms]) <= most_ms
+
+
+def test_a_new_sequence_is_believed_to_be_like_another() -> None:
+    absence = after(*[4.0] * 20)
+    absence.give_up(5 * MS)
+    new = absence.of_another()
+    new.leave(0)
+    assert set(expected(new, 0.0)) == {4.0}

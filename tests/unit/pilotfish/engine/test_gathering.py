@@ -227,6 +227,19 @@ def test_nobody_waits_for_a_sequence_whose_draft_came_to_nothing_in_its_run():
     assert gathering.wait_ns(24 * MS) > 0, "this one ended the run: it comes back with its next draft"
 
 
+@pytest.mark.parametrize(("count", "away_ms"), [(20, 4.5), (20, 6.0), (24, 4.5), (40, 4.5)])
+def test_waiting_never_loses_what_taking_turns_would_give(count: int, away_ms: float):
+    """Groups that take turns hide their drafts behind each other's steps: drawn together they would wait for them."""
+    together, apart = (
+        Replica(gathers=gathers, row_ms=0.1, is_roofline=True, away=random.Random(1)) for gathers in (True, False)
+    )
+    for replica in (together, apart):
+        for index in range(count):
+            replica.add_speculating(index, away_ms, starts_ms=1.3 * index)
+        replica.run(4000)
+    assert sum(together.num_tokens.values()) > 0.99 * sum(apart.num_tokens.values())
+
+
 def test_one_that_fell_behind_gets_no_step_of_its_own():
     """15 in one step and one in the next would take longer than all in one, though rows cost most."""
     replica = Replica(gathers=True, row_ms=0.1, is_roofline=True)
