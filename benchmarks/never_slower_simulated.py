@@ -1,0 +1,117 @@
+"""Is the controller never slower than the better of always off and always on, apart from this machine's noise?
+
+The same loads as `emulated.py --only never-slower`, in virtual time: the orchestrator's own controllers and the
+target's own gathering over simulated replicas (profile a100-70b), with a processor that handles one message after the
+other and stalls now and then. The same on every machine; a few seconds of every load cost seconds of computing. Every
+seed is a fresh start without a cost profile, so what the controller learns at first, and by chance, is in the figures.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from report import Report, parser
+
+from orchestrator.control.measurements import Measurements
+from orchestrator.controller import Controller
+from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from pilotfish.config import SpeculationConfig
+from pilotfish.planning.simulated_stack.closed_loop import closed_loop_tokens_per_s
+from pilotfish.planning.simulated_stack.sequence import Decider, FixedLength
+from pilotfish.planning.simulated_stack.stack import SimulatedStack
+from pilotfish.planning.simulated_stack.world import Noise
+from pilotfish.profiles import load_profile
+from pilotfish.types import SamplingParams
+
+PROFILE = "a100-70b"
+RATES = (0.3, 0.6, 0.9)
+CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
+AHEAD = (0.0, 0.5)
+"""Shares of the drafts that were made ahead."""
+MAX_DRAFT_TOKENS = 8
+ANSWER_TOKENS = (96, 160, 128)
+NOISE = Noise(handling_s=0.00008, stalls_per_s=1.0, step_spread=0.02)
+SEEDS, QUICK_SEEDS = 8, 2
+WARM_UP_S = 1.0
+SEQUENCE_S = 160.0
+"""Virtual seconds of all sequences of a load together, each for between
+these times."""
+LEAST_S, MOST_S = 6.0, 30.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser(__doc__).parse_args(arguments)
+    seeds = range(QUICK_SEEDS if options.quick else SEEDS)
+    report = Report(
+        "Is the controller never slower than the better of always off and always on, apart from this machine's noise?",
+        {
+            "engines": f"SIMULATED {PROFILE}: {load_profile(PROFILE).description}",
+            "noise": str(NOISE),
+            "seeds": len(seeds),
+        },
+    )
+    ratios, single = [], []
+    for ahead in AHEAD:
+        for rate in RATES:
+            for concurrency in CONCURRENCIES:
+                row = _row(ahead, rate, concurrency, seeds)
+                report.row(**row)
+                ratios.append(row["auto_over_best"])
+                single.append(row["worst_seed"])
+    report.check("auto over the better of off and on, tokens/s, worst load", min(ratios), 0.98, kind="at least")
+    report.conditions["loads at 0.98 or above"] = f"{sum(ratio >= 0.98 for ratio in ratios)} of {len(ratios)}"
+    report.conditions["worst seed of all"] = min(single)
+    report.finish(options)
+    return 0
+
+
+def _row(ahead: float, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
+    by_seed = []
+    for seed in seeds:
+        measurements = Measurements()
+        by_seed.append(
+            {
+                "off": _tokens_per_s(ahead, rate, concurrency, seed, lambda: FixedLength(0)),
+                "on": _tokens_per_s(ahead, rate, concurrency, seed, lambda: FixedLength(MAX_DRAFT_TOKENS)),
+                "auto": _tokens_per_s(ahead, rate, concurrency, seed, lambda: _adaptive(measurements)),  # noqa: B023
+            }
+        )
+    mean = {arm: sum(rates[arm] for rates in by_seed) / len(by_seed) for arm in by_seed[0]}
+    return {
+        "made ahead": ahead,
+        "acceptance": rate,
+        "at once": concurrency,
+        **{f"{arm} tok/s": round(tokens_per_s) for arm, tokens_per_s in mean.items()},
+        "auto_over_best": round(_ratio(mean), 4),
+        "worst_seed": round(min(_ratio(rates) for rates in by_seed), 4),
+    }
+
+
+def _ratio(rates: dict[str, float]) -> float:
+    return rates["auto"] / max(rates["off"], rates["on"])
+
+
+def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, controller: Callable[[], Decider]) -> float:
+    return closed_loop_tokens_per_s(
+        SimulatedStack(load_profile(PROFILE), rate, seed, ahead=ahead, noise=NOISE),
+        controller,
+        concurrency,
+        ANSWER_TOKENS,
+        warm_up_s=WARM_UP_S,
+        duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / concurrency)),
+    )
+
+
+def _adaptive(measurements: Measurements) -> Controller:
+    request = GenerationRequest(
+        prompt_token_ids=(1,),
+        sampling=SamplingParams(max_tokens=max(ANSWER_TOKENS)),
+        speculation=SpeculationOptions(mode="auto"),
+        num_speculative_tokens=MAX_DRAFT_TOKENS,
+    )
+    return Controller(request, measurements, SpeculationConfig())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""Clients that ask again as soon as they are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pilotfish.planning.simulated_stack.sequence import Decider, SimulatedSequence
+from pilotfish.planning.simulated_stack.stack import SimulatedStack
+
+_LOOK_S = 0.002
+"""How soon a client notices that it was answered."""
+
+
+class Client:
+    """Sends one request after the other, with answers of these lengths in turn."""
+
+    def __init__(
+        self,
+        stack: SimulatedStack,
+        controller: Callable[[], Decider],
+        answer_tokens: Sequence[int],
+        number: int = 0,
+        num_clients: int = 1,
+    ) -> None:
+        """number: of num_clients. The luck of its requests depends on the two alone."""
+        self.is_stopped = False
+        self._stack, self._controller, self._answer_tokens = stack, controller, answer_tokens
+        self._number, self._num_clients = number, num_clients
+        self._num_asked = 0
+        self._ask()
+        self._look()
+
+    def _ask(self) -> None:
+        num_tokens = self._answer_tokens[(self._number + self._num_asked) % len(self._answer_tokens)]
+        luck = self._number + self._num_clients * self._num_asked
+        self._num_asked += 1
+        self._sequence = SimulatedSequence(self._stack, self._controller(), num_tokens, luck)
+
+    def _look(self) -> None:
+        if self.is_stopped:
+            self._sequence.stop()
+            return
+        if self._sequence.num_remaining <= 0:
+            self._ask()
+        self._stack.world.after(_LOOK_S, self._look)
+
+
+def closed_loop_tokens_per_s(
+    stack: SimulatedStack,
+    controller: Callable[[], Decider],
+    concurrency: int,
+    answer_tokens: Sequence[int],
+    *,
+    warm_up_s: float,
+    duration_s: float,
+) -> float:
+    """Of so many clients, after the warm-up."""
+    for number in range(concurrency):
+        Client(stack, controller, answer_tokens, number, concurrency)
+    begin_s = stack.world.now_s + warm_up_s
+    stack.world.run(begin_s)
+    before = stack.num_tokens
+    stack.world.run(begin_s + duration_s)
+    return (stack.num_tokens - before) / duration_s

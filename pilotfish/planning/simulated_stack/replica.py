@@ -1,0 +1,133 @@
+"""Replicas that compute, step by step, what sequences ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pilotfish.engine.gathering import StepGathering
+from pilotfish.messages import CloseSequence, Decode, Verdict, Verify
+from pilotfish.planning.simulated_stack.world import World
+from pilotfish.profiles import StepCost
+from pilotfish.types import LoadReport
+
+_NS = 1e9
+"""In a second."""
+
+
+@dataclass(slots=True)
+class Task:
+    """What a replica is to do for one sequence: num_steps steps of num_rows rows."""
+
+    num_rows: int
+    num_steps: int
+    resume: Callable[[], None]
+    """Called when a result has travelled."""
+    answers_each_step: bool = True
+    """As a decode run does; a proposal is one result."""
+
+
+Batch = list[tuple[int, Task]]
+"""Tasks of a step, each with its sequence's id."""
+
+
+class Replica:
+    """Steps back to back over whatever is ready."""
+
+    def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
+        self.load = LoadReport()
+        """Of the last step."""
+        self._world = world
+        self._cost = cost
+        self._max_rows = max_rows
+        self._tasks: dict[int, Task] = {}
+        self._is_busy = False
+
+    def submit(self, sequence_id: int, task: Task) -> None:
+        self._tasks[sequence_id] = task
+        if not self._is_busy:
+            self._start()
+
+    def holds(self, sequence_id: int) -> bool:
+        """Whether it still has something to do for the sequence."""
+        return sequence_id in self._tasks
+
+    def forget(self, sequence_id: int) -> None:
+        """The sequence has ended."""
+
+    def _start(self) -> None:
+        batch, num_rows = [], 0
+        for sequence_id, task in self._tasks.items():
+            if num_rows + task.num_rows <= self._max_rows:
+                batch.append((sequence_id, task))
+                num_rows += task.num_rows
+        self._is_busy = bool(batch)
+        if batch:
+            step_s = self._world.step_s(self._cost.step_s(len(batch), num_rows))
+            self._world.after(step_s, lambda: self._finish(batch, num_rows, step_s))
+
+    def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
+        self.load = LoadReport(
+            num_sequences_decoding=len(batch), num_step_tokens=num_rows, step_time_ns=round(step_s * _NS)
+        )
+        for sequence_id, task in batch:
+            task.num_steps -= 1
+            # Whoever was served goes to the end of the queue.
+            del self._tasks[sequence_id]
+            if task.num_steps:
+                self._tasks[sequence_id] = task
+            if task.answers_each_step or task.num_steps == 0:
+                self._world.deliver(task.resume)
+        self._start()
+
+
+class GatheringTarget(Replica):
+    """Waits for sequences that come back soon, as the worker of a real engine does, by its code."""
+
+    def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
+        super().__init__(world, cost, max_rows)
+        self._gathering = StepGathering(max_rows)
+        self._arrived: list[Verify | Decode] = []
+        self._num_arrivals = 0
+
+    def submit(self, sequence_id: int, task: Task) -> None:
+        draft = (0,) * (task.num_rows - 1)
+        self._arrived.append(Verify(sequence_id, 1, draft) if draft else Decode(sequence_id, 1, task.num_steps))
+        self._tasks[sequence_id] = task
+        if not self._is_busy:
+            self._gather(is_seen=True)
+
+    def forget(self, sequence_id: int) -> None:
+        self._gathering.took([CloseSequence(sequence_id)], self._now_ns, is_seen=False)
+
+    @property
+    def _now_ns(self) -> int:
+        return round(_NS * self._world.now_s)
+
+    def _start(self) -> None:
+        self._is_busy = False
+        self._gather(is_seen=False)
+
+    def _gather(self, *, is_seen: bool, is_over: bool = False) -> None:
+        self._gathering.took(self._arrived, self._now_ns, is_seen=is_seen)
+        self._arrived = []
+        self._num_arrivals += 1
+        wait_ns = 0 if is_over or not self._tasks else self._gathering.wait_ns(self._now_ns)
+        if wait_ns > 0:
+            number = self._num_arrivals
+            self._world.after(wait_ns / _NS, lambda: self._give_up(number))
+        else:
+            super()._start()
+
+    def _give_up(self, num_arrivals: int) -> None:
+        if num_arrivals == self._num_arrivals:
+            self._gather(is_seen=True, is_over=True)
+
+    def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
+        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * _NS))
+        verdicts = [
+            Verdict(sequence_id, 1, task.num_rows - 1, 0, (0,) * ((task.num_rows + 1) // 2))
+            for sequence_id, task in batch
+        ]
+        self._gathering.gave(verdicts, load, self._now_ns)
+        super()._finish(batch, num_rows, step_s)

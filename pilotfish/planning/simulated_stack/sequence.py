@@ -1,0 +1,188 @@
+"""One request from its first token to its last, as `orchestrator.session.Session` runs it, in continuations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.reasons import Reason
+from pilotfish.planning.simulated_stack.replica import Replica, Task
+from pilotfish.planning.simulated_stack.stack import SimulatedStack
+from pilotfish.planning.simulated_stack.world import NETWORK_S
+
+_MAX_START_S = 0.01
+"""Requests do not come in step."""
+_MIN_EXTENDED_TOKENS = 8
+"""Of shorter runs too little would be left to extend them in time; see `orchestrator.round`."""
+ENDLESS = 10**9
+
+
+class Decider(Protocol):
+    """A controller, or what stands in for one."""
+
+    def next_k(self, observation: Observation) -> Decision: ...
+
+    def close(self) -> None: ...
+
+
+class FixedLength:
+    """Always the same K after the first token; 0 is a deployment without drafters."""
+
+    def __init__(self, num_draft_tokens: int) -> None:
+        self._num_draft_tokens = num_draft_tokens
+
+    def next_k(self, observation: Observation) -> Decision:
+        if self._num_draft_tokens == 0:
+            return Decision(0, observation.num_remaining_tokens, Reason.MODE_OFF)
+        if observation.num_output_tokens == 0:
+            return Decision(0, 1, Reason.FIRST_TOKEN)
+        return Decision(self._num_draft_tokens, 1, Reason.REQUESTED)
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+@dataclass
+class Tally:
+    """What one sequence did."""
+
+    num_tokens: int = 0
+    num_drafted_rounds: int = 0
+    reasons: set[Reason] = field(default_factory=set)
+
+
+class SimulatedSequence:
+    """Begins by itself, a moment after it is made."""
+
+    def __init__(
+        self, stack: SimulatedStack, controller: Decider, num_tokens: int = ENDLESS, luck: int | None = None
+    ) -> None:
+        """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
+        self.controller = controller
+        self.tally = Tally()
+        self.num_remaining = num_tokens
+        self._stack, self._world = stack, stack.world
+        self._num_output = 0
+        self._id = stack.num_sequences
+        stack.num_sequences += 1
+        self._is_stopped = False
+        self._difficulty = random.Random(1000 * self._world.seed + (self._id if luck is None else luck))
+        self._difficulties: list[float] = []
+        """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
+        self._life = self._live()
+        self._world.after(self._world.random.random() * _MAX_START_S, self._resume)
+
+    def stop(self) -> None:
+        """Its client has gone."""
+        self._is_stopped = True
+
+    def _resume(self) -> None:
+        next(self._life, None)
+
+    def _observe(self, **values: Any) -> Observation:
+        return Observation(
+            now_s=self._world.now_s,
+            num_output_tokens=self._num_output,
+            num_remaining_tokens=self.num_remaining,
+            replica_id="t",
+            target_load=self._stack.target.load,
+            **values,
+        )
+
+    def _num_accepted(self, num_draft_tokens: int) -> int:
+        while len(self._difficulties) < self._num_output + num_draft_tokens:
+            self._difficulties.append(self._difficulty.random())
+        drafted = self._difficulties[self._num_output : self._num_output + num_draft_tokens]
+        return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
+
+    def _commit(self, num_tokens: int) -> None:
+        num_tokens = min(num_tokens, self.num_remaining)
+        self._num_output += num_tokens
+        self.num_remaining -= num_tokens
+        self.tally.num_tokens += num_tokens
+        self._stack.num_tokens += num_tokens
+
+    def _live(self) -> Generator[None, None, None]:
+        decision = self.controller.next_k(self._observe())
+        while self.num_remaining > 0 and not self._is_stopped:
+            self.tally.reasons.add(decision.reason)
+            if decision.num_draft_tokens:
+                observation = yield from self._speculate(decision.num_draft_tokens)
+                if self.num_remaining > 0:
+                    decision = self.controller.next_k(observation)
+            else:
+                decision = yield from self._decode(decision)
+        self.controller.close()
+        self._stack.target.forget(self._id)
+
+    def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
+        self.tally.num_drafted_rounds += 1
+        asked_s = self._world.now_s
+        if self._world.random.random() >= self._stack.ahead:
+            self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
+            yield
+        propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
+        self._submit(self._stack.target, Task(num_drafts + 1, 1, self._resume))
+        yield
+        num_accepted = self._num_accepted(num_drafts)
+        self._commit(num_accepted + 1)
+        return self._observe(
+            num_requested_tokens=num_drafts,
+            num_draft_tokens=num_drafts,
+            num_accepted_tokens=num_accepted,
+            num_committed_tokens=num_accepted + 1,
+            propose_s=propose_s,
+            step_s=self._world.now_s - sent_s,
+        )
+
+    def _submit(self, replica: Replica, task: Task) -> None:
+        self._world.after(NETWORK_S, lambda: replica.submit(self._id, task))
+
+    def _decode(self, decision: Decision) -> Generator[None, None, Decision]:
+        """A run, extended as long as the controller has it go on."""
+        num_tokens = decision.num_decode_tokens
+        num_done, num_first = 0, 1
+        first_s: float | None = None
+        run = Task(1, num_tokens, self._resume)
+        self._submit(self._stack.target, run)
+        following: Decision | None = None
+        while num_done < num_tokens and not self._is_stopped:
+            yield
+            self._commit(1)
+            num_done += 1
+            if first_s is None:
+                first_s, num_first = self._world.now_s, 1
+            num_coming = num_tokens - num_done
+            is_running_out = num_tokens >= _MIN_EXTENDED_TOKENS and 0 < 4 * num_coming <= num_tokens
+            if is_running_out and following is None and self.num_remaining > num_coming:
+                following = self.controller.next_k(self._decoded(num_done, num_first, first_s, num_coming))
+                if following.num_draft_tokens == 0:
+                    self._extend(run, following.num_decode_tokens)
+                    num_tokens = num_coming + following.num_decode_tokens
+                    num_done, following = 0, None
+                    first_s, num_first = self._world.now_s, 0
+        if self._is_stopped:
+            run.num_steps = 1
+        if self.num_remaining <= 0:
+            return decision
+        return following or self.controller.next_k(self._decoded(num_done, num_first, first_s))
+
+    def _extend(self, run: Task, num_tokens: int) -> None:
+        """Mostly in time: the command overtakes the run's end."""
+        was_over = run.num_steps == 0
+        run.num_steps += num_tokens
+        if was_over:
+            self._submit(self._stack.target, run)
+
+    def _decoded(self, num_tokens: int, num_first: int, first_s: float | None, num_coming: int = 0) -> Observation:
+        elapsed_s = self._world.now_s - (self._world.now_s if first_s is None else first_s)
+        token_s = elapsed_s / (num_tokens - num_first) if num_tokens > num_first else 0.0
+        observation = self._observe(
+            num_decoded_tokens=num_tokens, num_committed_tokens=num_tokens, step_s=elapsed_s, token_s=token_s
+        )
+        return dataclasses.replace(observation, num_remaining_tokens=self.num_remaining - num_coming)

@@ -1,0 +1,38 @@
+"""A target and a draft replica of a hardware profile."""
+
+from __future__ import annotations
+
+from pilotfish.planning.simulated_stack.replica import GatheringTarget, Replica
+from pilotfish.planning.simulated_stack.world import Noise, World
+from pilotfish.profiles import HardwareProfile
+
+
+class SimulatedStack:
+    """What sequences decode on."""
+
+    def __init__(
+        self,
+        profile: HardwareProfile,
+        acceptance: float,
+        seed: int = 0,
+        *,
+        gathers: bool = True,
+        ahead: float = 0.0,
+        noise: Noise | None = None,
+        start_s: float = 0.0,
+    ) -> None:
+        """acceptance: probability of each draft token, given those before it; may be changed at any time.
+
+        gathers: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
+        ahead, so that a round does not wait for them.
+        """
+        self.world = World(seed, noise, start_s)
+        self.acceptance = acceptance
+        self.ahead = ahead
+        kind = GatheringTarget if gathers else Replica
+        self.target = kind(self.world, profile.target, profile.max_batch_tokens)
+        self.draft = Replica(self.world, profile.draft, profile.max_batch_tokens)
+        self.num_sequences = 0
+        """Begun so far."""
+        self.num_tokens = 0
+        """Decoded so far, of all sequences."""

@@ -1,0 +1,80 @@
+"""Virtual time, and what disturbs it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NETWORK_S = 0.0002
+"""One way, to either pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What a real machine adds to a round; by default nothing."""
+
+    handling_s: float = 0.0
+    """Of a processor that handles one message of all sequences after the other: median;"""
+    handling_spread: float = 0.5
+    """standard deviation of its logarithm."""
+    stalls_per_s: float = 0.0
+    """Times that it handles nothing for a while, as where other programs compute beside it;"""
+    stall_s: float = 0.006
+    """for how long: median;"""
+    stall_spread: float = 0.8
+    """standard deviation of its logarithm."""
+    step_spread: float = 0.0
+    """Standard deviation of the logarithm of what steps take."""
+
+
+class World:
+    """Events in virtual time, in seconds."""
+
+    def __init__(self, seed: int = 0, noise: Noise | None = None, start_s: float = 0.0) -> None:
+        self.now_s = start_s
+        self.seed = seed
+        self.random = random.Random(seed)
+        self._noise = noise or Noise()
+        self._noise_random = random.Random(f"noise {seed}")
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._processor_free_s = start_s
+        self._next_stall_s = math.inf
+        if self._noise.stalls_per_s:
+            self._next_stall_s = start_s + self._noise_random.expovariate(self._noise.stalls_per_s)
+
+    def after(self, delay_s: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (self.now_s + delay_s, next(self._order), action))
+
+    def deliver(self, action: Callable[[], None]) -> None:
+        """Over the network, and then when the processor comes to it."""
+        self.after(NETWORK_S, lambda: self._handle(action))
+
+    def step_s(self, seconds: float) -> float:
+        """What a step takes that should take so long."""
+        return seconds * self._factor(self._noise.step_spread)
+
+    def run(self, until_s: float) -> None:
+        while self._events and self._events[0][0] <= until_s:
+            self.now_s, _, action = heapq.heappop(self._events)
+            action()
+        self.now_s = until_s
+
+    def _handle(self, action: Callable[[], None]) -> None:
+        noise, start_s = self._noise, max(self.now_s, self._processor_free_s)
+        while self._next_stall_s <= start_s:
+            stall_s = noise.stall_s * self._factor(noise.stall_spread)
+            start_s = max(start_s, self._next_stall_s + stall_s)
+            self._next_stall_s += stall_s + self._noise_random.expovariate(noise.stalls_per_s)
+        self._processor_free_s = start_s + noise.handling_s * self._factor(noise.handling_spread)
+        if self._processor_free_s > self.now_s:
+            self.after(self._processor_free_s - self.now_s, action)
+        else:
+            action()
+
+    def _factor(self, spread: float) -> float:
+        return self._noise_random.lognormvariate(0.0, spread) if spread else 1.0
