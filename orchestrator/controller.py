@@ -222,7 +222,7 @@ class Controller:
         if not replica.costs.is_known:
             return True
         limit = self._rules.max_draft_tokens(replica, min(self._max_draft_tokens, self._max_tokens))
-        prices = replica.prices(self._proposer_name, limit, self._proposer.num_draft_tokens)
+        prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
         return best_gain(self._acceptance.probabilities(limit), prices.plain_s, prices.rounds_s)[1] > 1
 
     # Learning.

@@ -13,6 +13,8 @@ from pilotfish.types import LoadReport
 
 _MAX_VERIFICATIONS_PER_DECODE = 512
 """Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
+_MAX_PLAIN_EXCESS = 0.1
+"""Of a token in a decode run over its step, and below it: runs are pipelined, so that more is a mistake or passes."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _MOST = 0.8
@@ -130,11 +132,19 @@ class ReplicaRecord:
         if self._num_verifications < _MAX_VERIFICATIONS_PER_DECODE:
             return False
         self._num_verifications = 0
-        return self._num_own <= 1  # one run among those who speculate would measure their steps
+        if self.num_decoding <= 1:
+            return True
+        # One run among those who speculate would measure their steps. What was believed too slow or too fast since
+        # then, by a first measurement beside prefills perhaps, must not be believed for ever.
+        if abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
+            self._plain = MedianWindow(1.0)
+        return False
 
     @property
     def _are_others_plain(self) -> bool:
-        return self._num_speculating <= (1 - _MOST) * self._num_own
+        """As far as is known: of other orchestrators' sequences nothing is."""
+        num_unlike = self._num_speculating + self._num_others
+        return num_unlike <= (1 - _MOST) * (self._num_own + self._num_others)
 
     @property
     def _rows_per_sequence(self) -> float:

@@ -14,6 +14,8 @@ _NUM_DEVIATIONS = 4
 """or where that is later, one that is so many mean deviations late, as TCP's retransmission timer has it (RFC 6298)."""
 _GRACE_NS = 300_000
 """What a timer and a busy machine may be late."""
+_RARE = 0.02
+"""Share of the returns that is none: after 13 of the other kind."""
 _UNSEEN_SHARE = 0.9
 """Of the time to the end of the step in which it came back: it came at some time before."""
 
@@ -105,3 +107,8 @@ class Absence:
         else:
             self.long_ns = usual_ns
         self._short_share += _WEIGHT * (is_short - self._short_share)
+        # A time that was long ago is no second one: whatever comes is held against what is usual now.
+        if self._short_share > 1 - _RARE:
+            self.long_ns = self.short_ns
+        elif self._short_share < _RARE:
+            self.short_ns = self.long_ns

@@ -12,12 +12,12 @@ Pure: no I/O and no clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 
 from pilotfish.engine.absence import Absence
 from pilotfish.engine.step_curve import StepCurve
 from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
-from pilotfish.types import LoadReport
+from pilotfish.types import LoadReport, SequenceErrorCode
 
 _WEIGHT = 0.25
 """Of the latest value in a moving average."""
@@ -28,6 +28,8 @@ _FIRST_GUESS = 0.25
 """Of reading the weights: how long a sequence is taken to be away before that is known of any."""
 _LATE_NS = 100_000
 """What a sequence may be later than expected, and a timer earlier."""
+_LIVES_ON = frozenset((SequenceErrorCode.STALE, SequenceErrorCode.INVALID))
+"""Errors of a command, of which the sequence knows nothing."""
 _NUM_EVALUATED = 16
 """Of the times at which somebody may be back, for many are nearly the same."""
 _NUM_PLANS = 8
@@ -62,11 +64,8 @@ class StepGathering:
         self._latest_absence = Absence()
         """Of the sequence that came back last: a new one is believed to be like it."""
 
-    def took(self, commands: Collection[Command], now_ns: int, *, is_seen: bool) -> None:
-        """Commands have arrived: just now (is_seen), or at some time in the step before.
-
-        None that is seen: a wait has ended.
-        """
+    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+        """Commands have arrived: just now (is_seen), or at some time in the step before."""
         for command in commands:
             sequence_id = command.sequence_id
             if isinstance(command, CloseSequence):
@@ -79,17 +78,26 @@ class StepGathering:
                 self._return(sequence_id, now_ns, is_seen=is_seen)
                 goal = command.base_length + command.num_tokens
                 self._decoding[sequence_id] = max(goal, self._decoding.get(sequence_id, 0))
-        if is_seen and not commands:
-            self._planned_end_ns = 0.0
-            for absence in self._away.values():
-                absence.give_up(now_ns)
 
-    def gave(self, events: Iterable[Event], load: LoadReport, now_ns: int) -> None:
+    def give_up(self, now_ns: int) -> None:
+        """A wait has ended without an arrival: the step begins."""
+        self._planned_end_ns = 0.0
+        for absence in self._away.values():
+            absence.give_up(now_ns)
+
+    def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
         """A step has ended with these events; the load tells what it took."""
         self._planned_end_ns = 0.0
-        self._curve.add(load.num_step_tokens, load.step_time_ns)
+        if any(isinstance(event, Verdict) for event in events):
+            # Else the load may still be that of the step before.
+            self._curve.add(load.num_step_tokens, load.step_time_ns)
         for event in events:
-            if isinstance(event, SequenceError) or (isinstance(event, Verdict) and event.finish_reason is not None):
+            if isinstance(event, SequenceError):
+                if event.code in _LIVES_ON:
+                    self._drafting.pop(event.sequence_id, None)
+                else:
+                    self._forget(event.sequence_id)
+            elif isinstance(event, Verdict) and event.finish_reason is not None:
                 self._forget(event.sequence_id)
             elif isinstance(event, Verdict):
                 self._note_verdict(event, now_ns)
@@ -106,28 +114,51 @@ class StepGathering:
         return max(0, round(self._planned_end_ns - now_ns))
 
     def _plan(self, now_ns: int) -> None:
-        """Until when to wait, and for how many of those who are away."""
+        """Until when to wait, or until how many are left of those who are away."""
         self._planned_end_ns = float(now_ns)
         self._planned_away = len(self._away) - max(1, len(self._away) // _NUM_PLANS)
+        num_rows = sum(self._drafting.values()) + len(self._decoding)
+        step_ns = self._steps_ns(num_rows)
+        if not step_ns or num_rows >= self._max_batch_tokens:
+            return
+        num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
+        rate = _MARGIN * num_tokens / step_ns
+        longest_ns = self._longest_ns(rate, num_rows, num_tokens, step_ns)
+        # Who is away for longer than that step takes would miss one of several, and is no gain.
+        expected = [absence for absence in self._away.values() if absence.long_ns < step_ns]
         for _ in range(_NUM_LOOKS):
             # If nobody has come by then, those who are left are the later ones.
-            wait_ns = self._worthwhile_wait(self._planned_end_ns)
+            returns = self._returns(expected, self._planned_end_ns, longest_ns)
+            wait_ns = self._worthwhile_ns(returns, rate, num_rows, num_tokens)
             if not wait_ns:
                 return
             self._planned_end_ns += wait_ns
+            longest_ns -= wait_ns
 
-    def _worthwhile_wait(self, now_ns: float) -> float:
-        """The wait from then on that is expected to give the most output tokens a second; 0: to begin at once does.
+    def _longest_ns(self, rate: float, num_rows: int, num_tokens: float, step_ns: float) -> float:
+        """No longer may a wait be: for all who are away to come it would be worth so much, and who could be in a step
+        now gets no later than in one more."""
+        if not rate:
+            return step_ns
+        num_away = len(self._away)
+        all_ns = self._steps_ns(num_rows + num_away * self._round_rows)
+        return min(step_ns, (num_tokens + num_away * self._round_tokens) / rate - all_ns)
 
-        Of the step and the wait before it: whoever misses it may be in the next one.
-        """
-        num_rows = sum(self._drafting.values()) + len(self._decoding)
-        num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
-        step_ns, wait_ns = self._steps_ns(num_rows), 0.0
-        if not step_ns or num_rows >= self._max_batch_tokens:
-            return 0.0
-        best, expected = _MARGIN * num_tokens / step_ns, 0.0
-        returns = self._returns(now_ns, best, num_rows, num_tokens)
+    def _returns(self, expected: list[Absence], now_ns: float, longest_ns: float) -> list[tuple[float, float]]:
+        """In how many nanoseconds these may be back, in that order, with the probabilities."""
+        guess_ns = _FIRST_GUESS * self._curve.fixed_ns
+        returns: list[tuple[float, float]] = []
+        if longest_ns > 0:
+            for absence in expected:
+                returns += absence.returns(now_ns, guess_ns)
+        return sorted([pair for pair in returns if pair[0] < longest_ns])
+
+    def _worthwhile_ns(
+        self, returns: list[tuple[float, float]], rate: float, num_rows: int, num_tokens: float
+    ) -> float:
+        """The wait that is expected to give the most output tokens a nanosecond of itself and the step after it, and
+        more than `rate`; 0: none does."""
+        best, wait_ns, expected = rate, 0.0, 0.0
         every = 1 + len(returns) // _NUM_EVALUATED
         for number, (in_ns, probability) in enumerate(returns, start=1):
             expected += probability
@@ -136,26 +167,10 @@ class StepGathering:
                 break
             if number % every and number < len(returns):
                 continue
-            rate = (num_tokens + expected * self._round_tokens) / (in_ns + self._steps_ns(rows))
-            if rate > best:
-                best, wait_ns = rate, in_ns + _LATE_NS
+            in_step = (num_tokens + expected * self._round_tokens) / (in_ns + self._steps_ns(rows))
+            if in_step > best:
+                best, wait_ns = in_step, in_ns + _LATE_NS
         return wait_ns
-
-    def _returns(self, now_ns: float, rate: float, num_rows: int, num_tokens: float) -> list[tuple[float, float]]:
-        """When those who are away may be back, in that order, with the probabilities, as far as waiting can give more
-        than `rate` tokens a nanosecond: not for longer than it would be worth to have all of them."""
-        longest_ns = math.inf
-        if rate:
-            num_away = len(self._away)
-            all_tokens = num_tokens + num_away * self._round_tokens
-            longest_ns = all_tokens / rate - self._steps_ns(num_rows + num_away * self._round_rows)
-        if longest_ns <= 0:
-            return []
-        guess_ns = _FIRST_GUESS * self._curve.fixed_ns
-        returns: list[tuple[float, float]] = []
-        for absence in self._away.values():
-            returns += absence.returns(now_ns, guess_ns)
-        return sorted([pair for pair in returns if pair[0] < longest_ns])
 
     def _steps_ns(self, num_rows: float) -> float:
         """Of so many rows, in as many steps as they need; a prefill's, which are not counted, make a step of none."""
@@ -178,9 +193,11 @@ class StepGathering:
 
     def _return(self, sequence_id: int, now_ns: int, *, is_seen: bool) -> None:
         absence = self._away.pop(sequence_id, None)
-        if absence is not None:
-            absence.note_return(now_ns, is_seen=is_seen)
-            self._latest_absence = absence
+        if absence is None:
+            self._planned_end_ns = 0.0  # nobody foresaw that it would wait, too
+            return
+        absence.note_return(now_ns, is_seen=is_seen)
+        self._latest_absence = absence
 
     def _forget(self, sequence_id: int) -> None:
         for known in (self._absences, self._away, self._drafting, self._decoding):

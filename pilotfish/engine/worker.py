@@ -86,6 +86,7 @@ def run(
     """
     outbox = Outbox(core, front, holding)
     wait_s = LOAD_INTERVAL_S
+    is_gathering = False
     while True:
         commands = [command for message in front.receive(wait_s) for command in commands_decoder.decode(message)]
         for command in commands:
@@ -95,7 +96,12 @@ def run(
             now_ns = time.monotonic_ns()
             gathering.took(commands, now_ns, is_seen=wait_s > 0)
             # What came changes what is worth waiting for; nothing came: enough of it.
-            if core.has_work and (commands or not wait_s) and (wait_ns := gathering.wait_ns(now_ns)) > 0:
+            was_in_vain = is_gathering and not commands
+            if was_in_vain:
+                gathering.give_up(now_ns)
+            wait_ns = gathering.wait_ns(now_ns) if core.has_work and not was_in_vain else 0
+            is_gathering = wait_ns > 0
+            if is_gathering:
                 wait_s = wait_ns / 1e9
                 outbox.pause()
                 continue

@@ -28,6 +28,10 @@ class RoundGathering:
         commands = [Verify(sequence_id=number, base_length=1, draft_token_ids=self._draft) for number in numbers]
         self._gathering.took(commands, round(now_s * _NS), is_seen=is_seen)
 
+    def give_up(self, now_s: float) -> None:
+        """A wait has ended without an arrival."""
+        self._gathering.give_up(round(now_s * _NS))
+
     def gave(self, numbers: Sequence[int], step_s: float, now_s: float) -> None:
         """A step that verified these has ended."""
         num_rows = len(numbers) * (len(self._draft) + 1)

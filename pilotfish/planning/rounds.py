@@ -190,10 +190,10 @@ class _Target:
         while (wait_s := self._gathering.wait_s(env.now)) > 0:
             self._arrival = env.event()
             yield self._arrival | env.timeout(wait_s)
-            is_over = not self._arrived
-            self._admit(is_seen=True)
-            if is_over:
+            if not self._arrived:
+                self._gathering.give_up(env.now)
                 break
+            self._admit(is_seen=True)
 
 
 class _Drafter:

@@ -80,6 +80,8 @@ class EmulatedEngine:
         self._queue = EventQueue()
         self._arrived: list[Command] = []
         self._has_arrived = asyncio.Event()
+        self._is_gathering = False
+        """Whether a step waits for sequences that come back soon."""
         self._load = self.core.load()
         self._task = asyncio.create_task(self._run())
 
@@ -105,6 +107,8 @@ class EmulatedEngine:
         self._queue.raise_if_failed()
         self._arrived.extend(commands)
         self._has_arrived.set()
+        if self._is_gathering:
+            self._timer.wake()
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
@@ -157,12 +161,11 @@ class EmulatedEngine:
             wait_ns = self._gathering.wait_ns(time.monotonic_ns())
             if wait_ns <= 0:
                 break
-            has_waited = True
-            self._has_arrived.clear()
-            try:
-                await asyncio.wait_for(self._has_arrived.wait(), wait_ns / 1e9)
-            except TimeoutError:
-                self._take(is_seen=True)
+            has_waited = self._is_gathering = True
+            await self._timer.sleep_until(time.monotonic_ns() + wait_ns)
+            self._is_gathering = False
+            if not self._arrived:
+                self._gathering.give_up(time.monotonic_ns())
                 break
             self._take(is_seen=True)
         return has_waited

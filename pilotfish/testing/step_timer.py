@@ -59,11 +59,17 @@ class StepTimer:
         if remaining_ns <= 0:
             await asyncio.sleep(0)
         elif self._descriptor < 0:
-            await asyncio.sleep(remaining_ns / 1e9)
+            self._waiter = self._loop.create_future()
+            await asyncio.wait((self._waiter,), timeout=remaining_ns / 1e9)
         else:
             self._arm(deadline_ns)
             self._waiter = self._loop.create_future()
             await self._waiter
+
+    def wake(self) -> None:
+        """End the wait there is now, if any."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def close(self) -> None:
         """Idempotent. Who still waits is left waiting: cancel it."""
@@ -83,5 +89,4 @@ class StepTimer:
             os.read(self._descriptor, 8)
         except BlockingIOError:
             return  # of a waiter that was cancelled, and set again since
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.wake()

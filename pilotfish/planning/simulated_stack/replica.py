@@ -108,11 +108,11 @@ class GatheringTarget(Replica):
         self._is_busy = False
         self._gather(is_seen=False)
 
-    def _gather(self, *, is_seen: bool, is_over: bool = False) -> None:
+    def _gather(self, *, is_seen: bool) -> None:
         self._gathering.took(self._arrived, self._now_ns, is_seen=is_seen)
         self._arrived = []
         self._num_arrivals += 1
-        wait_ns = 0 if is_over or not self._tasks else self._gathering.wait_ns(self._now_ns)
+        wait_ns = self._gathering.wait_ns(self._now_ns) if self._tasks else 0
         if wait_ns > 0:
             number = self._num_arrivals
             self._world.after(wait_ns / _NS, lambda: self._give_up(number))
@@ -121,7 +121,8 @@ class GatheringTarget(Replica):
 
     def _give_up(self, num_arrivals: int) -> None:
         if num_arrivals == self._num_arrivals:
-            self._gather(is_seen=True, is_over=True)
+            self._gathering.give_up(self._now_ns)
+            super()._start()
 
     def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
         load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * _NS))

@@ -84,3 +84,31 @@ def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: i
     assert not replica.take_measurement()
     replica.count_verifications(1)
     assert replica.take_measurement() == is_due
+
+
+def test_a_first_measurement_beside_prefills_is_not_believed_for_ever() -> None:
+    replica = ReplicaRecord(PROFILE)
+    for _ in range(4):
+        replica.join()
+    step_s = PROFILE.target.step_s(4, 4)
+    load = LoadReport(num_sequences_decoding=4, num_step_tokens=4, step_time_ns=round(step_s * 1e9))
+    replica.observe("draft", load, 0, now_s=0.0)
+    replica.add_decode(10 * step_s)
+    assert replica.plain_s() == pytest.approx(10 * step_s)
+    speculating(replica, 4)
+    replica.count_verifications(512)
+    replica.take_measurement()
+    assert replica.plain_s() == pytest.approx(step_s)
+
+
+def test_sequences_of_other_orchestrators_may_speculate() -> None:
+    replica = measured(1)
+    before_s = replica.plain_s()
+    load = LoadReport(num_sequences_decoding=31, num_step_tokens=31, step_time_ns=round(before_s * 1e9))
+    replica.observe("draft", load, 30, now_s=1.0)
+    priced_s = replica.plain_s()
+    for _ in range(20):
+        replica.add_decode(2 * before_s)
+    assert replica.plain_s() == pytest.approx(priced_s)
+    replica.count_verifications(512)
+    assert not replica.take_measurement()

@@ -45,9 +45,11 @@ def test_drafts_that_are_there_and_drafts_that_are_not_are_both_usual() -> None:
     assert expected(absence, 3.0) == {6.2: 1.0}, "it is not one of those that are there"
 
 
-def test_an_outlier_among_many_does_not_count() -> None:
+def test_an_outlier_is_forgotten() -> None:
     absence = after(*[4.0] * 20, 80.0, *[4.0] * 40)
     assert expected(absence, 4.4) == {5.1: 1.0}
+    both = after(*[1.5, 6.2] * 20, 1000.0, *[1.5, 6.2] * 40)
+    assert set(expected(both, 0.0)) == {1.5, 6.2}
 
 
 def test_who_was_waited_for_in_vain_is_not_expected_in_this_round() -> None:

@@ -8,8 +8,8 @@ import random
 import pytest
 
 from pilotfish.engine.gathering import StepGathering
-from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Verdict, Verify
-from pilotfish.types import LoadReport, SamplingParams
+from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, SequenceError, Verdict, Verify
+from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
 
 MS = 1_000_000
 ENDLESS = 1 << 30
@@ -70,7 +70,7 @@ class Replica:
             end_ns = self.now_ns + wait_ns
             if not self._arrivals or self._arrivals[0][0] > end_ns:
                 self.now_ns = end_ns
-                self._tell([], is_seen=True)
+                self.gathering.give_up(round(end_ns))
                 return
             self.now_ns = max(self.now_ns, self._arrivals[0][0])
             self._arrive(is_seen=True)
@@ -183,7 +183,7 @@ def test_a_timer_that_is_early_ends_a_wait_all_the_same():
     gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
     gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
     end_ns = 9 * MS + gathering.wait_ns(9 * MS)
-    gathering.took([], end_ns - 1000, is_seen=True)
+    gathering.give_up(end_ns - 1000)
     assert gathering.wait_ns(end_ns - 1000) == 0
 
 
@@ -238,6 +238,61 @@ def test_waiting_never_loses_what_taking_turns_would_give(count: int, away_ms: f
             replica.add_speculating(index, away_ms, starts_ms=1.3 * index)
         replica.run(4000)
     assert sum(together.num_tokens.values()) > 0.99 * sum(apart.num_tokens.values())
+
+
+@pytest.mark.parametrize("away_ms", [12.0, 20.0, 40.0, 100.0])
+def test_nobody_waits_for_those_who_are_away_for_longer_than_a_step(away_ms: float):
+    """They miss one step of several; one that decodes plainly, or comes back soon, would lose all it has."""
+    for fast in ("plain", "soon"):
+        together, apart = (Replica(gathers=gathers) for gathers in (True, False))
+        for replica in (together, apart):
+            for index in range(8 if fast == "plain" else 4):
+                replica.add_speculating(index, away_ms, starts_ms=3.0 * index)
+            if fast == "plain":
+                replica.add_plain(1000)
+            else:
+                replica.add_speculating(1000, 2.0)
+            replica.run(4000)
+        assert sum(together.num_tokens.values()) > 0.97 * sum(apart.num_tokens.values()), fast
+        assert together.num_tokens[1000] > 0.97 * apart.num_tokens[1000], fast
+
+
+def known_to_be_away(away_ms: int) -> StepGathering:
+    """Sequence 1 is away since 0 ms, usually for so long."""
+    gathering, load = StepGathering(512), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
+    now_ns = -20 * (away_ms + 8) * MS
+    for _ in range(20):
+        gathering.took([Verify(1, 10, (1, 2))], now_ns, is_seen=True)
+        now_ns += 8 * MS
+        gathering.gave([Verdict(1, 10, 2, 0, (5,))], load, now_ns)
+        now_ns += away_ms * MS
+    return gathering
+
+
+def test_a_prefill_does_not_wait_for_a_client_that_reads_slowly():
+    gathering = known_to_be_away(3000)
+    gathering.took([OpenSequence(2, (1, 2, 3), SamplingParams())], MS, is_seen=True)
+    assert gathering.wait_ns(MS) == 0
+
+
+def test_a_refused_command_ends_neither_its_run_nor_what_is_known():
+    gathering = known_to_be_away(3)
+    gathering.took([Decode(2, 10, 50)], 0, is_seen=True)
+    gathering.gave([SequenceError(2, SequenceErrorCode.STALE, "")], LoadReport(), MS)
+    assert gathering.wait_ns(MS) <= 8 * MS
+    gathering.took([Decode(3, 10, 50), Decode(4, 10, 50)], MS, is_seen=True)
+    gathering.gave([SequenceError(2, SequenceErrorCode.STALE, "")], LoadReport(), MS)
+    alone = known_to_be_away(3)
+    alone.took([Decode(2, 10, 50), Decode(3, 10, 50), Decode(4, 10, 50)], MS, is_seen=True)
+    assert gathering.wait_ns(MS) == alone.wait_ns(MS)
+
+
+def test_a_wait_is_thought_over_when_others_come_to_wait_too():
+    gathering = known_to_be_away(5)
+    gathering.took([Verify(2, 10, (1, 2))], MS, is_seen=True)
+    assert gathering.wait_ns(MS) > 0
+    gathering.took([Decode(number, 10, 50) for number in range(10, 40)], MS, is_seen=True)
+    assert gathering.wait_ns(MS) == 0
 
 
 def test_one_that_fell_behind_gets_no_step_of_its_own():

@@ -100,10 +100,10 @@ class VirtualStack:
                 while gathering is not None and core.has_work and (wait_ns := gathering.wait_ns(self.now_ns)) > 0:
                     bell[0] = self.env.event()
                     yield bell[0] | self.env.timeout(wait_ns / 1e9)
-                    is_over = not arrived
-                    take(is_seen=True)
-                    if is_over:
+                    if not arrived:
+                        gathering.give_up(self.now_ns)
                         break
+                    take(is_seen=True)
                 events = core.step()
                 yield self.env.timeout(core.step_s)
                 if gathering is not None:
