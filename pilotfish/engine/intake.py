@@ -26,6 +26,7 @@ from pilotfish.messages import (
     SequenceError,
     Verify,
 )
+from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
@@ -187,11 +188,7 @@ class Intake:
         if command.base_length >= self._max_context_tokens:
             return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
         branch = settle(sequence, command, self._kv_cache, self._move_kv)
-        common = start
-        for mine, stated in zip(sequence.tokens[start:], command.new_token_ids, strict=False):
-            if mine != stated:
-                break
-            common += 1
+        common = start + num_common_tokens(sequence.tokens[start:], command.new_token_ids)
         if common < len(sequence.tokens):
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 
@@ -17,7 +18,9 @@ class WorkerSocket:
     """
 
     def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
+        # The front may have had a thousand descriptors when it made this one; select() knows no larger ones.
+        self._socket = socket.socket(fileno=os.dup(descriptor))
+        os.close(descriptor)
         self._reader = MessageReader()
 
     def send(self, message: bytes) -> None:
@@ -30,7 +33,7 @@ class WorkerSocket:
     def receive(self, timeout_s: float | None = None) -> list[bytes]:
         """Every message that is there, after waiting timeout_s for a first (None: as long as it takes)."""
         messages: list[bytes] = []
-        # poll() and epoll know whole milliseconds: an eighth of a step. A worker's descriptors are few and small.
+        # poll() and epoll know whole milliseconds, of which eight are a step.
         while select.select((self._socket,), (), (), 0 if messages else timeout_s)[0]:
             messages += self._reader.feed(self._read())
         return messages

@@ -20,6 +20,7 @@ from pilotfish.engine.core import EngineCore
 from pilotfish.errors import InternalError, UnsupportedModelError
 from pilotfish.messages import Decode, OpenSequence, SequenceError, Verdict
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.training.conversations import Conversation, ConversationWriter, read_conversations
 from pilotfish.training.task_prompts import OPENINGS, wrap_in_task
 from pilotfish.types import ChatMessage, FinishReason, SamplingParams
@@ -211,7 +212,7 @@ def user_turn_prefix(tokenizer: Tokenizer, chat: tuple[ChatMessage, ...]) -> tup
     Raises UnsupportedModelError when the template puts nothing before them.
     """
     one, other = (tokenizer.apply_chat_template([*chat, ChatMessage("user", word)]) for word in ("Hello", "42"))
-    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    length = num_common_tokens(one, other)
     if length == 0:
         raise UnsupportedModelError("the target's chat template begins with the user's words: give --data instead")
     return tuple(one[:length])

@@ -1,5 +1,7 @@
 """The engine's end of the socket, with the front's end in the test's hands."""
 
+import fcntl
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -38,3 +40,13 @@ def test_a_front_that_is_gone_ends_the_engine(pair: tuple[socket.socket, WorkerS
         worker.receive()
     with pytest.raises(SystemExit):
         worker.send(b"verdict")
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= 2000, reason="fewer descriptors are allowed")
+def test_a_descriptor_beyond_what_select_knows_will_do() -> None:
+    front, engines = socket.socketpair()
+    worker = WorkerSocket(fcntl.fcntl(engines.fileno(), fcntl.F_DUPFD, 1500))
+    front.sendall(framed(b"open"))
+    assert worker.receive(0) == [b"open"]
+    for end in (front, engines, worker):
+        end.close()
