@@ -28,6 +28,9 @@ _FIRST_GUESS = 0.25
 """Of reading the weights: how long a sequence is taken to be away before that is known of any."""
 _LATE_NS = 100_000
 """What a sequence may be later than expected, and a timer earlier."""
+_MOST_STEPS = 1.25
+"""Of the step that could run now: nobody who could be in it waits for longer, and nobody who is usually away for longer
+is waited for. Whoever comes back a little after the next step would begin waits for that one, too."""
 _LIVES_ON = frozenset((SequenceErrorCode.STALE, SequenceErrorCode.INVALID))
 """Errors of a command, of which the sequence knows nothing."""
 _NUM_EVALUATED = 16
@@ -123,26 +126,27 @@ class StepGathering:
             return
         num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
         rate = _MARGIN * num_tokens / step_ns
-        longest_ns = self._longest_ns(rate, num_rows, num_tokens, step_ns)
-        # Who is away for longer than that step takes would miss one of several, and is no gain.
-        expected = [absence for absence in self._away.values() if absence.long_ns < step_ns]
+        worth_ns = self._worth_ns(rate, num_rows, num_tokens)
+        most_ns = _MOST_STEPS * step_ns
+        # Who is usually away for longer would miss one step of several, and is no gain.
+        expected = [absence for absence in self._away.values() if absence.long_ns < most_ns]
         for _ in range(_NUM_LOOKS):
             # If nobody has come by then, those who are left are the later ones.
-            returns = self._returns(expected, self._planned_end_ns, longest_ns)
+            returns = self._returns(
+                expected, self._planned_end_ns, min(worth_ns, now_ns + most_ns - self._planned_end_ns)
+            )
             wait_ns = self._worthwhile_ns(returns, rate, num_rows, num_tokens)
             if not wait_ns:
                 return
             self._planned_end_ns += wait_ns
-            longest_ns -= wait_ns
 
-    def _longest_ns(self, rate: float, num_rows: int, num_tokens: float, step_ns: float) -> float:
-        """No longer may a wait be: for all who are away to come it would be worth so much, and who could be in a step
-        now gets no later than in one more."""
+    def _worth_ns(self, rate: float, num_rows: int, num_tokens: float) -> float:
+        """How long a wait would be worth it for all who are away to come."""
         if not rate:
-            return step_ns
+            return math.inf
         num_away = len(self._away)
         all_ns = self._steps_ns(num_rows + num_away * self._round_rows)
-        return min(step_ns, (num_tokens + num_away * self._round_tokens) / rate - all_ns)
+        return (num_tokens + num_away * self._round_tokens) / rate - all_ns
 
     def _returns(self, expected: list[Absence], now_ns: float, longest_ns: float) -> list[tuple[float, float]]:
         """In how many nanoseconds these may be back, in that order, with the probabilities."""
