@@ -10,28 +10,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from report import Report, parser
 
 from orchestrator.control.measurements import Measurements
-from orchestrator.controller import Controller
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from pilotfish.config import SpeculationConfig
 from pilotfish.planning.simulated_stack.closed_loop import closed_loop_tokens_per_s
-from pilotfish.planning.simulated_stack.sequence import Decider, FixedLength
+from pilotfish.planning.simulated_stack.controllers import Decider, FixedLength, adaptive
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import Noise
+from pilotfish.planning.simulated_stack.world import BUSY_MACHINE
 from pilotfish.profiles import load_profile
-from pilotfish.types import SamplingParams
 
-PROFILE = "a100-70b"
+PROFILE = load_profile("a100-70b")
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 AHEAD = (0.0, 0.5)
 """Shares of the drafts that were made ahead."""
 MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
-NOISE = Noise(handling_s=0.00008, stalls_per_s=1.0, step_spread=0.02)
 SEEDS, QUICK_SEEDS = 8, 2
 WARM_UP_S = 1.0
 SEQUENCE_S = 160.0
@@ -46,8 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(
         "Is the controller never slower than the better of always off and always on, apart from this machine's noise?",
         {
-            "engines": f"SIMULATED {PROFILE}: {load_profile(PROFILE).description}",
-            "noise": str(NOISE),
+            "engines": f"SIMULATED {PROFILE.name}: {PROFILE.description}",
+            "noise": str(BUSY_MACHINE),
             "seeds": len(seeds),
         },
     )
@@ -69,14 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _row(ahead: float, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
     by_seed = []
     for seed in seeds:
-        measurements = Measurements()
-        by_seed.append(
-            {
-                "off": _tokens_per_s(ahead, rate, concurrency, seed, lambda: FixedLength(0)),
-                "on": _tokens_per_s(ahead, rate, concurrency, seed, lambda: FixedLength(MAX_DRAFT_TOKENS)),
-                "auto": _tokens_per_s(ahead, rate, concurrency, seed, lambda: _adaptive(measurements)),  # noqa: B023
-            }
-        )
+        arms = {
+            "off": partial(FixedLength, 0),
+            "on": partial(FixedLength, MAX_DRAFT_TOKENS),
+            "auto": partial(adaptive, Measurements(), MAX_DRAFT_TOKENS),
+        }
+        by_seed.append({arm: _tokens_per_s(ahead, rate, concurrency, seed, make) for arm, make in arms.items()})
     mean = {arm: sum(rates[arm] for rates in by_seed) / len(by_seed) for arm in by_seed[0]}
     return {
         "made ahead": ahead,
@@ -94,23 +88,13 @@ def _ratio(rates: dict[str, float]) -> float:
 
 def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, controller: Callable[[], Decider]) -> float:
     return closed_loop_tokens_per_s(
-        SimulatedStack(load_profile(PROFILE), rate, seed, ahead=ahead, noise=NOISE),
+        SimulatedStack(PROFILE, rate, seed, ahead=ahead, noise=BUSY_MACHINE),
         controller,
         concurrency,
         ANSWER_TOKENS,
         warm_up_s=WARM_UP_S,
         duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / concurrency)),
     )
-
-
-def _adaptive(measurements: Measurements) -> Controller:
-    request = GenerationRequest(
-        prompt_token_ids=(1,),
-        sampling=SamplingParams(max_tokens=max(ANSWER_TOKENS)),
-        speculation=SpeculationOptions(mode="auto"),
-        num_speculative_tokens=MAX_DRAFT_TOKENS,
-    )
-    return Controller(request, measurements, SpeculationConfig())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.planning.simulated_stack.sequence import Decider, SimulatedSequence
+from pilotfish.planning.simulated_stack.controllers import Decider
+from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 
 _LOOK_S = 0.002

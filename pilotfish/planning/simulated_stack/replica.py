@@ -48,10 +48,6 @@ class Replica:
         if not self._is_busy:
             self._start()
 
-    def holds(self, sequence_id: int) -> bool:
-        """Whether it still has something to do for the sequence."""
-        return sequence_id in self._tasks
-
     def forget(self, sequence_id: int) -> None:
         """The sequence has ended."""
 

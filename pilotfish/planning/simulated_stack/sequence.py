@@ -6,11 +6,10 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from orchestrator.control.decision import Decision, Observation
-from orchestrator.control.reasons import Reason
+from pilotfish.planning.simulated_stack.controllers import ENDLESS, Decider
 from pilotfish.planning.simulated_stack.replica import Replica, Task
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 from pilotfish.planning.simulated_stack.world import NETWORK_S
@@ -19,41 +18,6 @@ _MAX_START_S = 0.01
 """Requests do not come in step."""
 _MIN_EXTENDED_TOKENS = 8
 """Of shorter runs too little would be left to extend them in time; see `orchestrator.round`."""
-ENDLESS = 10**9
-
-
-class Decider(Protocol):
-    """A controller, or what stands in for one."""
-
-    def next_k(self, observation: Observation) -> Decision: ...
-
-    def close(self) -> None: ...
-
-
-class FixedLength:
-    """Always the same K after the first token; 0 is a deployment without drafters."""
-
-    def __init__(self, num_draft_tokens: int) -> None:
-        self._num_draft_tokens = num_draft_tokens
-
-    def next_k(self, observation: Observation) -> Decision:
-        if self._num_draft_tokens == 0:
-            return Decision(0, observation.num_remaining_tokens, Reason.MODE_OFF)
-        if observation.num_output_tokens == 0:
-            return Decision(0, 1, Reason.FIRST_TOKEN)
-        return Decision(self._num_draft_tokens, 1, Reason.REQUESTED)
-
-    def close(self) -> None:
-        """Holds nothing."""
-
-
-@dataclass
-class Tally:
-    """What one sequence did."""
-
-    num_tokens: int = 0
-    num_drafted_rounds: int = 0
-    reasons: set[Reason] = field(default_factory=set)
 
 
 class SimulatedSequence:
@@ -64,7 +28,6 @@ class SimulatedSequence:
     ) -> None:
         """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
         self.controller = controller
-        self.tally = Tally()
         self.num_remaining = num_tokens
         self._stack, self._world = stack, stack.world
         self._num_output = 0
@@ -104,13 +67,11 @@ class SimulatedSequence:
         num_tokens = min(num_tokens, self.num_remaining)
         self._num_output += num_tokens
         self.num_remaining -= num_tokens
-        self.tally.num_tokens += num_tokens
         self._stack.num_tokens += num_tokens
 
     def _live(self) -> Generator[None, None, None]:
         decision = self.controller.next_k(self._observe())
         while self.num_remaining > 0 and not self._is_stopped:
-            self.tally.reasons.add(decision.reason)
             if decision.num_draft_tokens:
                 observation = yield from self._speculate(decision.num_draft_tokens)
                 if self.num_remaining > 0:
@@ -121,7 +82,6 @@ class SimulatedSequence:
         self._stack.target.forget(self._id)
 
     def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
-        self.tally.num_drafted_rounds += 1
         asked_s = self._world.now_s
         if self._world.random.random() >= self._stack.ahead:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import simpy
 
 NETWORK_S = 0.0002
 """One way, to either pool."""
@@ -31,24 +31,30 @@ class Noise:
     """Standard deviation of the logarithm of what steps take."""
 
 
+BUSY_MACHINE = Noise(handling_s=0.00008, stalls_per_s=1.0, step_spread=0.02)
+"""About what two cores that the services and their clients share add."""
+
+
 class World:
     """Events in virtual time, in seconds."""
 
     def __init__(self, seed: int = 0, noise: Noise | None = None, start_s: float = 0.0) -> None:
-        self.now_s = start_s
         self.seed = seed
         self.random = random.Random(seed)
         self._noise = noise or Noise()
         self._noise_random = random.Random(f"noise {seed}")
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        self._env = simpy.Environment(start_s)
         self._processor_free_s = start_s
         self._next_stall_s = math.inf
         if self._noise.stalls_per_s:
             self._next_stall_s = start_s + self._noise_random.expovariate(self._noise.stalls_per_s)
 
+    @property
+    def now_s(self) -> float:
+        return self._env.now
+
     def after(self, delay_s: float, action: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (self.now_s + delay_s, next(self._order), action))
+        self._env.timeout(delay_s).callbacks.append(lambda _: action())
 
     def deliver(self, action: Callable[[], None]) -> None:
         """Over the network, and then when the processor comes to it."""
@@ -59,10 +65,7 @@ class World:
         return seconds * self._factor(self._noise.step_spread)
 
     def run(self, until_s: float) -> None:
-        while self._events and self._events[0][0] <= until_s:
-            self.now_s, _, action = heapq.heappop(self._events)
-            action()
-        self.now_s = until_s
+        self._env.run(until_s)
 
     def _handle(self, action: Callable[[], None]) -> None:
         noise, start_s = self._noise, max(self.now_s, self._processor_free_s)

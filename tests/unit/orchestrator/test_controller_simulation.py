@@ -8,27 +8,14 @@ import pytest
 
 from orchestrator.control.measurements import Measurements
 from orchestrator.control.reasons import Reason
-from orchestrator.controller import Controller
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from pilotfish.config import SpeculationConfig
 from pilotfish.planning.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
-from pilotfish.planning.simulated_stack.sequence import ENDLESS, FixedLength, SimulatedSequence
+from pilotfish.planning.simulated_stack.controllers import FixedLength, adaptive
+from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import Noise
+from pilotfish.planning.simulated_stack.world import BUSY_MACHINE
 from pilotfish.profiles import load_profile
-from pilotfish.types import SamplingParams
 
 A100 = load_profile("a100-70b")
-
-
-def adaptive(measurements: Measurements, k: int = 5, config: SpeculationConfig | None = None) -> Controller:
-    request = GenerationRequest(
-        prompt_token_ids=(1,),
-        sampling=SamplingParams(max_tokens=ENDLESS),
-        speculation=SpeculationOptions(mode="auto"),
-        num_speculative_tokens=k,
-    )
-    return Controller(request, measurements, config or SpeculationConfig())
 
 
 def throughput(
@@ -59,7 +46,7 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
     measurements = Measurements(profile)
     off = throughput(concurrency, acceptance, lambda: FixedLength(0))
     always_on = max(throughput(concurrency, acceptance, lambda k=k: FixedLength(k)) for k in (1, 3, 5))
-    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements))
+    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, 5))
     # At 32 the rows are about as many as the knee of the roofline: draft lengths side by side differ by a few per
     # cent, by how the sequences happen to be split over two steps, and the fixed arm is the best in hindsight.
     bound = 0.96 if concurrency == 32 else 0.98
@@ -70,7 +57,7 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
 def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acceptance: float) -> None:
     measurements = Measurements()
     fixed = [throughput(concurrency, acceptance, lambda k=k: FixedLength(k), gathers=True) for k in (0, 8)]
-    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, k=8), gathers=True)
+    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, 8), gathers=True)
     assert auto >= 0.98 * max(fixed), (auto, fixed)
 
 
@@ -80,7 +67,7 @@ def test_never_slower_where_some_drafts_are_made_ahead_and_some_are_not(concurre
     measurements = Measurements()
     on, auto = (
         throughput(concurrency, acceptance, make, gathers=True, ahead=0.5)
-        for make in (lambda: FixedLength(8), lambda: adaptive(measurements, k=8))
+        for make in (lambda: FixedLength(8), lambda: adaptive(measurements, 8))
     )
     assert auto >= 0.98 * on, (auto, on)
 
@@ -95,9 +82,9 @@ def rate_between(stack: SimulatedStack, seconds: float) -> float:
 def test_a_load_step_switches_once_each_way(acceptance) -> None:
     measurements = Measurements(A100)
     stack = SimulatedStack(A100, acceptance, gathers=False)
-    SimulatedSequence(stack, adaptive(measurements))
+    SimulatedSequence(stack, adaptive(measurements, 5))
     alone = rate_between(stack, 5.0)
-    others = [SimulatedSequence(stack, adaptive(measurements)) for _ in range(63)]
+    others = [SimulatedSequence(stack, adaptive(measurements, 5)) for _ in range(63)]
     rate_between(stack, 2.0)
     assert rate_between(stack, 3.0) >= 0.98 * throughput(64, acceptance, lambda: FixedLength(0))
     counts = measurements.counts
@@ -114,9 +101,9 @@ def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
     measurements = Measurements(profile)
     stack = SimulatedStack(A100, 0.4, gathers=False)
     world = stack.world
-    clients = [Client(stack, lambda: adaptive(measurements, k=8), (192,))]
+    clients = [Client(stack, lambda: adaptive(measurements, 8), (192,))]
     world.run(3.0)
-    clients += [Client(stack, lambda: adaptive(measurements, k=8), (192,), number, 64) for number in range(1, 64)]
+    clients += [Client(stack, lambda: adaptive(measurements, 8), (192,), number, 64) for number in range(1, 64)]
     world.run(8.0)
     counts = measurements.counts
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 0)
@@ -130,7 +117,7 @@ def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
 
 def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
     stack = SimulatedStack(A100, 0.8, gathers=False)
-    SimulatedSequence(stack, adaptive(Measurements(A100)))
+    SimulatedSequence(stack, adaptive(Measurements(A100), 5))
     assert rate_between(stack, 5.0) > 2.2 * 123
     stack.acceptance = 0.02
     rate_between(stack, 2.0)
@@ -144,7 +131,7 @@ def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
 def test_off_by_load_drafts_nothing_and_costs_nothing() -> None:
     measurements = Measurements(A100)
     off = throughput(128, 0.9, lambda: FixedLength(0))
-    assert throughput(128, 0.9, lambda: adaptive(measurements)) >= 0.99 * off
+    assert throughput(128, 0.9, lambda: adaptive(measurements, 5)) >= 0.99 * off
     decisions = measurements.counts.decisions
     assert decisions[Reason.PROBE] == 0
     assert decisions[Reason.LOAD] + decisions[Reason.ROUND_TIME] > 0.8 * decisions.total()
@@ -157,13 +144,10 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
     plain = throughput(1, 0.8, lambda: FixedLength(0))
     for num_tokens, least in ((128, 0.85), (256, 0.97)):
         stack = SimulatedStack(slow, 0.8, gathers=False)
-        session = SimulatedSequence(stack, adaptive(measurements), num_tokens)
+        session = SimulatedSequence(stack, adaptive(measurements, 5), num_tokens)
         while session.num_remaining > 0:
             stack.world.run(stack.world.now_s + 0.001)
         assert num_tokens / stack.world.now_s >= least * plain
-
-
-NOISE = Noise(handling_s=0.00008, stalls_per_s=1.0, step_spread=0.02)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +161,10 @@ def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptanc
         arms = {
             "off": lambda: FixedLength(0),
             "on": lambda: FixedLength(8),
-            "auto": lambda measurements=measurements: adaptive(measurements, k=8),
+            "auto": lambda measurements=measurements: adaptive(measurements, 8),
         }
         for name, make in arms.items():
-            stack = SimulatedStack(A100, acceptance, seed, ahead=0.5, noise=NOISE)
+            stack = SimulatedStack(A100, acceptance, seed, ahead=0.5, noise=BUSY_MACHINE)
             rates[name] += closed_loop_tokens_per_s(
                 stack, make, concurrency, (96, 160, 128), warm_up_s=1.0, duration_s=max(4.0, 20 / concurrency)
             )
