@@ -140,7 +140,9 @@ class Scenario:
 
         def is_full_elsewhere() -> bool:
             now = [replica.node for replica in self._cluster.replicas("target")]
-            return victim not in now and len(now) == TARGETS_PER_NODE
+            # Fewer sequences speculate meanwhile, so that the draft pool may have shrunk.
+            num_drafters = len(self._cluster.replicas("draft"))
+            return victim not in now and len(now) == TARGETS_PER_NODE and num_drafters == MAX_REPLICAS
 
         with self._event(f"target node lost, with {hosts.count(victim)} of {len(hosts)} replicas"):
             self._cluster.lose_node(victim)

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.control.gate import Gate
 from orchestrator.control.propose_time import ProposeTime
+from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
-from orchestrator.control.window import ClippedAverage, RunningAverage
+from orchestrator.control.window import RunningAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.types import LoadReport
 
 _MIN_STEPS = 8
 """Of which the share is known: fewer may be those of one half."""
-_MIN_SAMPLES = 12
-"""Rounds of a draft length before they are believed: the first under a new load stand beside prefills."""
-_ROUND_WEIGHT = 0.05
-"""Of the latest round in the average of its draft length: some rounds wait for a draft and for other sequences and
-some do not, so that single ones scatter by a third."""
-_NUM_ERRORS = 2.0
-"""Standard errors by which the rounds of a draft length may differ from those of all lengths by chance. Draft lengths
-side by side differ by a few per cent in what they yield: what is chance would decide between them."""
-_DOUBT = 0.5
-"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
-gets tried."""
+_SHARE_WEIGHT = 0.01
+"""Of the latest step: it wanders as sequences fall into groups and out of them, and what rounds take follows later."""
 _PRICES_PER_STEP = 4
 _MAX_TOLD_ALONE = 8
 """Finding prices takes a tenth of a millisecond, for which a round waits: so often while every sequence decides once,
 and once in so many decisions of a few sequences, is enough."""
-_MAX_AGE_ROUNDS = 512
-"""Of each sequence, after which a draft length that was not used is as good as its neighbours again."""
 _SAMPLES_PER_STEP = 3
 """The sequences of one step all measure the same: as many of them are believed."""
 _FIRST_RETRY_TOKENS = 512
@@ -44,12 +32,9 @@ class LoadLevel:
     """Rounds while about so many sequences decode."""
 
     def __init__(self) -> None:
-        self._share = RunningAverage()
+        self._share = RunningAverage(weight=_SHARE_WEIGHT)
         self._assumed_share: float | None = None
-        # No medians: with drafting ahead some rounds wait for a draft and others do not.
-        self._corrections: dict[int, ClippedAverage] = defaultdict(lambda: ClippedAverage(weight=_ROUND_WEIGHT))
-        self._latest_rounds: dict[int, int] = {}
-        """When each of them learned last."""
+        self._ratio = RoundRatio()
         self.propose = ProposeTime()
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
@@ -60,7 +45,7 @@ class LoadLevel:
     @property
     def is_measured(self) -> bool:
         """Whether there were enough rounds to tell what they take."""
-        return bool(self._corrections) or self._share.num_values >= _MIN_STEPS
+        return self._ratio.is_known or self._share.num_values >= _MIN_STEPS
 
     @property
     def share(self) -> float | None:
@@ -70,21 +55,9 @@ class LoadLevel:
         return self._share.value if self._share.num_values >= _MIN_STEPS else self._assumed_share
 
     def correction(self, num_draft_tokens: int) -> float | None:
-        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
-
-        That of all lengths, but for as much as those of this length differ from them by more than chance. Of a length
-        that was not measured no worse is believed the farther it is from one that was.
-        """
-        measured = {k: own for k, own in self._corrections.items() if own.num_values >= _MIN_SAMPLES}
-        if not measured:
-            return self._assumed_share  # which is 1.0 where the best is assumed
-        # Each counts the same: were it by rounds, the one that is used would speak for all.
-        shared = statistics.fmean(average.value or 1.0 for average in measured.values())
-        nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
-        own = measured[nearest]
-        excess = (own.value or 1.0) - shared
-        value = shared + math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
-        return 1 + (value - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if value > 1 else value
+        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known."""
+        factor = self._ratio.factor(num_draft_tokens)
+        return self._assumed_share if factor is None else factor  # which is 1.0 where the best is assumed
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
@@ -105,11 +78,7 @@ class LoadLevel:
 
     def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
         """ratio: time of the round over what was expected."""
-        self._corrections[num_draft_tokens].add(ratio)
-        self._latest_rounds[num_draft_tokens] = self._num_rounds
-        oldest = self._num_rounds - _MAX_AGE_ROUNDS * num_sequences
-        for outdated in [k for k, latest in self._latest_rounds.items() if latest < oldest]:
-            del self._corrections[outdated], self._latest_rounds[outdated]
+        self._ratio.add(ratio, num_draft_tokens, self._num_rounds, num_sequences)
 
     def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
         """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed."""
@@ -117,9 +86,8 @@ class LoadLevel:
         if self._num_plain_tokens >= self._retry_tokens * num_sequences:
             self._num_plain_tokens = 0
             self._retry_tokens *= 2
-            self._share, self._assumed_share = RunningAverage(), 1.0
-            self._corrections.clear()
-            self._latest_rounds.clear()
+            self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
+            self._ratio = RoundRatio()
             self.propose = ProposeTime()
 
 

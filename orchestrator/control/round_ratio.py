@@ -1,0 +1,87 @@
+"""By what rounds of each draft length take longer than is expected of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+
+from orchestrator.control.window import ClippedAverage
+
+_MIN_SAMPLES = 12
+"""Rounds of a draft length before they are believed: the first under a new load stand beside prefills."""
+_COMMON_WEIGHT = 0.05
+"""Of the latest round in what is common to all lengths;"""
+_OWN_WEIGHT = 0.015
+"""and in what is its length's own. Some rounds wait for a draft and for other sequences and some do not, so that single
+ones scatter by a third."""
+_NUM_ERRORS = 2.0
+"""Standard errors by which the rounds of a draft length may differ from those of all lengths by chance. Draft lengths
+side by side differ by a few per cent in what they yield: what is chance would decide between them."""
+_DOUBT = 0.5
+"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
+gets tried."""
+_FIRST_AGE_ROUNDS = 64
+_MAX_AGE_ROUNDS = 512
+"""Of each sequence, after which a draft length that was not used is as good as its neighbours again. Doubled each time:
+the first may have been measured in worse moments than those that came after them."""
+
+
+class RoundRatio:
+    """Learns the time of rounds over what was expected of them: a factor of all lengths and one of each length.
+
+    The first follows how the machine does; each length's own is measured against it, so that one that was measured in
+    a bad moment is not taken for a bad length.
+    """
+
+    def __init__(self) -> None:
+        # No medians: with drafting ahead some rounds wait for a draft and others do not.
+        self._common = ClippedAverage(weight=_COMMON_WEIGHT)
+        self._own: dict[int, ClippedAverage] = defaultdict(lambda: ClippedAverage(weight=_OWN_WEIGHT))
+        self._latest_rounds: dict[int, int] = {}
+        """When each length learned last."""
+        self._max_age_rounds: dict[int, int] = defaultdict(lambda: _FIRST_AGE_ROUNDS)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a round was measured, if only one."""
+        return self._common.value is not None
+
+    def add(self, ratio: float, num_draft_tokens: int, num_rounds: int, num_sequences: int) -> None:
+        """A round took ratio of what was expected; it is one of num_rounds so far, of num_sequences."""
+        own = self._own[num_draft_tokens]
+        if own.num_values >= _MIN_SAMPLES and own.value:
+            self._common.add(ratio / own.value)
+        elif not self._measured:
+            self._common.add(ratio)  # else a length that is only tried would be taken for a change of all
+        own.add(ratio / (self._common.value or ratio))
+        self._latest_rounds[num_draft_tokens] = num_rounds
+        self._forget_unused(num_rounds, num_sequences)
+
+    def factor(self, num_draft_tokens: int) -> float | None:
+        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
+
+        Of a length that was not measured no worse is believed the farther it is from one that was.
+        """
+        measured = self._measured
+        if not measured:
+            return None
+        # Each counts the same: were it by rounds, the one that is used would speak for all.
+        shared = statistics.fmean(own.value or 1.0 for own in measured.values())
+        nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
+        own = measured[nearest]
+        excess = (own.value or 1.0) - shared
+        excess = math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
+        factor = (self._common.value or 1.0) * (shared + excess)
+        return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
+
+    @property
+    def _measured(self) -> dict[int, ClippedAverage]:
+        return {k: own for k, own in self._own.items() if own.num_values >= _MIN_SAMPLES}
+
+    def _forget_unused(self, num_rounds: int, num_sequences: int) -> None:
+        for num_draft_tokens, latest in list(self._latest_rounds.items()):
+            max_age_rounds = self._max_age_rounds[num_draft_tokens]
+            if latest < num_rounds - max_age_rounds * num_sequences:
+                del self._own[num_draft_tokens], self._latest_rounds[num_draft_tokens]
+                self._max_age_rounds[num_draft_tokens] = min(2 * max_age_rounds, _MAX_AGE_ROUNDS)

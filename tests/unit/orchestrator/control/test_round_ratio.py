@@ -1,0 +1,77 @@
+import random
+
+import pytest
+
+from orchestrator.control.round_ratio import RoundRatio
+
+
+class Rounds:
+    """Rounds of one sequence, counted."""
+
+    def __init__(self) -> None:
+        self.ratio = RoundRatio()
+        self._num_rounds = 0
+
+    def take(self, ratio: float, k: int, num: int = 20) -> None:
+        for _ in range(num):
+            self._num_rounds += 1
+            self.ratio.add(ratio, k, self._num_rounds, 1)
+
+
+def factor(rounds: Rounds, k: int) -> float:
+    known = rounds.ratio.factor(k)
+    assert known is not None
+    return known
+
+
+def test_nothing_is_said_of_a_few_rounds() -> None:
+    rounds = Rounds()
+    rounds.take(1.5, 4, num=11)
+    assert rounds.ratio.is_known
+    assert rounds.ratio.factor(4) is None
+
+
+def test_of_lengths_that_were_not_measured_the_better_is_believed_the_farther_they_are() -> None:
+    rounds = Rounds()
+    rounds.take(1.4, 4)
+    assert [factor(rounds, k) for k in (4, 5, 6, 3)] == pytest.approx([1.4, 1.2, 1.1, 1.2])
+    faster = Rounds()
+    faster.take(0.8, 4)
+    assert factor(faster, 7) == pytest.approx(0.8)
+
+
+def test_a_machine_that_gets_faster_is_believed_of_the_lengths_that_are_not_used_then() -> None:
+    rounds = Rounds()
+    for _ in range(20):
+        rounds.take(1.5, 6, num=1)
+        rounds.take(1.5, 8, num=1)
+    rounds.take(1.0, 6, num=50)
+    assert factor(rounds, 6) < 1.05
+    assert factor(rounds, 8) < 1.2
+
+
+def test_a_length_whose_rounds_take_longer_at_any_time_is_told_from_the_others() -> None:
+    rounds, machine = Rounds(), random.Random(3)
+    for _ in range(100):
+        now = machine.choice((1.0, 1.6))
+        for k, own in ((4, 1.0), (8, 1.4)):
+            rounds.take(own * now, k, num=1)
+    assert factor(rounds, 8) / factor(rounds, 4) == pytest.approx(1.3, abs=0.12)
+
+
+def test_trying_a_length_is_no_change_of_the_machine() -> None:
+    rounds = Rounds()
+    rounds.take(1.0, 4)
+    rounds.take(2.0, 8, num=11)
+    assert factor(rounds, 4) == pytest.approx(1.0)
+
+
+def test_what_was_measured_first_is_forgotten_first() -> None:
+    rounds = Rounds()
+    rounds.take(1.0, 4)
+    for age in (64, 128, 256, 512, 512):
+        rounds.take(2.0, 8)
+        rounds.take(1.0, 4, num=age)
+        assert factor(rounds, 8) == pytest.approx(2.0, rel=0.05), age
+        rounds.take(1.0, 4, num=1)
+        assert factor(rounds, 8) == pytest.approx(1.0, rel=0.05), age
