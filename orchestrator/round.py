@@ -23,6 +23,11 @@ _MIN_EXTENDED_TOKENS = 8
 """Of shorter runs too little would be left to send the extension in time."""
 
 
+def nears_end(num_run_tokens: int, num_coming_tokens: int) -> bool:
+    """Whether a run of so many tokens, of which so many are still to come, is to be extended now."""
+    return num_run_tokens >= _MIN_EXTENDED_TOKENS and 4 * num_coming_tokens <= num_run_tokens
+
+
 class RoundTarget(Protocol):
     """The part of a target that a round needs."""
 
@@ -137,10 +142,10 @@ class RemoteRound:
         """Whether a long run nears its end, so that it is time to decide what follows."""
         if self.is_over or self._draft.token_ids or self._remote is None or self.successor is not None:
             return False
-        run_tokens = self._goal_length - self.base_length
-        if run_tokens < _MIN_EXTENDED_TOKENS or 4 * self.num_coming_tokens > run_tokens:
-            return False
-        return self._sequence.num_remaining_tokens > self.num_coming_tokens
+        num_coming = self.num_coming_tokens
+        return nears_end(self._goal_length - self.base_length, num_coming) and (
+            self._sequence.num_remaining_tokens > num_coming
+        )
 
     def go_on(self, decision: Decision, following: Decision) -> Decision:
         """Follow the run of `decision`, which is running out, with what was decided while the target still decodes.
