@@ -197,7 +197,7 @@ class Controller:
     def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
         if not self._probe_tokens:
-            if self._num_plain_tokens < self._proposer.probe_interval_tokens:
+            if not self._proposer.takes_probe(self._num_plain_tokens, self._seat.replica.num_decoding):
                 return None
             self._probe_tokens = _PROBE_TOKENS
         return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
@@ -240,6 +240,8 @@ class Controller:
                 )
             self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
+        if not self._standing_reason:
+            self._proposer.count_plain_tokens(observation.num_decoded_tokens)
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:

@@ -105,7 +105,8 @@ class RunController:
         if not plain_s or drafted_s is None or drafted_s < margin * plain_s:
             self._switch(True)
             return Decision(limit, num_run_tokens, Reason.FASTEST)
-        if self._is_probing or self._num_plain_tokens >= self._proposer.probe_interval_tokens:
+        num_decoding = self._seat.replica.num_decoding
+        if self._is_probing or self._proposer.takes_probe(self._num_plain_tokens, num_decoding):
             self._is_probing = True
             return Decision(limit, num_run_tokens, Reason.PROBE)
         self._gain = plain_s / drafted_s
@@ -135,6 +136,8 @@ class RunController:
         num_tokens = observation.num_committed_tokens
         is_drafted = observation.num_requested_tokens > 0
         self._num_plain_tokens = 0 if is_drafted else self._num_plain_tokens + num_tokens
+        if not is_drafted and not self._standing_reason:
+            self._proposer.count_plain_tokens(num_tokens)
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == num_tokens
         if is_first or not observation.token_s or num_tokens < MEASURING_TOKENS:

@@ -15,6 +15,10 @@ _MAX_VERIFICATIONS_PER_DECODE = 512
 """Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
 _MAX_PLAIN_EXCESS = 0.1
 """Of a token in a decode run over its step, and below it: runs are pipelined, so that more is a mistake or passes."""
+_PLAIN_STEP_WEIGHT = 0.1
+_PLAIN_STEPS = 0.95
+"""Of the latest steps, without a draft of anybody's, where other orchestrators' sequences decode, too: now and then all
+of those who speculate are away, drafting."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _MOST = 0.8
@@ -35,8 +39,11 @@ class ReplicaRecord:
         """Time of a token in a decode run over that of a step."""
         self._num_plain_runs = 0
         self._recent_step_s = RunningAverage(weight=0.2)
+        self._plain_steps = RunningAverage(weight=_PLAIN_STEP_WEIGHT)
+        """The share of steps without a draft."""
         self._rounds: dict[str, RoundTimes] = {}
         self._num_verifications = 0  # since decoding was measured
+        self._max_verifications = _MAX_VERIFICATIONS_PER_DECODE
         self._num_others = 0  # sequences of other orchestrators
         self._num_own = 0
         self._num_own_rows = 0
@@ -73,6 +80,7 @@ class ReplicaRecord:
         if not self.costs.add(load):
             return
         self._recent_step_s.add(load.step_time_ns / 1e9)
+        self._plain_steps.add(float(_MOST * load.num_step_tokens <= load.num_sequences_decoding))
         if self._is_speculating(proposer):
             self.rounds(proposer).add_step(load, self.num_decoding)
 
@@ -95,7 +103,6 @@ class ReplicaRecord:
 
     def add_decode(self, token_s: float) -> None:
         """A run took token_s for each of its tokens."""
-        self._num_verifications = 0
         if not self.costs.is_known:
             # The replica has told nothing of its steps: what they seem to take has to do.
             self.costs.add_step(self.num_decoding, self.num_decoding, token_s)
@@ -104,6 +111,7 @@ class ReplicaRecord:
             if self._plain.value is None:
                 self._plain = MedianWindow(1.0)
             return
+        self._num_verifications = 0
         self._num_plain_runs += 1
         if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own):
             return  # those who decode together all measure the same steps: one moment must not count for each of them
@@ -129,22 +137,23 @@ class ReplicaRecord:
         """Whether plain decoding is due to be measured; whoever is told so has to."""
         if self._profile is None and self._plain.value is None:
             return True
-        if self._num_verifications < _MAX_VERIFICATIONS_PER_DECODE:
+        is_alone = self.num_decoding <= 1
+        if self._num_verifications < (_MAX_VERIFICATIONS_PER_DECODE if is_alone else self._max_verifications):
             return False
         self._num_verifications = 0
-        if self.num_decoding <= 1:
-            return True
         # One run among those who speculate would measure their steps. What was believed too slow or too fast since
-        # then, by a first measurement beside prefills perhaps, must not be believed for ever.
-        if abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
+        # then, by a first measurement beside prefills perhaps, must not be believed for ever; ever more seldom, for
+        # it may be true where steps are short beside what the services do for one.
+        if not is_alone and abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
             self._plain = MedianWindow(1.0)
-        return False
+            self._max_verifications *= 2
+        return is_alone
 
     @property
     def _are_others_plain(self) -> bool:
-        """As far as is known: of other orchestrators' sequences nothing is."""
-        num_unlike = self._num_speculating + self._num_others
-        return num_unlike <= (1 - _MOST) * (self._num_own + self._num_others)
+        if self._num_speculating > (1 - _MOST) * self._num_own:
+            return False
+        return not self._num_others or (self._plain_steps.value or 0.0) >= _PLAIN_STEPS
 
     @property
     def _rows_per_sequence(self) -> float:

@@ -103,6 +103,15 @@ class Prices:
     """The same if verifications waited for nothing but their step and proposals took what they take a lone sequence."""
 
 
+@dataclass(slots=True)
+class _ToldPrices:
+    prices: Prices
+    num_sequences: int
+    max_times: int
+    """Told so often they are found anew."""
+    num_times: int = 0
+
+
 class RoundTimes:
     """Learns from rounds; expects of a load that was never met what the next lower one taught."""
 
@@ -112,10 +121,8 @@ class RoundTimes:
         self._costs = costs
         self._profile = profile
         self._levels: dict[int, LoadLevel] = {}
-        self._prices: Prices | None = None
-        self._priced = (0, 0)  # the load and the draft length that they are for
-        self._num_told = 0
-        self._max_told = 1
+        self._told: dict[int, _ToldPrices] = {}
+        """By the most draft tokens that a request allows."""
 
     def level(self, num_sequences: int) -> LoadLevel:
         """The record of this load, made when it is first met."""
@@ -154,16 +161,16 @@ class RoundTimes:
         num_nodes: draft tokens of a draft of that depth, which of a tree are more.
         plain_ratio: time of a token of a decode run over that of a step.
         """
-        key = (num_sequences, max_draft_tokens)
-        prices, is_new = self._prices, self._priced != key
-        if prices is None or is_new or self._num_told >= self._max_told:
-            self._prices = prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+        told = self._told.get(max_draft_tokens)
+        is_new = told is None or told.num_sequences != num_sequences
+        if told is None or is_new or told.num_times >= told.max_times:
             # The first rounds under a load teach most.
             longest = max(_MAX_TOLD_ALONE, num_sequences // _PRICES_PER_STEP)
-            self._max_told = 1 if is_new else min(2 * self._max_told, longest)
-            self._priced, self._num_told = key, 0
-        self._num_told += 1
-        return prices
+            max_times = 1 if told is None or is_new else min(2 * told.max_times, longest)
+            prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
+            self._told[max_draft_tokens] = told = _ToldPrices(prices, num_sequences, max_times)
+        told.num_times += 1
+        return told.prices
 
     def _new_prices(
         self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float

@@ -172,6 +172,18 @@ def test_probes_bring_speculation_back_when_guesses_hold_again() -> None:
     assert Reason.PROBE in {decision.reason for decision in decisions}
 
 
+def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
+    measurements = measured()
+    follow(controller("auto", measurements=measurements, max_tokens=10**6), 400)
+    num_probes = 0
+    for _ in range(64):
+        subject = controller("auto", measurements=measurements, max_tokens=128)
+        decisions = follow(subject, 8)
+        num_probes += sum(decision.reason is Reason.PROBE for decision in decisions)
+        subject.close()
+    assert 64 * 8 * 16 // 512 // 3 <= num_probes <= 64 * 8 * 16 // 512
+
+
 def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
     subject = controller("auto", k=8, measurements=measured(), max_tokens=10**6)
     decisions = follow(subject, 100)

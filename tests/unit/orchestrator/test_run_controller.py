@@ -72,6 +72,16 @@ def test_auto_gives_up_where_it_is_slower_but_tries_again() -> None:
     assert "plain decoding is faster (0.77 of its speed with drafts)" in subject.limitation
 
 
+def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
+    measurements, num_probes = Measurements(), 0
+    for num_tokens in (8000, *[128] * 40):
+        subject = controller(measurements=measurements)
+        decisions = run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=num_tokens)
+        subject.close()
+        num_probes += num_tokens == 128 and any(num_draft_tokens for num_draft_tokens, _ in decisions)
+    assert 4 <= num_probes <= 40 * 128 // 512
+
+
 def test_a_change_of_the_text_is_noticed() -> None:
     measurements = Measurements()
     subject = controller(measurements=measurements)

@@ -11,16 +11,19 @@ from pilotfish.types import LoadReport
 PROFILE = load_profile("a100-70b")
 
 
+def step(num_sequences: int, num_tokens: int, seconds: float) -> LoadReport:
+    return LoadReport(
+        num_sequences_decoding=num_sequences, num_step_tokens=num_tokens, step_time_ns=round(seconds * 1e9)
+    )
+
+
 def measured(num_sequences: int) -> ReplicaRecord:
     """A replica on which so many sequences decode plainly, as fast as its profile says."""
     replica = ReplicaRecord(PROFILE)
     for _ in range(num_sequences):
         replica.join()
     step_s = PROFILE.target.step_s(num_sequences, num_sequences)
-    load = LoadReport(
-        num_sequences_decoding=num_sequences, num_step_tokens=num_sequences, step_time_ns=round(step_s * 1e9)
-    )
-    replica.observe("draft", load, 0, now_s=0.0)
+    replica.observe("draft", step(num_sequences, num_sequences, step_s), 0, now_s=0.0)
     for _ in range(64 * num_sequences):
         replica.add_decode(step_s)
     return replica
@@ -86,16 +89,21 @@ def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: i
     assert replica.take_measurement() == is_due
 
 
-def test_a_first_measurement_beside_prefills_is_not_believed_for_ever() -> None:
+def doubted(ratio: float) -> ReplicaRecord:
+    """One on which four speculate, whose only plain run took ratio times its steps."""
     replica = ReplicaRecord(PROFILE)
     for _ in range(4):
         replica.join()
     step_s = PROFILE.target.step_s(4, 4)
-    load = LoadReport(num_sequences_decoding=4, num_step_tokens=4, step_time_ns=round(step_s * 1e9))
-    replica.observe("draft", load, 0, now_s=0.0)
-    replica.add_decode(10 * step_s)
-    assert replica.plain_s() == pytest.approx(10 * step_s)
+    replica.observe("draft", step(4, 4, step_s), 0, now_s=0.0)
+    replica.add_decode(ratio * step_s)
+    assert replica.plain_s() == pytest.approx(ratio * step_s)
     speculating(replica, 4)
+    return replica
+
+
+def test_a_first_measurement_beside_prefills_is_not_believed_for_ever() -> None:
+    replica, step_s = doubted(10.0), PROFILE.target.step_s(4, 4)
     replica.count_verifications(512)
     replica.take_measurement()
     assert replica.plain_s() == pytest.approx(step_s)
@@ -104,11 +112,55 @@ def test_a_first_measurement_beside_prefills_is_not_believed_for_ever() -> None:
 def test_sequences_of_other_orchestrators_may_speculate() -> None:
     replica = measured(1)
     before_s = replica.plain_s()
-    load = LoadReport(num_sequences_decoding=31, num_step_tokens=31, step_time_ns=round(before_s * 1e9))
-    replica.observe("draft", load, 30, now_s=1.0)
+    replica.observe("draft", step(31, 31 * 5, before_s), 30, now_s=1.0)
     priced_s = replica.plain_s()
     for _ in range(20):
         replica.add_decode(2 * before_s)
     assert replica.plain_s() == pytest.approx(priced_s)
     replica.count_verifications(512)
     assert not replica.take_measurement()
+
+
+def test_steps_without_a_draft_tell_that_other_orchestrators_decode_plainly() -> None:
+    replica = ReplicaRecord(PROFILE)
+    replica.join()
+    step_s = PROFILE.target.step_s(8, 8)
+    for _ in range(20):
+        replica.observe("draft", step(8, 8, step_s), 7, now_s=0.0)
+        replica.add_decode(1.25 * step_s)
+    assert replica.plain_s() == pytest.approx(1.25 * step_s)
+    replica.observe("draft", step(8, 12, step_s), 7, now_s=0.0)
+    for _ in range(20):
+        replica.add_decode(2 * step_s)
+    assert replica.plain_s() == pytest.approx(1.25 * step_s), "somebody speculates again"
+
+
+def test_a_plain_run_that_is_not_believed_puts_off_no_doubt_of_the_first() -> None:
+    replica = doubted(10.0)
+    for _ in range(512):
+        replica.count_verifications(1)
+        replica.add_decode(0.02)
+    replica.take_measurement()
+    assert replica.plain_s() == pytest.approx(PROFILE.target.step_s(4, 4))
+
+
+def test_what_is_measured_again_is_doubted_ever_more_seldom() -> None:
+    replica = doubted(1.25)
+    assert [verifications_until_doubt(replica) for _ in range(3)] == [512, 1024, 2048]
+
+
+def verifications_until_doubt(replica: ReplicaRecord) -> int:
+    """Then it is measured again."""
+    before_s, num_verifications = replica.plain_s(), 0
+    while replica.plain_s() == before_s:
+        num_verifications += 64
+        replica.count_verifications(64)
+        replica.take_measurement()
+    for _ in range(4):
+        replica.change_rows(5, 1)
+    for _ in range(32):
+        replica.add_decode(before_s)
+    for _ in range(4):
+        replica.change_rows(1, 5)
+    assert replica.plain_s() == pytest.approx(before_s)
+    return num_verifications
