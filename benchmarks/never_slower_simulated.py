@@ -9,19 +9,21 @@ seed is a fresh start without a cost profile, so what the controller learns at f
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from report import Report, parser
 
 from orchestrator.control.measurements import Measurements
+from orchestrator.requests.request import Mode
 from pilotfish.planning.simulated_stack.closed_loop import closed_loop_tokens_per_s
-from pilotfish.planning.simulated_stack.controllers import Decider, FixedLength, adaptive
+from pilotfish.planning.simulated_stack.controllers import controller
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 from pilotfish.planning.simulated_stack.world import BUSY_MACHINE
 from pilotfish.profiles import load_profile
 
 PROFILE = load_profile("a100-70b")
+MODES: tuple[Mode, ...] = ("off", "on", "auto")
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 AHEAD = (0.0, 0.5)
@@ -65,31 +67,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _row(ahead: float, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
     by_seed = []
     for seed in seeds:
-        arms = {
-            "off": partial(FixedLength, 0),
-            "on": partial(FixedLength, MAX_DRAFT_TOKENS),
-            "auto": partial(adaptive, Measurements(), MAX_DRAFT_TOKENS),
-        }
-        by_seed.append({arm: _tokens_per_s(ahead, rate, concurrency, seed, make) for arm, make in arms.items()})
-    mean = {arm: sum(rates[arm] for rates in by_seed) / len(by_seed) for arm in by_seed[0]}
+        by_seed.append({mode: _tokens_per_s(ahead, rate, concurrency, seed, mode) for mode in MODES})
+    mean = {mode: sum(rates[mode] for rates in by_seed) / len(by_seed) for mode in MODES}
     return {
         "made ahead": ahead,
         "acceptance": rate,
         "at once": concurrency,
-        **{f"{arm} tok/s": round(tokens_per_s) for arm, tokens_per_s in mean.items()},
+        **{f"{mode} tok/s": round(tokens_per_s) for mode, tokens_per_s in mean.items()},
         "auto_over_best": round(_ratio(mean), 4),
         "worst_seed": round(min(_ratio(rates) for rates in by_seed), 4),
     }
 
 
-def _ratio(rates: dict[str, float]) -> float:
+def _ratio(rates: Mapping[Mode, float]) -> float:
     return rates["auto"] / max(rates["off"], rates["on"])
 
 
-def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, controller: Callable[[], Decider]) -> float:
+def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, mode: Mode) -> float:
     return closed_loop_tokens_per_s(
         SimulatedStack(PROFILE, rate, seed, ahead=ahead, noise=BUSY_MACHINE),
-        controller,
+        partial(controller, mode, Measurements(), MAX_DRAFT_TOKENS),
         concurrency,
         ANSWER_TOKENS,
         warm_up_s=WARM_UP_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.planning.simulated_stack.controllers import Decider
+from orchestrator.controller import Controller
 from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 
@@ -18,7 +18,7 @@ class Client:
     def __init__(
         self,
         stack: SimulatedStack,
-        controller: Callable[[], Decider],
+        controller: Callable[[], Controller],
         answer_tokens: Sequence[int],
         number: int = 0,
         num_clients: int = 1,
@@ -48,7 +48,7 @@ class Client:
 
 def closed_loop_tokens_per_s(
     stack: SimulatedStack,
-    controller: Callable[[], Decider],
+    controller: Callable[[], Controller],
     concurrency: int,
     answer_tokens: Sequence[int],
     *,

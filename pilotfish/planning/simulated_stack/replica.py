@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from pilotfish.engine.gathering import StepGathering
-from pilotfish.messages import CloseSequence, Decode, Verdict, Verify
+from pilotfish.messages import CloseSequence, Command
+from pilotfish.planning.simulated_stack.task import Task
 from pilotfish.planning.simulated_stack.world import World
 from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport
 
 _NS = 1e9
 """In a second."""
-
-
-@dataclass(slots=True)
-class Task:
-    """What a replica is to do for one sequence: num_steps steps of num_rows rows."""
-
-    num_rows: int
-    num_steps: int
-    resume: Callable[[], None]
-    """Called when a result has travelled."""
-    answers_each_step: bool = True
-    """As a decode run does; a proposal is one result."""
 
 
 Batch = list[tuple[int, Task]]
@@ -44,12 +30,19 @@ class Replica:
         self._is_busy = False
 
     def submit(self, sequence_id: int, task: Task) -> None:
-        self._tasks[sequence_id] = task
+        """The task arrives; it extends the sequence's run if that is not over."""
+        self._take(sequence_id, task)
         if not self._is_busy:
             self._start()
 
-    def forget(self, sequence_id: int) -> None:
+    def close(self, sequence_id: int) -> None:
         """The sequence has ended."""
+        self._tasks.pop(sequence_id, None)
+
+    def _take(self, sequence_id: int, task: Task) -> None:
+        run = self._tasks.setdefault(sequence_id, task)
+        if run is not task:
+            run.extend(task)
 
     def _start(self) -> None:
         batch, num_rows = [], 0
@@ -69,8 +62,8 @@ class Replica:
         for sequence_id, task in batch:
             task.num_steps -= 1
             # Whoever was served goes to the end of the queue.
-            del self._tasks[sequence_id]
-            if task.num_steps:
+            is_open = self._tasks.pop(sequence_id, None) is task
+            if is_open and task.num_steps:
                 self._tasks[sequence_id] = task
             if task.answers_each_step or task.num_steps == 0:
                 self._world.deliver(task.resume)
@@ -83,18 +76,21 @@ class GatheringTarget(Replica):
     def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
         super().__init__(world, cost, max_rows)
         self._gathering = StepGathering(max_rows)
-        self._arrived: list[Verify | Decode] = []
+        self._arrived: list[Command] = []
         self._num_arrivals = 0
 
     def submit(self, sequence_id: int, task: Task) -> None:
-        draft = (0,) * (task.num_rows - 1)
-        self._arrived.append(Verify(sequence_id, 1, draft) if draft else Decode(sequence_id, 1, task.num_steps))
-        self._tasks[sequence_id] = task
+        self._take(sequence_id, task)
+        self._arrive(task.command(sequence_id))
+
+    def close(self, sequence_id: int) -> None:
+        super().close(sequence_id)
+        self._arrive(CloseSequence(sequence_id))
+
+    def _arrive(self, command: Command) -> None:
+        self._arrived.append(command)
         if not self._is_busy:
             self._gather(is_seen=True)
-
-    def forget(self, sequence_id: int) -> None:
-        self._gathering.took([CloseSequence(sequence_id)], self._now_ns, is_seen=False)
 
     @property
     def _now_ns(self) -> int:
@@ -122,9 +118,6 @@ class GatheringTarget(Replica):
 
     def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
         load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * _NS))
-        verdicts = [
-            Verdict(sequence_id, 1, task.num_rows - 1, 0, (0,) * ((task.num_rows + 1) // 2))
-            for sequence_id, task in batch
-        ]
+        verdicts = [task.verdict(sequence_id) for sequence_id, task in batch]
         self._gathering.gave(verdicts, load, self._now_ns)
         super()._finish(batch, num_rows, step_s)

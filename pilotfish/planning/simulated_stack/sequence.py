@@ -9,22 +9,23 @@ from collections.abc import Generator
 from typing import Any
 
 from orchestrator.control.decision import Decision, Observation
-from pilotfish.planning.simulated_stack.controllers import ENDLESS, Decider
-from pilotfish.planning.simulated_stack.replica import Replica, Task
+from orchestrator.controller import Controller
+from orchestrator.round import nears_end
+from pilotfish.planning.simulated_stack.controllers import ENDLESS
+from pilotfish.planning.simulated_stack.replica import Replica
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
+from pilotfish.planning.simulated_stack.task import Task
 from pilotfish.planning.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
 """Requests do not come in step."""
-_MIN_EXTENDED_TOKENS = 8
-"""Of shorter runs too little would be left to extend them in time; see `orchestrator.round`."""
 
 
 class SimulatedSequence:
     """Begins by itself, a moment after it is made."""
 
     def __init__(
-        self, stack: SimulatedStack, controller: Decider, num_tokens: int = ENDLESS, luck: int | None = None
+        self, stack: SimulatedStack, controller: Controller, num_tokens: int = ENDLESS, luck: int | None = None
     ) -> None:
         """luck: two sequences of one number have the same drafts accepted, position by position; None: its own."""
         self.controller = controller
@@ -64,7 +65,6 @@ class SimulatedSequence:
         return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
 
     def _commit(self, num_tokens: int) -> None:
-        num_tokens = min(num_tokens, self.num_remaining)
         self._num_output += num_tokens
         self.num_remaining -= num_tokens
         self._stack.num_tokens += num_tokens
@@ -79,7 +79,7 @@ class SimulatedSequence:
             else:
                 decision = yield from self._decode(decision)
         self.controller.close()
-        self._stack.target.forget(self._id)
+        self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 
     def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
         asked_s = self._world.now_s
@@ -87,9 +87,9 @@ class SimulatedSequence:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
             yield
         propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
-        self._submit(self._stack.target, Task(num_drafts + 1, 1, self._resume))
-        yield
         num_accepted = self._num_accepted(num_drafts)
+        self._ask_target(num_drafts + 1, 1, num_accepted + 1)
+        yield
         self._commit(num_accepted + 1)
         return self._observe(
             num_requested_tokens=num_drafts,
@@ -100,6 +100,19 @@ class SimulatedSequence:
             step_s=self._world.now_s - sent_s,
         )
 
+    def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:
+        """For more after num_coming tokens that it was asked for before."""
+        num_tokens = num_coming + num_steps * num_step_tokens
+        task = Task(
+            num_rows,
+            num_steps,
+            self._resume,
+            goal_length=self._num_output + num_tokens,
+            num_step_tokens=num_step_tokens,
+            is_last=num_tokens == self.num_remaining,
+        )
+        self._submit(self._stack.target, task)
+
     def _submit(self, replica: Replica, task: Task) -> None:
         self._world.after(NETWORK_S, lambda: replica.submit(self._id, task))
 
@@ -108,8 +121,7 @@ class SimulatedSequence:
         num_tokens = decision.num_decode_tokens
         num_done, num_first = 0, 1
         first_s: float | None = None
-        run = Task(1, num_tokens, self._resume)
-        self._submit(self._stack.target, run)
+        self._ask_target(1, num_tokens)
         following: Decision | None = None
         while num_done < num_tokens and not self._is_stopped:
             yield
@@ -118,26 +130,18 @@ class SimulatedSequence:
             if first_s is None:
                 first_s, num_first = self._world.now_s, 1
             num_coming = num_tokens - num_done
-            is_running_out = num_tokens >= _MIN_EXTENDED_TOKENS and 0 < 4 * num_coming <= num_tokens
+            is_running_out = num_coming > 0 and nears_end(num_tokens, num_coming)
             if is_running_out and following is None and self.num_remaining > num_coming:
                 following = self.controller.next_k(self._decoded(num_done, num_first, first_s, num_coming))
                 if following.num_draft_tokens == 0:
-                    self._extend(run, following.num_decode_tokens)
+                    # Mostly in time: the command overtakes the run's end.
+                    self._ask_target(1, following.num_decode_tokens, num_coming=num_coming)
                     num_tokens = num_coming + following.num_decode_tokens
                     num_done, following = 0, None
                     first_s, num_first = self._world.now_s, 0
-        if self._is_stopped:
-            run.num_steps = 1
         if self.num_remaining <= 0:
             return decision
         return following or self.controller.next_k(self._decoded(num_done, num_first, first_s))
-
-    def _extend(self, run: Task, num_tokens: int) -> None:
-        """Mostly in time: the command overtakes the run's end."""
-        was_over = run.num_steps == 0
-        run.num_steps += num_tokens
-        if was_over:
-            self._submit(self._stack.target, run)
 
     def _decoded(self, num_tokens: int, num_first: int, first_s: float | None, num_coming: int = 0) -> Observation:
         elapsed_s = self._world.now_s - (self._world.now_s if first_s is None else first_s)

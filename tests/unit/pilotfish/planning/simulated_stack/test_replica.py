@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import pytest
+
+from orchestrator.control.measurements import Measurements
+from pilotfish.engine.gathering import StepGathering
+from pilotfish.messages import Command, Decode, Event, Verdict, Verify
+from pilotfish.planning.simulated_stack import replica
+from pilotfish.planning.simulated_stack.closed_loop import Client
+from pilotfish.planning.simulated_stack.controllers import controller
+from pilotfish.planning.simulated_stack.stack import SimulatedStack
+from pilotfish.profiles import load_profile
+from pilotfish.types import LoadReport
+
+A100 = load_profile("a100-70b")
+ANSWER_TOKENS = 96
+
+
+class Listener(StepGathering):
+    """Holds what it is told against what it was told before."""
+
+    def __init__(self, max_batch_tokens: int) -> None:
+        super().__init__(max_batch_tokens)
+        self.lengths: dict[int, int] = defaultdict(int)
+        self.goals: dict[int, int] = defaultdict(int)
+        """Of the runs of plain decoding."""
+        self.verdicts: list[Verdict] = []
+        self.num_extensions = 0
+
+    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+        for command in (commands := list(commands)):
+            length, goal = self.lengths[command.sequence_id], self.goals[command.sequence_id]
+            if isinstance(command, Verify):
+                assert command.base_length == length >= goal
+            elif isinstance(command, Decode):
+                self.num_extensions += goal > length
+                assert command.base_length == max(length, goal)
+                self.goals[command.sequence_id] = command.base_length + command.num_tokens
+        super().took(commands, now_ns, is_seen=is_seen)
+
+    def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
+        for verdict in events:
+            assert isinstance(verdict, Verdict)
+            sequence_id = verdict.sequence_id
+            assert verdict.base_length == self.lengths[sequence_id]
+            assert len(verdict.token_ids) == verdict.num_accepted_tokens + 1 <= verdict.num_draft_tokens + 1
+            self.lengths[sequence_id] += len(verdict.token_ids)
+            assert (verdict.finish_reason is not None) == (self.lengths[sequence_id] == ANSWER_TOKENS)
+            self.verdicts.append(verdict)
+        super().gave(events, load, now_ns)
+
+
+@pytest.mark.parametrize("acceptance", [0.3, 0.9])
+def test_gathering_is_told_what_sequences_ask_for_and_get(monkeypatch: pytest.MonkeyPatch, acceptance: float) -> None:
+    """Else it believes in plain decoders that are none, and in rounds that yield what they do not."""
+    listener = Listener(A100.max_batch_tokens)
+    monkeypatch.setattr(replica, "StepGathering", lambda _: listener)
+    stack = SimulatedStack(A100, acceptance, ahead=0.5)
+    measurements = Measurements()
+    for number in range(16):
+        Client(stack, partial(controller, "auto", measurements, 8), (ANSWER_TOKENS,), number, 16)
+    stack.world.run(2.0)
+    told = sum(len(verdict.token_ids) for verdict in listener.verdicts)
+    assert stack.num_tokens <= told <= stack.num_tokens + 9 * 16, "but for what is on its way"
+    assert any(verdict.num_accepted_tokens for verdict in listener.verdicts)
+    assert any(verdict.finish_reason for verdict in listener.verdicts)
+    assert bool(listener.num_extensions) == (acceptance == 0.3), "plain decoding is the faster of the two"
