@@ -19,6 +19,9 @@ _RARE = 0.02
 _UNSEEN_SHARE = 0.9
 """Of the time to the end of the step in which it came back: it came at some time before."""
 
+Returns = Sequence[tuple[float, float]]
+"""In how many nanoseconds a sequence may be back, each with its probability."""
+
 
 @dataclass(slots=True)
 class Absence:
@@ -40,6 +43,15 @@ class Absence:
     _given_up_ns: int = 0
     """How long it had been away when a wait for it ended in vain, this time; 0: none did."""
 
+    @property
+    def mean_ns(self) -> float:
+        """How long it is away on average; 0 as long as that is not known.
+
+        Not the longer time: a draft that is mostly there at once is worth waiting for even where its other time is
+        not, and after one hiccup the longer time stays long for a dozen rounds.
+        """
+        return self._short_share * self.short_ns + (1 - self._short_share) * self.long_ns
+
     def of_another(self) -> Absence:
         """What is known of this sequence, believed of one that is not known yet."""
         return dataclasses.replace(self, _given_up_ns=0)
@@ -52,8 +64,8 @@ class Absence:
         """A wait has ended without it."""
         self._given_up_ns = max(1, now_ns - self.since_ns)
 
-    def returns(self, now_ns: float, guess_ns: float) -> Sequence[tuple[float, float]]:
-        """In how many nanoseconds it may be back, each with its probability; nothing: it is not expected.
+    def returns(self, now_ns: float, guess_ns: float) -> Returns:
+        """When it may be back; nothing: it is not expected.
 
         guess_ns: how long it is away, as long as that is not known.
         """

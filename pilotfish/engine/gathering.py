@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pilotfish.engine.absence import Absence
+from pilotfish.engine.absence import Absence, Returns
+from pilotfish.engine.gathering_plan import GatheringPlan
 from pilotfish.engine.step_curve import StepCurve
 from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
 from pilotfish.types import LoadReport, SequenceErrorCode
@@ -29,14 +30,14 @@ _FIRST_GUESS = 0.25
 _LATE_NS = 100_000
 """What a sequence may be later than expected, and a timer earlier."""
 _MOST_STEPS = 1.25
-"""Of the step that could run now: nobody who could be in it waits for longer, and nobody who is usually away for longer
-is waited for. Whoever comes back a little after the next step would begin waits for that one, too."""
+"""Of the step that could run now: nobody who could be in it waits for longer, and nobody who is away for longer on
+average is waited for. Whoever comes back a little after the next step would begin waits for that one, too."""
 _LIVES_ON = frozenset((SequenceErrorCode.STALE, SequenceErrorCode.INVALID))
-"""Errors of a command, of which the sequence knows nothing."""
+"""Errors of a command, of which the sequence knows nothing. INVALID also ends a sequence that has had no result yet, as
+one whose grammar cannot be used: then the replica's front sends CloseSequence (`pilotfish/rpc/stream_connection.py`,
+`deliver`). Without that its run would count for one that decodes plainly, for ever."""
 _NUM_EVALUATED = 16
 """Of the times at which somebody may be back, for many are nearly the same."""
-_NUM_PLANS = 8
-"""Of a step, at most, about."""
 _NUM_LOOKS = 4
 """At the shorter time it may be back, at the longer one, and a little after each."""
 
@@ -60,10 +61,8 @@ class StepGathering:
         self._round_tokens = 2.0
         """Output tokens of a verification, on average."""
         self._curve = StepCurve()
-        self._planned_end_ns = 0.0
-        """Until when the next step waits;"""
-        self._planned_away = 0
-        """or until so few are away: then what came changes what is worth waiting for."""
+        self._plan = GatheringPlan()
+        """Of the next step."""
         self._latest_absence = Absence()
         """Of the sequence that came back last: a new one is believed to be like it."""
 
@@ -84,13 +83,13 @@ class StepGathering:
 
     def give_up(self, now_ns: int) -> None:
         """A wait has ended without an arrival: the step begins."""
-        self._planned_end_ns = 0.0
+        self._plan.cancel()
         for absence in self._away.values():
             absence.give_up(now_ns)
 
     def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
         """A step has ended with these events; the load tells what it took."""
-        self._planned_end_ns = 0.0
+        self._plan.cancel()
         if any(isinstance(event, Verdict) for event in events):
             # Else the load may still be that of the step before.
             self._curve.add(load.num_step_tokens, load.step_time_ns)
@@ -112,54 +111,41 @@ class StepGathering:
         """
         if not self._away:
             return 0
-        if len(self._away) <= self._planned_away or now_ns >= self._planned_end_ns:
-            self._plan(now_ns)
-        return max(0, round(self._planned_end_ns - now_ns))
+        if self._plan.is_over(now_ns):
+            self._plan_wait(now_ns)
+        return max(0, round(self._plan.end_ns - now_ns))
 
-    def _plan(self, now_ns: int) -> None:
-        """Until when to wait, or until how many are left of those who are away."""
-        self._planned_end_ns = float(now_ns)
-        self._planned_away = len(self._away) - max(1, len(self._away) // _NUM_PLANS)
+    def _plan_wait(self, now_ns: int) -> None:
+        """Until when to wait, and for whom."""
         num_rows = sum(self._drafting.values()) + len(self._decoding)
         step_ns = self._steps_ns(num_rows)
-        if not step_ns or num_rows >= self._max_batch_tokens:
+        most_ns = _MOST_STEPS * step_ns
+        returns: dict[int, Returns] = {}
+        if num_rows < self._max_batch_tokens:
+            # Who is away for longer on average would miss one step of several, and is no gain.
+            returns = self._returns([number for number, one in self._away.items() if one.mean_ns < most_ns], now_ns)
+        self._plan.begin(now_ns, returns)
+        if not returns:
             return
         num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
         rate = _MARGIN * num_tokens / step_ns
-        worth_ns = self._worth_ns(rate, num_rows, num_tokens)
-        most_ns = _MOST_STEPS * step_ns
-        # Who is usually away for longer would miss one step of several, and is no gain.
-        expected = [absence for absence in self._away.values() if absence.long_ns < most_ns]
         for _ in range(_NUM_LOOKS):
-            # If nobody has come by then, those who are left are the later ones.
-            returns = self._returns(
-                expected, self._planned_end_ns, min(worth_ns, now_ns + most_ns - self._planned_end_ns)
-            )
-            wait_ns = self._worthwhile_ns(returns, rate, num_rows, num_tokens)
+            longest_ns = now_ns + most_ns - self._plan.end_ns
+            in_time = sorted([pair for pairs in returns.values() for pair in pairs if pair[0] < longest_ns])
+            wait_ns = self._worthwhile_ns(in_time, rate, num_rows, num_tokens)
             if not wait_ns:
                 return
-            self._planned_end_ns += wait_ns
+            self._plan.end_ns += wait_ns
+            # If nobody has come by then, those who are left are the later ones.
+            returns = self._returns(returns, self._plan.end_ns)
 
-    def _worth_ns(self, rate: float, num_rows: int, num_tokens: float) -> float:
-        """How long a wait would be worth it for all who are away to come."""
-        if not rate:
-            return math.inf
-        num_away = len(self._away)
-        all_ns = self._steps_ns(num_rows + num_away * self._round_rows)
-        return (num_tokens + num_away * self._round_tokens) / rate - all_ns
-
-    def _returns(self, expected: list[Absence], now_ns: float, longest_ns: float) -> list[tuple[float, float]]:
-        """In how many nanoseconds these may be back, in that order, with the probabilities."""
+    def _returns(self, sequence_ids: Iterable[int], now_ns: float) -> dict[int, Returns]:
+        """Of those who may be back."""
         guess_ns = _FIRST_GUESS * self._curve.fixed_ns
-        returns: list[tuple[float, float]] = []
-        if longest_ns > 0:
-            for absence in expected:
-                returns += absence.returns(now_ns, guess_ns)
-        return sorted([pair for pair in returns if pair[0] < longest_ns])
+        all_returns = {number: self._away[number].returns(now_ns, guess_ns) for number in sequence_ids}
+        return {number: returns for number, returns in all_returns.items() if returns}
 
-    def _worthwhile_ns(
-        self, returns: list[tuple[float, float]], rate: float, num_rows: int, num_tokens: float
-    ) -> float:
+    def _worthwhile_ns(self, returns: Returns, rate: float, num_rows: int, num_tokens: float) -> float:
         """The wait that is expected to give the most output tokens a nanosecond of itself and the step after it, and
         more than `rate`; 0: none does."""
         best, wait_ns, expected = rate, 0.0, 0.0
@@ -196,13 +182,13 @@ class StepGathering:
             self._decoding.pop(sequence_id, None)
 
     def _return(self, sequence_id: int, now_ns: int, *, is_seen: bool) -> None:
+        self._plan.note_ready(sequence_id)
         absence = self._away.pop(sequence_id, None)
-        if absence is None:
-            self._planned_end_ns = 0.0  # nobody foresaw that it would wait, too
-            return
-        absence.note_return(now_ns, is_seen=is_seen)
-        self._latest_absence = absence
+        if absence is not None:
+            absence.note_return(now_ns, is_seen=is_seen)
+            self._latest_absence = absence
 
     def _forget(self, sequence_id: int) -> None:
+        self._plan.cancel()  # it was waited for, or waited itself
         for known in (self._absences, self._away, self._drafting, self._decoding):
             known.pop(sequence_id, None)

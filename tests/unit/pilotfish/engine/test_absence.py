@@ -52,6 +52,13 @@ def test_an_outlier_is_forgotten() -> None:
     assert set(expected(both, 0.0)) == {1.5, 6.2}
 
 
+def test_its_mean_weighs_both_times_by_how_frequent_they_are() -> None:
+    assert Absence().mean_ns == 0
+    assert after(*[4.0] * 20).mean_ns == pytest.approx(4 * MS)
+    assert after(*[12.0, 2.0, 2.0, 2.0] * 20).mean_ns == pytest.approx(4.5 * MS, rel=0.25)
+    assert after(*[3.9, 4.1] * 10, 50.0, *[3.9, 4.1] * 2).mean_ns < 8 * MS, "a hiccup is soon outweighed"
+
+
 def test_who_was_waited_for_in_vain_is_not_expected_in_this_round() -> None:
     absence = after(*[4.0] * 20)
     absence.give_up(5 * MS)

@@ -80,9 +80,13 @@ class Gathering(StepGathering):
     def __init__(self, *waits_ns: int) -> None:
         super().__init__(512)
         self._waits_ns = list(waits_ns)
+        self.num_given_up = 0
 
     def wait_ns(self, now_ns: int) -> int:
         return self._waits_ns.pop(0) if self._waits_ns else 0
+
+    def give_up(self, now_ns: int) -> None:
+        self.num_given_up += 1
 
 
 def verify(sequence_id: int) -> Verify:
@@ -111,15 +115,19 @@ def test_it_waits_while_there_is_nothing_to_do() -> None:
 
 def test_what_comes_during_a_wait_is_in_the_step() -> None:
     front = Front([verify(1)], [verify(2)])
-    core = served(front, Gathering(3_000_000, 0))
+    gathering = Gathering(3_000_000, 0)
+    core = served(front, gathering)
     assert core.steps == [2]
+    assert gathering.num_given_up == 0
     assert front.waits_s[1] == pytest.approx(0.003)
 
 
 def test_a_wait_that_brings_nothing_ends_in_a_step() -> None:
     front = Front([verify(1)], [], [])
-    core = served(front, Gathering(3_000_000, 3_000_000, 3_000_000))
+    gathering = Gathering(3_000_000, 3_000_000, 3_000_000)
+    core = served(front, gathering)
     assert core.steps == [1]
+    assert gathering.num_given_up == 1, "it hears of it"
 
 
 def test_each_arrival_is_a_reason_to_wait_on() -> None:

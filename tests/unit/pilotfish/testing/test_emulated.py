@@ -375,26 +375,45 @@ async def test_what_comes_during_a_step_waits_for_the_next() -> None:
 class GatheringOf(StepGathering):
     """Waits until so many drafts are here, whatever is usual."""
 
-    def __init__(self, num_drafts: int) -> None:
+    def __init__(self, num_drafts: int, longest_ns: int = 10**15) -> None:
         super().__init__(max_batch_tokens=64)
         self.num_missing = num_drafts
+        self.num_given_up = 0
+        self._longest_ns = longest_ns
 
     def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
         self.num_missing -= sum(isinstance(command, Verify) for command in commands)
 
     def wait_ns(self, now_ns: int) -> int:
-        return 10**10 if self.num_missing > 0 else 0
+        return self._longest_ns if self.num_missing > 0 else 0
+
+    def give_up(self, now_ns: int) -> None:
+        self.num_given_up += 1
 
 
 async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
-    monkeypatch.setattr(engine, "_gathering", GatheringOf(2))
+    gathering = GatheringOf(2)
+    monkeypatch.setattr(engine, "_gathering", gathering)
     engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, (7, 8), GREEDY), Verify(1, 3, (1,))])
     for _ in range(10):
         await asyncio.sleep(0)
     engine.send([Verify(2, 2, (1,))])
-    events = await engine.receive()
+    # A wait that its arrival does not end takes days.
+    events = await asyncio.wait_for(engine.receive(), timeout=10)
     assert [event.sequence_id for event in events if isinstance(event, Verdict)] == [1, 2], "in one step"
+    assert gathering.num_given_up == 0
+    await engine.close()
+
+
+async def test_a_wait_that_brings_nothing_ends_in_a_step_and_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EmulatedEngine("target")
+    gathering = GatheringOf(2, longest_ns=1000)
+    monkeypatch.setattr(engine, "_gathering", gathering)
+    engine.send([OpenSequence(1, PROMPT, GREEDY), Verify(1, 3, (1,))])
+    events = await asyncio.wait_for(engine.receive(), timeout=10)
+    assert [event.sequence_id for event in events if isinstance(event, Verdict)] == [1]
+    assert gathering.num_given_up == 1
     await engine.close()
 
 

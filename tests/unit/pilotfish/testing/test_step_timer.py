@@ -43,6 +43,17 @@ async def test_it_goes_on_after_a_cancelled_wait(timer: StepTimer) -> None:
     assert time.monotonic_ns() >= deadline_ns
 
 
+async def test_a_wait_can_be_ended(timer: StepTimer) -> None:
+    timer.wake()  # nobody's
+    waiting = asyncio.create_task(timer.sleep_until(time.monotonic_ns() + 10**15))
+    await asyncio.sleep(0)
+    timer.wake()
+    await asyncio.wait_for(waiting, timeout=10)
+    deadline_ns = time.monotonic_ns() + 100_000
+    await timer.sleep_until(deadline_ns)
+    assert time.monotonic_ns() >= deadline_ns, "the next one is as long as it should be"
+
+
 async def test_closing_twice_does_nothing(timer: StepTimer) -> None:
     timer.close()
     timer.close()
