@@ -3,7 +3,8 @@
 The same loads as `emulated.py --only never-slower`, in virtual time: the orchestrator's own controllers and the
 target's own gathering over simulated replicas (profile a100-70b), with a processor that handles one message after the
 other and stalls now and then. The same on every machine; a few seconds of every load cost seconds of computing. Every
-seed is a fresh start without a cost profile, so what the controller learns at first, and by chance, is in the figures.
+seed is a fresh start without a cost profile, so what the controller learned by chance is in the figures. The first
+second, in which it tries what it does not know yet, is not: `from_start` has that, too, in some seven seconds.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ MODES: tuple[Mode, ...] = ("off", "on", "auto")
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 AHEAD = (0.0, 0.5)
-"""Shares of the drafts that were made ahead."""
+"""Shares of the drafts that were made ahead. They cost the simulated drafter nothing, however many sequences it serves,
+and what is sent takes no time of the processor, only what arrives: with many at once a real round takes longer."""
 MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
 SEEDS, QUICK_SEEDS = 8, 2
 WARM_UP_S = 1.0
+"""Virtual seconds that only `from_start` counts."""
 SEQUENCE_S = 160.0
 """Virtual seconds of all sequences of a load together, each for between
 these times."""
@@ -49,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "seeds": len(seeds),
         },
     )
-    ratios, single = [], []
+    ratios, single, from_start = [], [], []
     for ahead in AHEAD:
         for rate in RATES:
             for concurrency in CONCURRENCIES:
@@ -57,41 +60,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 report.row(**row)
                 ratios.append(row["auto_over_best"])
                 single.append(row["worst_seed"])
+                from_start.append(row["from_start"])
     report.check("auto over the better of off and on, tokens/s, worst load", min(ratios), 0.98, kind="at least")
     report.conditions["loads at 0.98 or above"] = f"{sum(ratio >= 0.98 for ratio in ratios)} of {len(ratios)}"
     report.conditions["worst seed of all"] = min(single)
+    report.conditions["worst load from the start"] = min(from_start)
     report.finish(options)
     return 0
 
 
 def _row(ahead: float, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
-    by_seed = []
-    for seed in seeds:
-        by_seed.append({mode: _tokens_per_s(ahead, rate, concurrency, seed, mode) for mode in MODES})
-    mean = {mode: sum(rates[mode] for rates in by_seed) / len(by_seed) for mode in MODES}
+    runs = [{mode: _tokens_per_s(ahead, rate, concurrency, seed, mode) for mode in MODES} for seed in seeds]
+    warm = [{mode: after for mode, (after, _) in run.items()} for run in runs]
+    whole = [{mode: all_of_it for mode, (_, all_of_it) in run.items()} for run in runs]
+    mean = _mean(warm)
     return {
         "made ahead": ahead,
         "acceptance": rate,
         "at once": concurrency,
         **{f"{mode} tok/s": round(tokens_per_s) for mode, tokens_per_s in mean.items()},
         "auto_over_best": round(_ratio(mean), 4),
-        "worst_seed": round(min(_ratio(rates) for rates in by_seed), 4),
+        "worst_seed": round(min(_ratio(rates) for rates in warm), 4),
+        "from_start": round(_ratio(_mean(whole)), 4),
     }
+
+
+def _mean(by_seed: Sequence[Mapping[Mode, float]]) -> dict[Mode, float]:
+    return {mode: sum(rates[mode] for rates in by_seed) / len(by_seed) for mode in MODES}
 
 
 def _ratio(rates: Mapping[Mode, float]) -> float:
     return rates["auto"] / max(rates["off"], rates["on"])
 
 
-def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, mode: Mode) -> float:
-    return closed_loop_tokens_per_s(
-        SimulatedStack(PROFILE, rate, seed, ahead=ahead, noise=BUSY_MACHINE),
+def _tokens_per_s(ahead: float, rate: float, concurrency: int, seed: int, mode: Mode) -> tuple[float, float]:
+    """After the warm-up, and with it."""
+    stack = SimulatedStack(PROFILE, rate, seed, ahead=ahead, noise=BUSY_MACHINE)
+    after_warm_up = closed_loop_tokens_per_s(
+        stack,
         partial(controller, mode, Measurements(), MAX_DRAFT_TOKENS),
         concurrency,
         ANSWER_TOKENS,
         warm_up_s=WARM_UP_S,
         duration_s=min(MOST_S, max(LEAST_S, SEQUENCE_S / concurrency)),
     )
+    return after_warm_up, stack.num_tokens / stack.world.now_s
 
 
 if __name__ == "__main__":
