@@ -129,8 +129,11 @@ class StepGathering:
             return
         num_tokens = self._round_tokens * len(self._drafting) + len(self._decoding)
         rate = _MARGIN * num_tokens / step_ns
+        worth_ns = self._worth_ns(rate, num_rows, num_tokens, len(returns))
         for _ in range(_NUM_LOOKS):
-            longest_ns = now_ns + most_ns - self._plan.end_ns
+            longest_ns = min(worth_ns, now_ns + most_ns - self._plan.end_ns)
+            if longest_ns <= 0:
+                return
             in_time = sorted([pair for pairs in returns.values() for pair in pairs if pair[0] < longest_ns])
             wait_ns = self._worthwhile_ns(in_time, rate, num_rows, num_tokens)
             if not wait_ns:
@@ -144,6 +147,15 @@ class StepGathering:
         guess_ns = _FIRST_GUESS * self._curve.fixed_ns
         all_returns = {number: self._away[number].returns(now_ns, guess_ns) for number in sequence_ids}
         return {number: returns for number, returns in all_returns.items() if returns}
+
+    def _worth_ns(self, rate: float, num_rows: int, num_tokens: float, num_expected: int) -> float:
+        """How long a wait would be worth it for all who are expected to come. Longer ones are not looked at: that
+        spares most of the work where steps are bound by arithmetic. Up to the roofline's knee some of them may be worth
+        more than all; looking at those, too, gave as many tokens."""
+        if not rate:
+            return math.inf
+        all_ns = self._steps_ns(num_rows + num_expected * self._round_rows)
+        return (num_tokens + num_expected * self._round_tokens) / rate - all_ns
 
     def _worthwhile_ns(self, returns: Returns, rate: float, num_rows: int, num_tokens: float) -> float:
         """The wait that is expected to give the most output tokens a nanosecond of itself and the step after it, and
