@@ -137,10 +137,12 @@ class Controller:
             return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
         if not replica.costs.is_known:
             return Decision(0, num_run_tokens, Reason.MEASURING)
-        limit = self._rules.max_draft_tokens(replica, limit)
-        if limit == 0:
+        # Also in the last tokens: one that goes off among those who speculate waits for their steps with each of them.
+        allowed = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
+        if allowed == 0:
             return self._off(num_run_tokens, Reason.BATCH_SIZE)
-        probabilities = self._acceptance.probabilities(limit)
+        limit = min(limit, allowed)
+        probabilities = self._acceptance.probabilities(allowed)
         if probabilities[0] < self._min_acceptance_rate:
             return self._probe(limit, num_remaining) or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
         prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
@@ -151,7 +153,7 @@ class Controller:
             self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
-            return self._drafted(num_draft_tokens, num_remaining, Reason.FASTEST, min_accepted)
+            return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
         reason = self._reason_against(replica, probabilities, prices)
         if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
             return probe
@@ -197,7 +199,11 @@ class Controller:
     def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
         if not self._probe_tokens:
-            if not self._proposer.takes_probe(self._num_plain_tokens, self._seat.replica.num_decoding):
+            interval_tokens = self._proposer.probe_interval_tokens
+            num_run_tokens = min(self._decode_run_tokens, num_remaining)
+            if not self._seat.replica.takes_probe(
+                self._proposer_name, interval_tokens, self._num_plain_tokens, num_run_tokens
+            ):
                 return None
             self._probe_tokens = _PROBE_TOKENS
         return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
@@ -240,8 +246,6 @@ class Controller:
                 )
             self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
-        if not self._standing_reason:
-            self._proposer.count_plain_tokens(observation.num_decoded_tokens)
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:

@@ -42,12 +42,13 @@ class RunController:
         self._gain = 1.0
         """Speed of drafted runs over plain ones when they were found too slow."""
         self._measurements = measurements
-        self._proposer = measurements.proposer(request.speculation.proposer)
+        self._proposer_name = request.speculation.proposer
+        self._proposer = measurements.proposer(self._proposer_name)
         self._rules = BatchRules(config)
         self._own_runs = MedianWindow(size=5)
         """Seconds that a token takes in this request's drafted runs."""
         self._decode_run_tokens = config.decode_run_tokens
-        self._seat = Seat(measurements, request.speculation.proposer)
+        self._seat = Seat(measurements, self._proposer_name)
         self._num_plain_tokens = 0  # since the last drafted run
         self._is_on: bool | None = None
         self._is_probing = False
@@ -105,12 +106,16 @@ class RunController:
         if not plain_s or drafted_s is None or drafted_s < margin * plain_s:
             self._switch(True)
             return Decision(limit, num_run_tokens, Reason.FASTEST)
-        num_decoding = self._seat.replica.num_decoding
-        if self._is_probing or self._proposer.takes_probe(self._num_plain_tokens, num_decoding):
+        if self._is_probing or self._takes_probe(num_run_tokens):
             self._is_probing = True
             return Decision(limit, num_run_tokens, Reason.PROBE)
         self._gain = plain_s / drafted_s
         return self._off(num_run_tokens, Reason.ACCEPTANCE)
+
+    def _takes_probe(self, num_run_tokens: int) -> bool:
+        interval_tokens = self._proposer.probe_interval_tokens
+        replica = self._seat.replica
+        return replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens, num_run_tokens)
 
     def _drafted_s(self) -> float | None:
         """Seconds of a token in a drafted run, as measured by this request, else by all under this load."""
@@ -136,8 +141,6 @@ class RunController:
         num_tokens = observation.num_committed_tokens
         is_drafted = observation.num_requested_tokens > 0
         self._num_plain_tokens = 0 if is_drafted else self._num_plain_tokens + num_tokens
-        if not is_drafted and not self._standing_reason:
-            self._proposer.count_plain_tokens(num_tokens)
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == num_tokens
         if is_first or not observation.token_s or num_tokens < MEASURING_TOKENS:

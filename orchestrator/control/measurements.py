@@ -37,8 +37,6 @@ class ProposerRecord:
         )
         self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
         """A request that does not speculate tries a draft after so many tokens: doubled by every one that fails."""
-        self._num_plain_tokens = 0
-        """Since the last probe, of all requests that might have drafted."""
         self.runs: dict[int, MedianWindow] = defaultdict(MedianWindow)
         """Seconds of a token in runs that the target drafts for itself, by the decoding sequences' bit length."""
         self._nodes_per_level = ClippedAverage(weight=0.2)
@@ -50,19 +48,6 @@ class ProposerRecord:
     def num_draft_tokens(self, depth: int) -> int:
         """Tokens of a draft of this depth, as drafts were until now: more than the depth where they are trees."""
         return round(depth * (self._nodes_per_level.value or 1.0))
-
-    def count_plain_tokens(self, num_tokens: int) -> None:
-        """A request that might have drafted decoded them plainly."""
-        self._num_plain_tokens += num_tokens
-
-    def takes_probe(self, num_own_tokens: int, num_sequences: int) -> bool:
-        """Whether it is time that a request tries a draft: it decoded num_own_tokens plainly since its last one, or all
-        num_sequences together as much for each of them. Answers may be shorter than the interval."""
-        is_due = self._num_plain_tokens >= self.probe_interval_tokens * num_sequences
-        if is_due or num_own_tokens >= self.probe_interval_tokens:
-            self._num_plain_tokens = 0
-            return True
-        return False
 
     def add_failed_probe(self) -> None:
         self.probe_interval_tokens = min(2 * self.probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)

@@ -13,12 +13,16 @@ from pilotfish.types import LoadReport
 
 _MAX_VERIFICATIONS_PER_DECODE = 512
 """Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
+_MAX_DOUBTLESS_VERIFICATIONS = 64 * _MAX_VERIFICATIONS_PER_DECODE
+_STEP_WEIGHT = 0.2
+"""Of the latest step."""
 _MAX_PLAIN_EXCESS = 0.1
 """Of a token in a decode run over its step, and below it: runs are pipelined, so that more is a mistake or passes."""
-_PLAIN_STEP_WEIGHT = 0.1
-_PLAIN_STEPS = 0.95
-"""Of the latest steps, without a draft of anybody's, where other orchestrators' sequences decode, too: now and then all
-of those who speculate are away, drafting."""
+_MAX_PLAIN_ROWS = 1.25
+"""Of a sequence, in a step without drafts of many."""
+_MIN_PLAIN_STEPS = 0.65
+"""Of the latest steps, where other orchestrators' sequences decode plainly, too: some hold a prefill, which a report
+does not tell from drafts. Where they speculate, up to half of the steps pass while all of them draft."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _MOST = 0.8
@@ -38,12 +42,13 @@ class ReplicaRecord:
         self._plain = MedianWindow()
         """Time of a token in a decode run over that of a step."""
         self._num_plain_runs = 0
-        self._recent_step_s = RunningAverage(weight=0.2)
-        self._plain_steps = RunningAverage(weight=_PLAIN_STEP_WEIGHT)
+        self._recent_step_s = RunningAverage(weight=_STEP_WEIGHT)
+        self._plain_steps = RunningAverage()
         """The share of steps without a draft."""
         self._rounds: dict[str, RoundTimes] = {}
         self._num_verifications = 0  # since decoding was measured
         self._max_verifications = _MAX_VERIFICATIONS_PER_DECODE
+        self._doubted_ratio = 1.0
         self._num_others = 0  # sequences of other orchestrators
         self._num_own = 0
         self._num_own_rows = 0
@@ -80,7 +85,7 @@ class ReplicaRecord:
         if not self.costs.add(load):
             return
         self._recent_step_s.add(load.step_time_ns / 1e9)
-        self._plain_steps.add(float(_MOST * load.num_step_tokens <= load.num_sequences_decoding))
+        self._plain_steps.add(float(load.num_step_tokens <= _MAX_PLAIN_ROWS * load.num_sequences_decoding))
         if self._is_speculating(proposer):
             self.rounds(proposer).add_step(load, self.num_decoding)
 
@@ -141,19 +146,28 @@ class ReplicaRecord:
         if self._num_verifications < (_MAX_VERIFICATIONS_PER_DECODE if is_alone else self._max_verifications):
             return False
         self._num_verifications = 0
-        # One run among those who speculate would measure their steps. What was believed too slow or too fast since
-        # then, by a first measurement beside prefills perhaps, must not be believed for ever; ever more seldom, for
-        # it may be true where steps are short beside what the services do for one.
-        if not is_alone and abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
-            self._plain = MedianWindow(1.0)
-            self._max_verifications *= 2
+        if is_alone:
+            self._recent_step_s = RunningAverage(weight=_STEP_WEIGHT)  # the steps of now verified drafts
+        elif abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
+            # One run among those who speculate would measure their steps.
+            self._doubt_plain_ratio()
         return is_alone
+
+    def _doubt_plain_ratio(self) -> None:
+        """What was believed too slow or too fast, by a first measurement beside prefills perhaps, must not be believed
+        for ever; but ever more seldom what was measured again: it is true where steps are short beside what the
+        services do for one."""
+        ratio = self._plain_ratio
+        is_confirmed = abs(ratio - self._doubted_ratio) <= _MAX_PLAIN_EXCESS
+        doubled = min(2 * self._max_verifications, _MAX_DOUBTLESS_VERIFICATIONS)
+        self._max_verifications = doubled if is_confirmed else _MAX_VERIFICATIONS_PER_DECODE
+        self._doubted_ratio, self._plain = ratio, MedianWindow(1.0)
 
     @property
     def _are_others_plain(self) -> bool:
         if self._num_speculating > (1 - _MOST) * self._num_own:
             return False
-        return not self._num_others or (self._plain_steps.value or 0.0) >= _PLAIN_STEPS
+        return not self._num_others or (self._plain_steps.value or 0.0) >= _MIN_PLAIN_STEPS
 
     @property
     def _rows_per_sequence(self) -> float:
@@ -175,6 +189,11 @@ class ReplicaRecord:
     def plain_s(self) -> float:
         """A token of a decode run under the load of now; 0 as long as nothing is known."""
         return self._plain_ratio * self.costs.step_s(self.decode_load, self.decode_load)
+
+    def takes_probe(self, proposer: str, interval_tokens: int, num_own_tokens: int, num_run_tokens: int) -> bool:
+        """As Probing says, of the sequences that this orchestrator has here."""
+        probing = self.rounds(proposer).probing
+        return probing.takes_probe(interval_tokens, num_own_tokens, num_run_tokens, max(1, self._num_own))
 
     def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:
         """num_nodes: draft tokens of a draft of that depth, which of a tree are more."""

@@ -30,8 +30,9 @@ the first may have been measured in worse moments than those that came after the
 class RoundRatio:
     """Learns the time of rounds over what was expected of them: a factor of all lengths and one of each length.
 
-    The first follows how the machine does; each length's own is measured against it, so that one that was measured in
-    a bad moment is not taken for a bad length.
+    The first follows how the machine does, and each length's own is measured against it: a bad moment of some length
+    is one of all of them. A moment that begins or ends with the first rounds of a length is taken for its own, until
+    it is forgotten.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,11 @@ class RoundRatio:
         self._latest_rounds: dict[int, int] = {}
         """When each length learned last."""
         self._max_age_rounds: dict[int, int] = defaultdict(lambda: _FIRST_AGE_ROUNDS)
+
+    @property
+    def common(self) -> float | None:
+        """The factor of all lengths; None before the first round."""
+        return self._common.value
 
     @property
     def is_known(self) -> bool:
@@ -55,6 +61,7 @@ class RoundRatio:
         elif not self._measured:
             self._common.add(ratio)  # else a length that is only tried would be taken for a change of all
         own.add(ratio / (self._common.value or ratio))
+        self._settle()
         self._latest_rounds[num_draft_tokens] = num_rounds
         self._forget_unused(num_rounds, num_sequences)
 
@@ -66,18 +73,27 @@ class RoundRatio:
         measured = self._measured
         if not measured:
             return None
-        # Each counts the same: were it by rounds, the one that is used would speak for all.
-        shared = statistics.fmean(own.value or 1.0 for own in measured.values())
         nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
         own = measured[nearest]
-        excess = (own.value or 1.0) - shared
+        excess = (own.value or 1.0) - 1
         excess = math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
-        factor = (self._common.value or 1.0) * (shared + excess)
+        factor = (self._common.value or 1.0) * (1 + excess)
         return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
 
     @property
     def _measured(self) -> dict[int, ClippedAverage]:
         return {k: own for k, own in self._own.items() if own.num_values >= _MIN_SAMPLES}
+
+    def _settle(self) -> None:
+        """Only the product of the two factors is measured: lengths' own are held to a mean of 1, or they would wander
+        off, in opposite ways, and what a lone length learned of the machine would stay its own."""
+        owns = [own.value for own in self._measured.values() if own.value is not None]
+        if not owns:
+            return
+        mean = statistics.fmean(owns)
+        self._common.scale(mean)
+        for own in self._own.values():
+            own.scale(1 / mean)
 
     def _forget_unused(self, num_rounds: int, num_sequences: int) -> None:
         for num_draft_tokens, latest in list(self._latest_rounds.items()):

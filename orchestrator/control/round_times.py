@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.control.gate import Gate
+from orchestrator.control.probing import Probing
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
@@ -25,6 +26,7 @@ and once in so many decisions of a few sequences, is enough."""
 _SAMPLES_PER_STEP = 3
 """The sequences of one step all measure the same: as many of them are believed."""
 _FIRST_RETRY_TOKENS = 512
+_MAX_RETRY_TOKENS = 64 * _FIRST_RETRY_TOKENS
 """Plain tokens of each sequence after which rounds that once took too long are tried again; doubled each time."""
 
 
@@ -85,7 +87,7 @@ class LoadLevel:
         self._num_plain_tokens += num_tokens
         if self._num_plain_tokens >= self._retry_tokens * num_sequences:
             self._num_plain_tokens = 0
-            self._retry_tokens *= 2
+            self._retry_tokens = min(2 * self._retry_tokens, _MAX_RETRY_TOKENS)
             self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
             self._ratio = RoundRatio()
             self.propose = ProposeTime()
@@ -107,9 +109,10 @@ class Prices:
 class _ToldPrices:
     prices: Prices
     num_sequences: int
-    max_times: int
-    """Told so often they are found anew."""
-    num_times: int = 0
+    number: int
+    """Of the decision that they were found for;"""
+    max_decisions: int
+    """for so many decisions they are kept."""
 
 
 class RoundTimes:
@@ -118,11 +121,13 @@ class RoundTimes:
     def __init__(self, costs: StepCosts, profile: HardwareProfile | None) -> None:
         """profile: of the draft pool's costs; None: they are measured."""
         self.gate = Gate()
+        self.probing = Probing()
         self._costs = costs
         self._profile = profile
         self._levels: dict[int, LoadLevel] = {}
         self._told: dict[int, _ToldPrices] = {}
         """By the most draft tokens that a request allows."""
+        self._num_decisions = 0
 
     def level(self, num_sequences: int) -> LoadLevel:
         """The record of this load, made when it is first met."""
@@ -161,15 +166,15 @@ class RoundTimes:
         num_nodes: draft tokens of a draft of that depth, which of a tree are more.
         plain_ratio: time of a token of a decode run over that of a step.
         """
+        self._num_decisions = number = self._num_decisions + 1
         told = self._told.get(max_draft_tokens)
         is_new = told is None or told.num_sequences != num_sequences
-        if told is None or is_new or told.num_times >= told.max_times:
+        if told is None or is_new or number - told.number >= told.max_decisions:
             # The first rounds under a load teach most.
             longest = max(_MAX_TOLD_ALONE, num_sequences // _PRICES_PER_STEP)
-            max_times = 1 if told is None or is_new else min(2 * told.max_times, longest)
+            max_decisions = 1 if told is None or is_new else min(2 * told.max_decisions, longest)
             prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
-            self._told[max_draft_tokens] = told = _ToldPrices(prices, num_sequences, max_times)
-        told.num_times += 1
+            self._told[max_draft_tokens] = told = _ToldPrices(prices, num_sequences, number, max_decisions)
         return told.prices
 
     def _new_prices(

@@ -70,6 +70,12 @@ class ClippedAverage:
         self._deviation = 0.0
         self.value: float | None = None
 
+    def scale(self, factor: float) -> None:
+        """As if every value had been so many times as large."""
+        if self.value is not None:
+            self.value *= factor
+        self._deviation *= factor
+
     @property
     def standard_error(self) -> float:
         """By how much the average is off by chance: of normal values, from their mean deviation; infinite at first."""

@@ -201,6 +201,7 @@ class StepGathering:
             self._latest_absence = absence
 
     def _forget(self, sequence_id: int) -> None:
-        self._plan.cancel()  # it was waited for, or waited itself
+        if sequence_id in self._away or sequence_id in self._drafting or sequence_id in self._decoding:
+            self._plan.cancel()  # it was waited for, or waited itself
         for known in (self._absences, self._away, self._drafting, self._decoding):
             known.pop(sequence_id, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _NUM_PLANS = 8
-"""Of a step, at most, about."""
+"""An eighth of the awaited makes a new plan, which takes longer the more they are."""
 
 
 class GatheringPlan:

@@ -79,7 +79,8 @@ class SimulatedSequence:
             else:
                 decision = yield from self._decode(decision)
         self.controller.close()
-        self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
+        if self.num_remaining > 0:  # else the target has ended it
+            self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 
     def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
         asked_s = self._world.now_s

@@ -172,6 +172,14 @@ def test_probes_bring_speculation_back_when_guesses_hold_again() -> None:
     assert Reason.PROBE in {decision.reason for decision in decisions}
 
 
+def test_the_last_tokens_are_drafted_as_those_before_them() -> None:
+    """Where two tokens are left a round of so few would not pay, but neither does a step apart from the others'."""
+    subject = controller("auto", k=8, measurements=measured(verify_s=0.04, num_tokens=(2, 3, 5, 9)), max_tokens=10**6)
+    assert follow(subject, 60, lambda k: k, step_s=0.04)[-1].reason is Reason.FASTEST
+    last = subject.next_k(round_of(8, 8, step_s=0.04, remaining=3))
+    assert (last.reason, last.num_draft_tokens) == (Reason.FASTEST, 2)
+
+
 def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
     measurements = measured()
     follow(controller("auto", measurements=measurements, max_tokens=10**6), 400)

@@ -129,10 +129,16 @@ def test_steps_without_a_draft_tell_that_other_orchestrators_decode_plainly() ->
         replica.observe("draft", step(8, 8, step_s), 7, now_s=0.0)
         replica.add_decode(1.25 * step_s)
     assert replica.plain_s() == pytest.approx(1.25 * step_s)
-    replica.observe("draft", step(8, 12, step_s), 7, now_s=0.0)
+    for number in range(20):
+        # One step in four holds a prefill, too.
+        replica.observe("draft", step(8, 8 if number % 4 else 264, step_s), 7, now_s=0.0)
+        replica.add_decode(1.2 * step_s)
+    assert replica.plain_s() == pytest.approx(1.2 * step_s)
+    for _ in range(20):
+        replica.observe("draft", step(8, 12, step_s), 7, now_s=0.0)
     for _ in range(20):
         replica.add_decode(2 * step_s)
-    assert replica.plain_s() == pytest.approx(1.25 * step_s), "somebody speculates again"
+    assert replica.plain_s() == pytest.approx(1.2 * step_s), "somebody speculates again"
 
 
 def test_a_plain_run_that_is_not_believed_puts_off_no_doubt_of_the_first() -> None:
@@ -146,11 +152,14 @@ def test_a_plain_run_that_is_not_believed_puts_off_no_doubt_of_the_first() -> No
 
 def test_what_is_measured_again_is_doubted_ever_more_seldom() -> None:
     replica = doubted(1.25)
-    assert [verifications_until_doubt(replica) for _ in range(3)] == [512, 1024, 2048]
+    assert [verifications_until_doubt(replica, 1.25) for _ in range(4)] == [512, 512, 1024, 2048]
+    assert verifications_until_doubt(replica, 3.0) == 4096
+    assert verifications_until_doubt(replica, 1.25) == 8192, "the doubt of another price comes as late"
+    assert verifications_until_doubt(replica, 1.25) == 512, "and begins anew"
 
 
-def verifications_until_doubt(replica: ReplicaRecord) -> int:
-    """Then it is measured again."""
+def verifications_until_doubt(replica: ReplicaRecord, ratio: float) -> int:
+    """Then this is measured."""
     before_s, num_verifications = replica.plain_s(), 0
     while replica.plain_s() == before_s:
         num_verifications += 64
@@ -159,8 +168,7 @@ def verifications_until_doubt(replica: ReplicaRecord) -> int:
     for _ in range(4):
         replica.change_rows(5, 1)
     for _ in range(32):
-        replica.add_decode(before_s)
+        replica.add_decode(ratio * PROFILE.target.step_s(4, 4))
     for _ in range(4):
         replica.change_rows(1, 5)
-    assert replica.plain_s() == pytest.approx(before_s)
     return num_verifications

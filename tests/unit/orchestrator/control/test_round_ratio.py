@@ -12,10 +12,10 @@ class Rounds:
         self.ratio = RoundRatio()
         self._num_rounds = 0
 
-    def take(self, ratio: float, k: int, num: int = 20) -> None:
+    def take(self, ratio: float, k: int, num: int = 20, num_sequences: int = 1) -> None:
         for _ in range(num):
-            self._num_rounds += 1
-            self.ratio.add(ratio, k, self._num_rounds, 1)
+            self._num_rounds += num_sequences
+            self.ratio.add(ratio, k, self._num_rounds, num_sequences)
 
 
 def factor(rounds: Rounds, k: int) -> float:
@@ -50,6 +50,16 @@ def test_a_machine_that_gets_faster_is_believed_of_the_lengths_that_are_not_used
     assert factor(rounds, 8) < 1.2
 
 
+def test_the_two_factors_do_not_wander_off() -> None:
+    """Only their product is measured."""
+    rounds, luck = Rounds(), random.Random(5)
+    for number in range(100_000):
+        rounds.take(luck.choice((0.6, 1.0, 1.7)), 4 + number // 1000 % 3, num=1)
+    mean = 3.3 / 3
+    assert [factor(rounds, k) for k in (4, 5, 6)] == pytest.approx([mean] * 3, rel=0.3)
+    assert rounds.ratio.common == pytest.approx(mean, rel=0.3)
+
+
 def test_a_length_whose_rounds_take_longer_at_any_time_is_told_from_the_others() -> None:
     rounds, machine = Rounds(), random.Random(3)
     for _ in range(100):
@@ -66,12 +76,13 @@ def test_trying_a_length_is_no_change_of_the_machine() -> None:
     assert factor(rounds, 4) == pytest.approx(1.0)
 
 
-def test_what_was_measured_first_is_forgotten_first() -> None:
+@pytest.mark.parametrize("num_sequences", [1, 32])
+def test_what_was_measured_first_is_forgotten_first(num_sequences: int) -> None:
     rounds = Rounds()
-    rounds.take(1.0, 4)
+    rounds.take(1.0, 4, num_sequences=num_sequences)
     for age in (64, 128, 256, 512, 512):
-        rounds.take(2.0, 8)
-        rounds.take(1.0, 4, num=age)
+        rounds.take(2.0, 8, num_sequences=num_sequences)
+        rounds.take(1.0, 4, num=age, num_sequences=num_sequences)
         assert factor(rounds, 8) == pytest.approx(2.0, rel=0.05), age
-        rounds.take(1.0, 4, num=1)
+        rounds.take(1.0, 4, num=1, num_sequences=num_sequences)
         assert factor(rounds, 8) == pytest.approx(1.0, rel=0.05), age

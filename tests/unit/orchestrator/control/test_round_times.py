@@ -105,8 +105,16 @@ def test_prices_are_kept_for_longer_the_longer_the_load_lasts() -> None:
 def test_requests_that_allow_other_lengths_leave_the_prices_as_they_are() -> None:
     subject = times()
     told = [subject.prices(2, k, lambda depth: depth, 1.0) for _ in range(15) for k in (4, 8)]
-    assert len({id(prices) for prices in told[::2]}) == len({id(prices) for prices in told[1::2]}) == 4
+    assert [len({id(prices) for prices in told[first::2]}) for first in (0, 1)] == [6, 6]
     assert {len(prices.rounds_s) for prices in told[::2]} == {5}
+
+
+def test_prices_that_nobody_asked_for_in_a_while_are_found_anew() -> None:
+    subject = times()
+    seldom = [subject.prices(1, 4, lambda depth: depth, 1.0) for _ in range(31)][-1]
+    for _ in range(8):
+        subject.prices(1, 8, lambda depth: depth, 1.0)
+    assert subject.prices(1, 4, lambda depth: depth, 1.0) is not seldom
 
 
 def test_a_proposal_takes_a_fixed_part_and_one_for_each_token() -> None:

@@ -1,0 +1,24 @@
+"""When speculation that does not seem to pay is tried again, on one target replica."""
+
+from __future__ import annotations
+
+
+class Probing:
+    """Counts what was decoded plainly in probes' stead, by all requests that decode there."""
+
+    def __init__(self) -> None:
+        self._num_plain_tokens = 0
+        """Since the last probe."""
+
+    def takes_probe(self, interval_tokens: int, num_own_tokens: int, num_run_tokens: int, num_sequences: int) -> bool:
+        """Whether a request tries a draft now; else the num_run_tokens that it decodes instead are counted.
+
+        It is time after interval_tokens of its own (num_own_tokens so far), or after as many of each of num_sequences
+        together: answers may be shorter than the interval.
+        """
+        is_due = self._num_plain_tokens >= interval_tokens * num_sequences
+        if is_due or num_own_tokens >= interval_tokens:
+            self._num_plain_tokens = 0
+            return True
+        self._num_plain_tokens += num_run_tokens
+        return False
