@@ -236,8 +236,9 @@ class Controller:
     def _learn(self, observation: Observation) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
         if observation.num_requested_tokens:
-            # An empty proposal was waited for, too.
-            if not reads_first:
+            # An empty proposal was waited for, too. A probe's tells nothing: none of it was made ahead, and those who
+            # decode plainly meanwhile may be many.
+            if not reads_first and not self._probe_tokens:
                 replica.add_propose(
                     self._proposer_name,
                     observation.num_requested_tokens,

@@ -202,6 +202,19 @@ def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
     assert (second.reason, second.num_draft_tokens) == (Reason.PROBE, 4)
 
 
+def test_what_a_probe_waits_for_is_not_what_drafts_take() -> None:
+    measurements = measured()
+    subject = controller("auto", k=8, measurements=measurements, max_tokens=10**6)
+    decisions = follow(subject, 100)
+    propose = measurements.replica(REPLICA).rounds("draft").level(1).propose
+    before_s = propose.seconds(4)
+    while decisions[-1].reason is not Reason.PROBE:
+        decisions.append(subject.next_k(run_of()))
+    assert subject.next_k(round_of(2, 2, propose_s=0.5)).reason is Reason.PROBE
+    subject.next_k(round_of(4, 0, propose_s=0.5))
+    assert propose.seconds(4) == pytest.approx(before_s)
+
+
 def test_a_probe_that_the_drafter_has_no_answer_to_is_none() -> None:
     subject = controller("auto", measurements=measured(), max_tokens=10**6)
     decisions = follow(subject, 100)
