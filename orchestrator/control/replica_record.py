@@ -142,7 +142,7 @@ class ReplicaRecord:
         """Whether plain decoding is due to be measured; whoever is told so has to."""
         if self._profile is None and self._plain.value is None:
             return True
-        is_alone = self.num_decoding <= 1
+        is_alone = self.decode_load <= 1  # not in the moment between the requests of one of two clients
         if self._num_verifications < (_MAX_VERIFICATIONS_PER_DECODE if is_alone else self._max_verifications):
             return False
         self._num_verifications = 0

@@ -89,6 +89,17 @@ def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: i
     assert replica.take_measurement() == is_due
 
 
+def test_the_moment_between_two_requests_leaves_nobody_alone() -> None:
+    replica = measured(2)
+    speculating(replica, 2)
+    replica.leave(5)
+    replica.count_verifications(512)
+    assert not replica.take_measurement()
+    replica.see(1.0)
+    replica.count_verifications(512)
+    assert replica.take_measurement()
+
+
 def doubted(ratio: float) -> ReplicaRecord:
     """One on which four speculate, whose only plain run took ratio times its steps."""
     replica = ReplicaRecord(PROFILE)
