@@ -144,7 +144,8 @@ class Controller:
         limit = min(limit, allowed)
         probabilities = self._acceptance.probabilities(allowed)
         if probabilities[0] < self._min_acceptance_rate:
-            return self._probe(limit, num_remaining) or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
+            probe = self._probe(limit, num_remaining, num_run_tokens)
+            return probe or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
         prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
         is_open = self._update_gate(replica, prices)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
@@ -155,7 +156,7 @@ class Controller:
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
         reason = self._reason_against(replica, probabilities, prices)
-        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
+        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining, num_run_tokens)):
             return probe
         return self._off(num_run_tokens, reason)
 
@@ -196,11 +197,10 @@ class Controller:
             return Reason.ACCEPTANCE
         return Reason.LOAD if num_sequences > 1 else Reason.ROUND_TIME
 
-    def _probe(self, limit: int, num_remaining: int) -> Decision | None:
+    def _probe(self, limit: int, num_remaining: int, num_run_tokens: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
         if not self._probe_tokens:
             interval_tokens = self._proposer.probe_interval_tokens
-            num_run_tokens = min(self._decode_run_tokens, num_remaining)
             if not self._seat.replica.takes_probe(
                 self._proposer_name, interval_tokens, self._num_plain_tokens, num_run_tokens
             ):

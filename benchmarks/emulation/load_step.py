@@ -16,7 +16,7 @@ from pilotfish.launch.local_stack import LocalStack
 
 RATE = 0.5
 """Speculation wins alone (1.56x with K = 2 by the profile's costs, some 1.2x with what the services take beside them on
-two cores) and loses among 64 (0.96x with K = 1)."""
+two cores) and loses among 64 (0.94x with K = 1)."""
 CONCURRENCY = 64
 ALONE_S, CROWDED_S = 5.0, 15.0
 QUICK_ALONE_S, QUICK_CROWDED_S = 3.0, 5.0
