@@ -39,6 +39,10 @@ _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
+_RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
+"""Plain runs are longer by one decode_run_tokens for so many sequences that decode, up to so many times as long. Each
+decision and its message cost the services a fixed time, and the more decide, the sooner one of them sees that the
+load has gone; those that are left then end their runs in the short steps of a small load."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -104,17 +108,22 @@ class Controller:
         self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
         return decision
 
-    def close(self) -> None:
+    def close(self, now_s: float) -> None:
         """The request has ended. Idempotent."""
-        self._seat.leave()
+        self._seat.leave(now_s)
 
     # Deciding.
+
+    @property
+    def _plain_run_tokens(self) -> int:
+        growth = min(self._seat.replica.decode_load // _RUN_SEQUENCES, _MAX_RUN_GROWTH)
+        return self._decode_run_tokens * max(1, growth)
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
         if self._standing_reason:
             return Decision(0, num_remaining, self._standing_reason)
-        num_run_tokens = min(self._decode_run_tokens, num_remaining)
+        num_run_tokens = min(self._plain_run_tokens, num_remaining)
         if observation.drafter_absence:
             self._problem = observation.drafter_absence
             return Decision(0, num_run_tokens, Reason.NO_DRAFTER)
@@ -155,7 +164,7 @@ class Controller:
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
-        reason = self._reason_against(replica, probabilities, prices)
+        reason = self._reason_against(replica, probabilities, prices, num_run_tokens)
         if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining, num_run_tokens)):
             return probe
         return self._off(num_run_tokens, reason)
@@ -183,14 +192,16 @@ class Controller:
             return _OWN_RETURN if self._is_on is False else _OWN_LOSS
         return _OWN_LEAVE if self._is_on else _OWN_GAIN
 
-    def _reason_against(self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices) -> Reason:
-        """Why drafting does not pay now."""
+    def _reason_against(
+        self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices, num_run_tokens: int
+    ) -> Reason:
+        """Why drafting does not pay now; num_run_tokens are decoded instead."""
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
-        rounds.gate.count_plain_tokens(self._decode_run_tokens)
+        rounds.gate.count_plain_tokens(num_run_tokens)
         if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
             # outweigh slow first rounds: all of them try it, some time.
-            rounds.level(num_sequences).count_plain_tokens(self._decode_run_tokens, num_sequences)
+            rounds.level(num_sequences).count_plain_tokens(num_run_tokens, num_sequences)
             return Reason.ROUND_TIME
         good = [_GOOD_ACCEPTANCE] * len(probabilities)
         if best_gain(good, prices.plain_s, prices.rounds_s)[1] > 1 + _MARGIN:

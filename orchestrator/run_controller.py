@@ -77,9 +77,9 @@ class RunController:
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
 
-    def close(self) -> None:
+    def close(self, now_s: float) -> None:
         """The request has ended. Idempotent."""
-        self._seat.leave()
+        self._seat.leave(now_s)
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens

@@ -74,7 +74,7 @@ class Session:
                         self._observe(decision, draft, verdict, verdicts)
                     )
         finally:
-            controller.close()
+            controller.close(time.monotonic())
             drafter.close()
             target.close()
 

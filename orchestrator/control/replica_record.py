@@ -63,7 +63,10 @@ class ReplicaRecord:
         self._num_own += 1
         self._num_own_rows += 1
 
-    def leave(self, num_rows: int) -> None:
+    def leave(self, num_rows: int, now_s: float) -> None:
+        """One that computed num_rows token rows a step; until now_s it decoded here, however long ago it told."""
+        self.see(now_s)
+        self._peak.add(self.num_decoding, now_s)
         self._num_own -= 1
         self._num_own_rows -= num_rows
         self._num_speculating -= num_rows > 1

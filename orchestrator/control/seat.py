@@ -35,10 +35,11 @@ class Seat:
             self.replica.see(observation.now_s)
             return
         if self._replica is None or observation.replica_id != self._replica_id:
-            self.leave()
+            self.leave(observation.now_s)
             self._replica_id = observation.replica_id
             self._replica = self._measurements.replica(observation.replica_id)
             self._replica.join()
+        self._replica.see(observation.now_s)
         if observation.target_load is not None:
             self._replica.observe(
                 self._proposer, observation.target_load, observation.num_other_sequences, observation.now_s
@@ -57,10 +58,10 @@ class Seat:
         self.draft_tokens[decision.num_draft_tokens] += 1
         self._compute(num_draft_tokens + 1)
 
-    def leave(self) -> None:
+    def leave(self, now_s: float) -> None:
         """Idempotent."""
         if self._replica is not None:
-            self._replica.leave(self._num_rows)
+            self._replica.leave(self._num_rows, now_s)
         self._replica, self._num_rows = None, 1
 
     def _compute(self, num_rows: int) -> None:

@@ -78,7 +78,7 @@ class SimulatedSequence:
                     decision = self.controller.next_k(observation)
             else:
                 decision = yield from self._decode(decision)
-        self.controller.close()
+        self.controller.close(self._world.now_s)
         if self.num_remaining > 0:  # else the target has ended it
             self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 

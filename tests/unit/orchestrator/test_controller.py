@@ -188,7 +188,7 @@ def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
         subject = controller("auto", measurements=measurements, max_tokens=128)
         decisions = follow(subject, 8)
         num_probes += sum(decision.reason is Reason.PROBE for decision in decisions)
-        subject.close()
+        subject.close(next(SECONDS))
     assert 64 * 8 * 16 // 512 // 3 <= num_probes <= 64 * 8 * 16 // 512
 
 
@@ -230,7 +230,7 @@ def test_what_one_request_learns_the_next_begins_with() -> None:
     measurements = measured()
     first = controller("auto", measurements=measurements)
     follow(first, 60)
-    first.close()
+    first.close(next(SECONDS))
     assert not controller("auto", measurements=measurements).will_draft_soon
 
 
@@ -302,9 +302,21 @@ def test_the_decode_load_decides_and_leaves_with_the_requests() -> None:
     others = crowd(measurements, 31)
     assert subject.next_k(run_of()).reason is Reason.LOAD
     for other in others:
-        other.close()
+        other.close(next(SECONDS))
     assert subject.next_k(run_of()).reason is Reason.FASTEST
     assert (measurements.counts.num_switches_off, measurements.counts.num_switches_on) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("num_sequences", "expected"), [(1, 16), (63, 16), (64, 32), (128, 64), (256, 128), (1000, 128)]
+)
+def test_plain_runs_grow_with_those_that_decode(num_sequences: int, expected: int) -> None:
+    measurements = measured()
+    crowd(measurements, num_sequences - 1)
+    subject = controller(measurements=measurements)
+    absent = "there is no draft replica"
+    assert subject.next_k(observed(drafter_absence=absent)).num_decode_tokens == expected
+    assert subject.next_k(observed(remaining=9, drafter_absence=absent)).num_decode_tokens == 9
 
 
 def test_operators_may_set_k_by_batch_size() -> None:
@@ -327,7 +339,8 @@ def test_a_batch_threshold_has_hysteresis() -> None:
 
     def reasons(num_sequences: int) -> Reason:
         while len(others) + 1 > num_sequences:
-            others.pop().close()
+            others.pop().close(next(SECONDS))
+        next(SECONDS)  # those who have just left count for a moment
         return subject.next_k(run_of()).reason
 
     assert [reasons(n) is Reason.BATCH_SIZE for n in (12, 11, 5, 4, 3)] == [True, True, True, True, False]
@@ -375,9 +388,9 @@ def test_a_load_of_a_while_ago_keeps_no_new_request_from_drafting() -> None:
     measurements.replica(REPLICA).costs.add_step(32, 64, 0.020)
     others = [controller("off", measurements=measurements) for _ in range(31)]
     for other in others:
-        other.next_k(observed(target_load=LoadReport(), now_s=100.0))
+        other.next_k(observed(target_load=LoadReport(), now_s=99.0))
     for other in others:
-        other.close()
+        other.close(100.0)
 
     def prepares(now_s: float) -> bool:
         late = controller(measurements=measurements)

@@ -77,7 +77,7 @@ def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
     for num_tokens in (8000, *[128] * 40):
         subject = controller(measurements=measurements)
         decisions = run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=num_tokens)
-        subject.close()
+        subject.close(0.0)
         num_probes += num_tokens == 128 and any(num_draft_tokens for num_draft_tokens, _ in decisions)
     assert 4 <= num_probes <= 40 * 128 // 512
 

@@ -92,12 +92,22 @@ def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: i
 def test_the_moment_between_two_requests_leaves_nobody_alone() -> None:
     replica = measured(2)
     speculating(replica, 2)
-    replica.leave(5)
+    replica.leave(5, 0.0)
     replica.count_verifications(512)
     assert not replica.take_measurement()
     replica.see(1.0)
     replica.count_verifications(512)
     assert replica.take_measurement()
+
+
+def test_those_who_have_just_left_were_here_until_then_however_long_ago_they_told() -> None:
+    replica = measured(64)
+    for _ in range(64):
+        replica.leave(1, 3.0)
+    replica.see(3.1)
+    assert replica.decode_load == 64
+    replica.see(3.6)
+    assert replica.decode_load == 1
 
 
 def doubted(ratio: float) -> ReplicaRecord:
