@@ -41,8 +41,8 @@ ALONE_S = 30.0
 QUICK_WARM_UP_S, QUICK_DURATION_S = 1.0, 2.0
 SLOW_SCALE = 5.0
 """`emulation.time_scale` of the slower hardware,"""
-SLOW_WARM_UP_S, SLOW_DURATION_S, SLOW_ALONE_S = 8.0, 16.0, 50.0
-"""which is given more time, but not so many more rounds."""
+SLOW_WARM_UP_S, SLOW_DURATION_S, SLOW_ALONE_S = 12.0, 16.0, 60.0
+"""which is given more time, if not as many rounds."""
 MAX_ERROR = 0.10
 BUSY_PERCENT = 90.0
 """Above it the emulation itself is late: what is measured then is this machine."""

@@ -9,7 +9,8 @@ Pure: no I/O and no clock; what it knows is what it is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from orchestrator.control.acceptance_belief import AcceptanceBelief
 from orchestrator.control.batch_rules import BatchRules
@@ -23,6 +24,8 @@ from orchestrator.control.standing import standing_reason
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
 from pilotfish.speculation.cost import best_gain
+
+_Counter = Callable[[int], None]
 
 MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
@@ -39,10 +42,6 @@ _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
-_RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
-"""Plain runs are longer by one decode_run_tokens for so many sequences that decode, up to so many times as long. Each
-decision and its message cost the services a fixed time, and the more decide, the sooner one of them sees that the
-load has gone; those that are left then end their runs in the short steps of a small load."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -72,6 +71,10 @@ class Controller:
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
         self._probe_tokens = 0
         """Draft tokens of the probe that is under way or due at once; 0: none."""
+        self._counters: tuple[_Counter, ...] = ()
+        """What waits for the tokens of the run under way,"""
+        self._num_promised_tokens = 0
+        """so many if it comes to its end."""
         self._standing_reason = standing_reason(request, config)
         self.limitation_reason: Reason | None = self._standing_reason
         """Why speculation was off or limited, for the summary."""
@@ -100,6 +103,7 @@ class Controller:
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
         self._seat.take(observation)
+        self._count_plain(observation.num_decoded_tokens)
         self._learn(observation)
         self._last_arrival_s = observation.now_s
         decision = self._decide(observation)
@@ -110,20 +114,16 @@ class Controller:
 
     def close(self, now_s: float) -> None:
         """The request has ended. Idempotent."""
+        self._count_plain(self._num_promised_tokens)
         self._seat.leave(now_s)
 
     # Deciding.
-
-    @property
-    def _plain_run_tokens(self) -> int:
-        growth = min(self._seat.replica.decode_load // _RUN_SEQUENCES, _MAX_RUN_GROWTH)
-        return self._decode_run_tokens * max(1, growth)
 
     def _decide(self, observation: Observation) -> Decision:
         num_remaining = observation.num_remaining_tokens
         if self._standing_reason:
             return Decision(0, num_remaining, self._standing_reason)
-        num_run_tokens = min(self._plain_run_tokens, num_remaining)
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.drafter_absence:
             self._problem = observation.drafter_absence
             return Decision(0, num_run_tokens, Reason.NO_DRAFTER)
@@ -149,12 +149,13 @@ class Controller:
         # Also in the last tokens: one that goes off among those who speculate waits for their steps with each of them.
         allowed = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if allowed == 0:
-            return self._off(num_run_tokens, Reason.BATCH_SIZE)
+            return self._off(num_remaining, Reason.BATCH_SIZE)
         limit = min(limit, allowed)
         probabilities = self._acceptance.probabilities(allowed)
         if probabilities[0] < self._min_acceptance_rate:
-            probe = self._probe(limit, num_remaining, num_run_tokens)
-            return probe or self._off(num_run_tokens, Reason.ACCEPTANCE_FLOOR)
+            probe = self._probe(limit, num_remaining)
+            probing = replica.rounds(self._proposer_name).probing
+            return probe or self._off(num_remaining, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
         is_open = self._update_gate(replica, prices)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
@@ -164,10 +165,10 @@ class Controller:
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
-        reason = self._reason_against(replica, probabilities, prices, num_run_tokens)
-        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining, num_run_tokens)):
+        reason, counters = self._reason_against(replica, probabilities, prices)
+        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
             return probe
-        return self._off(num_run_tokens, reason)
+        return self._off(num_remaining, reason, counters)
 
     def _update_gate(self, replica: ReplicaRecord, prices: Prices) -> bool:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
@@ -193,28 +194,28 @@ class Controller:
         return _OWN_LEAVE if self._is_on else _OWN_GAIN
 
     def _reason_against(
-        self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices, num_run_tokens: int
-    ) -> Reason:
-        """Why drafting does not pay now; num_run_tokens are decoded instead."""
+        self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices
+    ) -> tuple[Reason, tuple[_Counter, ...]]:
+        """Why drafting does not pay now, and what waits for the tokens that are decoded instead."""
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
-        rounds.gate.count_plain_tokens(num_run_tokens)
+        gate, probing = rounds.gate.count_plain_tokens, rounds.probing.count_plain_tokens
         if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
             # outweigh slow first rounds: all of them try it, some time.
-            rounds.level(num_sequences).count_plain_tokens(num_run_tokens, num_sequences)
-            return Reason.ROUND_TIME
+            level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=num_sequences)
+            return Reason.ROUND_TIME, (gate, probing, level)
         good = [_GOOD_ACCEPTANCE] * len(probabilities)
         if best_gain(good, prices.plain_s, prices.rounds_s)[1] > 1 + _MARGIN:
-            return Reason.ACCEPTANCE
-        return Reason.LOAD if num_sequences > 1 else Reason.ROUND_TIME
+            return Reason.ACCEPTANCE, (gate, probing)
+        if num_sequences > 1:
+            return Reason.LOAD, (gate,)
+        return Reason.ROUND_TIME, (gate, probing)
 
-    def _probe(self, limit: int, num_remaining: int, num_run_tokens: int) -> Decision | None:
+    def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
         if not self._probe_tokens:
             interval_tokens = self._proposer.probe_interval_tokens
-            if not self._seat.replica.takes_probe(
-                self._proposer_name, interval_tokens, self._num_plain_tokens, num_run_tokens
-            ):
+            if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
                 return None
             self._probe_tokens = _PROBE_TOKENS
         return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
@@ -225,9 +226,18 @@ class Controller:
         num_run_tokens = min(self._empty_run_tokens, num_remaining)
         return Decision(num_draft_tokens, num_run_tokens, reason, min_accepted_tokens)
 
-    def _off(self, num_run_tokens: int, reason: Reason) -> Decision:
+    def _off(self, num_remaining: int, reason: Reason, counters: tuple[_Counter, ...] = ()) -> Decision:
+        """counters: of the tokens, once they are decoded."""
         self._switch(False)
+        num_run_tokens = min(self._seat.replica.plain_run_tokens(self._decode_run_tokens), num_remaining)
+        self._counters, self._num_promised_tokens = counters, num_run_tokens
         return Decision(0, num_run_tokens, reason)
+
+    def _count_plain(self, num_tokens: int) -> None:
+        """So many of the run that was decided for last were decoded."""
+        for count in self._counters:
+            count(num_tokens)
+        self._counters = ()
 
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on

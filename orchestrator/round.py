@@ -21,11 +21,13 @@ _log = logging.getLogger(__name__)
 
 _MIN_EXTENDED_TOKENS = 8
 """Of shorter runs too little would be left to send the extension in time."""
+_MAX_EARLY_TOKENS = 16
+"""Before its end a run is extended: in time, but not on what was known long before."""
 
 
 def nears_end(num_run_tokens: int, num_coming_tokens: int) -> bool:
     """Whether a run of so many tokens, of which so many are still to come, is to be extended now."""
-    return num_run_tokens >= _MIN_EXTENDED_TOKENS and 4 * num_coming_tokens <= num_run_tokens
+    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // 4, _MAX_EARLY_TOKENS)
 
 
 class RoundTarget(Protocol):

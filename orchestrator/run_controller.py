@@ -94,28 +94,30 @@ class RunController:
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if limit == 0:
-            return self._off(num_run_tokens, Reason.BATCH_SIZE)
+            return self._off(num_remaining, Reason.BATCH_SIZE)
         is_measurable = observation.num_output_tokens > 0 and num_run_tokens >= MEASURING_TOKENS
         if is_measurable and replica.take_measurement():
             return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
-        return self._decide_by_time(limit, num_run_tokens)
+        return self._decide_by_time(limit, num_remaining)
 
-    def _decide_by_time(self, limit: int, num_run_tokens: int) -> Decision:
+    def _decide_by_time(self, limit: int, num_remaining: int) -> Decision:
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
         plain_s, drafted_s = self._seat.replica.plain_s(), self._drafted_s()
         margin = 1 + _MARGIN if self._is_on is not False else 1 - _MARGIN
         if not plain_s or drafted_s is None or drafted_s < margin * plain_s:
             self._switch(True)
             return Decision(limit, num_run_tokens, Reason.FASTEST)
-        if self._is_probing or self._takes_probe(num_run_tokens):
+        if self._is_probing or self._takes_probe():
             self._is_probing = True
             return Decision(limit, num_run_tokens, Reason.PROBE)
         self._gain = plain_s / drafted_s
-        return self._off(num_run_tokens, Reason.ACCEPTANCE)
+        off = self._off(num_remaining, Reason.ACCEPTANCE)
+        self._seat.replica.rounds(self._proposer_name).probing.count_plain_tokens(off.num_decode_tokens)
+        return off
 
-    def _takes_probe(self, num_run_tokens: int) -> bool:
+    def _takes_probe(self) -> bool:
         interval_tokens = self._proposer.probe_interval_tokens
-        replica = self._seat.replica
-        return replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens, num_run_tokens)
+        return self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens)
 
     def _drafted_s(self) -> float | None:
         """Seconds of a token in a drafted run, as measured by this request, else by all under this load."""
@@ -124,9 +126,10 @@ class RunController:
         shared = self._proposer.runs[self._seat.replica.decode_load.bit_length()]
         return shared.value if len(shared) >= _MIN_RUNS else None
 
-    def _off(self, num_run_tokens: int, reason: Reason) -> Decision:
+    def _off(self, num_remaining: int, reason: Reason) -> Decision:
         self._switch(False)
-        return Decision(0, num_run_tokens, reason)
+        num_run_tokens = self._seat.replica.plain_run_tokens(self._decode_run_tokens)
+        return Decision(0, min(num_run_tokens, num_remaining), reason)
 
     def _switch(self, is_on: bool) -> None:
         if self._is_on is not None and self._is_on != is_on:

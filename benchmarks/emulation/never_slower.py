@@ -5,9 +5,9 @@ over answers: what somebody who reads an answer waits for. `itl_ms` is the media
 those that came together, shared by them: with speculation it jumps between the tokens of good rounds and those of bad
 ones, and may be above plain decoding's where every answer is faster.
 
-A turn of an arm scatters by several per cent where the processors are busy. So each load gets turns until the standard
-error of its ratio is small, or there were enough; a load whose ratio is below the bound by more than two of them is
-one where `auto` is slower, the others below it may be.
+A turn of an arm scatters by several per cent where the processors are busy. So each load has several, and its ratio a
+standard error: where the ratio is below the bound by more than three of them, `auto` is slower; the others below it may
+be.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from pilotfish.launch.local_stack import LocalStack
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 ANSWER_TOKENS = (96, 160, 128)
-TURNS, MAX_TURNS, QUICK_TURNS = 3, 6, 1
-"""Of each arm at each load, at least and at most, one after another: the machine's slow spells hit all alike."""
-ENOUGH = 0.008
-"""Standard error of a load's ratio that ends its turns."""
+TURNS, SLOW_TURNS, QUICK_TURNS = 5, 3, 1
+"""Of each arm at each load, one after another: the machine's slow spells hit all alike."""
 BOUND = 0.98
 REQUESTS_PER_TURN = 10_000
 """At most: each turn asks for other requests than those before it, the same of all arms."""
@@ -52,7 +50,7 @@ SLOW_DURATION_S = 10.0
 OFF_SHARE = 0.9
 """Where so many of auto's tokens come without drafts, the controller has turned speculation off."""
 ARMS = ("none", "off", "on", "auto")
-"""none: a deployment without drafters."""
+"""none: a deployment without drafters, which only has more than one turn where auto turns speculation off."""
 COLUMNS = {
     "acceptance": "a",
     "concurrency": "at once",
@@ -111,10 +109,10 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
             alternatives = (off, results["on"])
             throughput.append(auto.tokens_per_s / max(other.tokens_per_s for other in alternatives))
             ratios = _turn_ratios(turns)
-            errors.append(_standard_error(ratios))
+            errors.append(statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan)
             latency.append(min(other.token_ms for other in alternatives) / auto.token_ms)
             inter_token.append(min(other.inter_token_ms for other in alternatives) / auto.inter_token_ms)
-            is_off = auto.plain_share >= OFF_SHARE
+            is_off = auto.plain_share >= OFF_SHARE and len(turns["none"]) == len(ratios)
             if is_off:
                 costs.append(auto.tokens_per_s / none.tokens_per_s)
             report.row(
@@ -127,7 +125,7 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
                 **{f"{name} itl_ms": result.inter_token_ms for name, result in results.items()},
                 auto_over_best=throughput[-1],
                 auto_over_best_by_turn=[round(ratio, 3) for ratio in ratios],
-                standard_error=errors[-1],
+                standard_error=errors[-1] if len(ratios) > 1 else "",
                 latency_over_best=latency[-1],
                 itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
@@ -142,8 +140,8 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
         held = sum(value >= BOUND for value in values)
         report.conditions[f"loads at {BOUND} or above, x{time_scale:g}, {kind}"] = f"{held} of {len(values)}"
     if not quick:
-        below = sum(value + 2 * error < BOUND for value, error in zip(throughput, errors, strict=True))
-        name = f"never slower, x{time_scale:g}: loads below {BOUND} by more than two standard errors, tokens/s"
+        below = sum(value + 3 * error < BOUND for value, error in zip(throughput, errors, strict=True))
+        name = f"never slower, x{time_scale:g}: loads below {BOUND} by more than three standard errors, tokens/s"
         report.check(name, below, 0, "", "equal to")
     if costs:
         name = f"never slower, x{time_scale:g}: off by the controller over no draft pool, worst load"
@@ -169,17 +167,15 @@ async def _take_turns(
 ) -> dict[str, list[Turn]]:
     """The turns of each arm; where auto speculates, only one without drafters, which says nothing of it."""
     turns: dict[str, list[Turn]] = {arm: [] for arm in arms}
-    order = list(ARMS)
-    for number in range(QUICK_TURNS if quick else MAX_TURNS):
-        for arm in order:
+    order = ARMS
+    for number in range(QUICK_TURNS if quick else SLOW_TURNS if time_scale > 1 else TURNS):
+        first = number % len(order)
+        for arm in (*order[first:], *order[:first]):
             psutil.cpu_percent()
             load = await _load(arms[arm], arm, concurrency, number, quick, time_scale)
             turns[arm].append(Turn(load, psutil.cpu_percent()))
-        order.append(order.pop(0))
-        if "none" in order and turns["auto"][-1].load.plain_share < OFF_SHARE / 2:
-            order.remove("none")
-        if number + 1 >= TURNS and _standard_error(_turn_ratios(turns)) <= ENOUGH:
-            break
+        if turns["auto"][-1].load.plain_share < OFF_SHARE / 2:
+            order = ARMS[1:]
     return turns
 
 
@@ -216,8 +212,3 @@ def _turn_ratios(turns: Mapping[str, Sequence[Turn]]) -> list[float]:
     speeds = {arm: [turn.load.tokens_per_s for turn in own] for arm, own in turns.items()}
     best = max(speeds["off"], speeds["on"], key=sum)
     return [auto / other for auto, other in zip(speeds["auto"], best, strict=True)]
-
-
-def _standard_error(ratios: Sequence[float]) -> float:
-    """Of their mean; 0 of a single one, which tells none."""
-    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else 0.0

@@ -10,15 +10,18 @@ class Probing:
         self._num_plain_tokens = 0
         """Since the last probe."""
 
-    def takes_probe(self, interval_tokens: int, num_own_tokens: int, num_run_tokens: int, num_sequences: int) -> bool:
-        """Whether a request tries a draft now; else the num_run_tokens that it decodes instead are counted.
+    def count_plain_tokens(self, num_tokens: int) -> None:
+        """Of any request, in a probe's stead."""
+        self._num_plain_tokens += num_tokens
+
+    def takes_probe(self, interval_tokens: int, num_own_tokens: int, num_sequences: int) -> bool:
+        """Whether a request tries a draft now; whoever is told so does.
 
         It is time after interval_tokens of its own (num_own_tokens so far), or after as many of each of num_sequences
         together: answers may be shorter than the interval.
         """
         is_due = self._num_plain_tokens >= interval_tokens * num_sequences
-        if is_due or num_own_tokens >= interval_tokens:
-            self._num_plain_tokens = 0
-            return True
-        self._num_plain_tokens += num_run_tokens
-        return False
+        if not is_due and num_own_tokens < interval_tokens:
+            return False
+        self._num_plain_tokens = 0
+        return True

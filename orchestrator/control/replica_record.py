@@ -25,6 +25,10 @@ _MIN_PLAIN_STEPS = 0.65
 does not tell from drafts. Where they speculate, up to half of the steps pass while all of them draft."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
+_RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
+"""A plain run is as many times longer as there are so many sequences, up to so many times,"""
+_MAX_RUN_S = 1.0
+"""but grows no further than this."""
 _MOST = 0.8
 """Of the sequences: if so many speculate, a round takes what it takes if all do, and if so many do not, a decoded
 token."""
@@ -193,10 +197,23 @@ class ReplicaRecord:
         """A token of a decode run under the load of now; 0 as long as nothing is known."""
         return self._plain_ratio * self.costs.step_s(self.decode_load, self.decode_load)
 
-    def takes_probe(self, proposer: str, interval_tokens: int, num_own_tokens: int, num_run_tokens: int) -> bool:
+    def takes_probe(self, proposer: str, interval_tokens: int, num_own_tokens: int) -> bool:
         """As Probing says, of the sequences that this orchestrator has here."""
         probing = self.rounds(proposer).probing
-        return probing.takes_probe(interval_tokens, num_own_tokens, num_run_tokens, max(1, self._num_own))
+        return probing.takes_probe(interval_tokens, num_own_tokens, max(1, self._num_own))
+
+    def plain_run_tokens(self, num_tokens: int) -> int:
+        """Of a run that is decoded because drafts do not pay: num_tokens, or more under load.
+
+        Each decision and its message cost the services a fixed time, and among many somebody decides all the time; but
+        those that are left when the load goes end their runs first.
+        """
+        growth = min(self.num_decoding // _RUN_SEQUENCES, _MAX_RUN_GROWTH)
+        if growth <= 1:
+            return num_tokens
+        plain_s = self.plain_s()
+        num_affordable = int(_MAX_RUN_S / plain_s) if plain_s else growth * num_tokens
+        return max(num_tokens, min(growth * num_tokens, num_affordable))
 
     def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:
         """num_nodes: draft tokens of a draft of that depth, which of a tree are more."""

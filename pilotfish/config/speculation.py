@@ -43,8 +43,8 @@ class SpeculationConfig:
     """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token, or three
     times what drafts take under load."""
     decode_run_tokens: int = 16
-    """Tokens of one Decode run: the orchestrator looks again this often while speculation is off. Under load so many
-    for each 32 sequences that decode on the replica, up to 8 times as many."""
+    """Tokens of one Decode run: the orchestrator looks again this often while speculation is off. From 64 sequences on
+    a replica on it is twice as many, then 3 times at 96, up to 8 times, as far as a run takes no second."""
     cost_profile: ProfileOrPath = ""
     """Name or file of a hardware profile (`pilotfish profile` writes one): what steps cost before they are measured.
     Empty: the controller begins with nothing and tries what it does not know."""

@@ -307,16 +307,50 @@ def test_the_decode_load_decides_and_leaves_with_the_requests() -> None:
     assert (measurements.counts.num_switches_off, measurements.counts.num_switches_on) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("num_sequences", "expected"), [(1, 16), (63, 16), (64, 32), (128, 64), (256, 128), (1000, 128)]
-)
-def test_plain_runs_grow_with_those_that_decode(num_sequences: int, expected: int) -> None:
+def overloaded(num_sequences: int, step_s: float = 0.004) -> tuple[Controller, Measurements]:
+    """One of num_sequences on a replica where each row beside theirs costs as much as one of theirs."""
     measurements = measured()
+    costs = measurements.replica(REPLICA).costs
+    costs.add_step(num_sequences, num_sequences, step_s)
+    costs.add_step(num_sequences, 2 * num_sequences, 2 * step_s)
     crowd(measurements, num_sequences - 1)
-    subject = controller(measurements=measurements)
-    absent = "there is no draft replica"
-    assert subject.next_k(observed(drafter_absence=absent)).num_decode_tokens == expected
-    assert subject.next_k(observed(remaining=9, drafter_absence=absent)).num_decode_tokens == 9
+    return controller(measurements=measurements), measurements
+
+
+@pytest.mark.parametrize(
+    ("num_sequences", "step_s", "expected"),
+    [
+        (63, 0.004, 16),
+        (64, 0.004, 32),
+        (128, 0.004, 64),
+        (256, 0.004, 128),
+        (512, 0.004, 128),
+        (256, 0.025, 40),
+        (256, 0.1, 16),
+    ],
+)
+def test_plain_runs_grow_with_the_load_but_not_beyond_a_second(
+    num_sequences: int, step_s: float, expected: int
+) -> None:
+    subject, _ = overloaded(num_sequences, step_s)
+    assert subject.next_k(observed(0, 900)).num_decode_tokens <= 16  # soon it is one of those who decode
+    assert subject.next_k(run_of()) == Decision(0, expected, Reason.LOAD)
+    assert subject.next_k(run_of(remaining=9)).num_decode_tokens == 9
+    assert subject.next_k(run_of(drafter_absence="it restarts")).num_decode_tokens == 16  # back in a moment
+
+
+def test_a_run_counts_for_what_waits_for_it_only_when_it_is_decoded() -> None:
+    subject, measurements = overloaded(256)
+    rounds = measurements.replica(REPLICA).rounds("draft")
+    counted: list[int] = []
+    rounds.gate.count_plain_tokens = counted.append  # type: ignore[method-assign]
+    assert subject.next_k(run_of()).num_decode_tokens == 128
+    assert counted == []
+    subject.next_k(run_of(112))
+    assert counted == [112]
+    subject.close(next(SECONDS))
+    subject.close(next(SECONDS))
+    assert counted == [112, 128], "the last run, which no decision followed"
 
 
 def test_operators_may_set_k_by_batch_size() -> None:
@@ -340,7 +374,6 @@ def test_a_batch_threshold_has_hysteresis() -> None:
     def reasons(num_sequences: int) -> Reason:
         while len(others) + 1 > num_sequences:
             others.pop().close(next(SECONDS))
-        next(SECONDS)  # those who have just left count for a moment
         return subject.next_k(run_of()).reason
 
     assert [reasons(n) is Reason.BATCH_SIZE for n in (12, 11, 5, 4, 3)] == [True, True, True, True, False]

@@ -122,10 +122,26 @@ def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 0)
     for client in clients[1:]:
         client.is_stopped = True
-    world.run(9.0)  # the last peak is forgotten after half a second, and a run asks again after 16 tokens
+    world.run(9.0)  # the last peak is forgotten after half a second, and a run asks again after 32 tokens
     assert (counts.num_switches_off, counts.num_switches_on) == (1, 1)
     world.run(12.0)
     assert counts.num_switches_off == 1
+
+
+@pytest.mark.parametrize(("concurrency", "lengths"), [(128, (48, 80, 64)), (256, (96, 160, 128))])
+def test_short_answers_of_many_are_a_steady_load(concurrency: int, lengths: tuple[int, ...]) -> None:
+    """Their runs are long, and yet they are seen, so that the gate stays as it is."""
+    measurements = Measurements()
+    stack = SimulatedStack(A100, 0.5, noise=BUSY_MACHINE)
+    for number in range(concurrency):
+        Client(stack, lambda: adaptive(measurements, 8), lengths, number, concurrency)
+    stack.world.run(4.0)
+    record, loads = measurements.replica("t"), []
+    for tick in range(40):
+        stack.world.run(4.1 + 0.1 * tick)
+        loads.append(record.decode_load)
+    assert min(loads) >= 0.75 * concurrency
+    assert measurements.counts.num_switches_on == 0
 
 
 def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
