@@ -141,7 +141,7 @@ def emulated(report: Report, options: argparse.Namespace, progress: Progress) ->
     config = load_config(overrides=[*STACK_DEFAULTS, f"emulation.profile={PROFILE}"])
     parts: dict[str, list[Level]] = {
         "closed": parse_levels("concurrency", "1,16" if options.quick else "1,4,16,64"),
-        "open": parse_levels("rate", "8" if options.quick else "4,8,16,32"),
+        "open": parse_levels("rate", "8" if options.quick else "4,8,16,20"),
     }
     for part, levels in parts.items():
         if part not in options.only:

@@ -54,6 +54,7 @@ class EmulatedCore:
         step_cost: StepCost = FREE,
         kv_cache_tokens: int = 1 << 17,
         max_batch_tokens: int = 8192,
+        prefix_caching: bool = True,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """acceptance: probability that a proposed token is the one the target would say; by position, if several."""
@@ -68,7 +69,7 @@ class EmulatedCore:
         self._step_cost = step_cost
         self._clock_ns = clock_ns
         num_blocks = -(-kv_cache_tokens // BLOCK_SIZE) + 1
-        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE))
+        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=prefix_caching))
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
         )

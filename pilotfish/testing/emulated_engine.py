@@ -42,6 +42,7 @@ class EmulatedEngine:
         max_context_tokens: int = 4096,
         max_batch_tokens: int = 8192,
         kv_cache_tokens: int = 1 << 17,
+        prefix_caching: bool = True,
         vocab_size: int = 0,
         model_id: str = "emulated",
         tokenizer_fingerprint: str = EMULATED_FINGERPRINT,
@@ -72,6 +73,7 @@ class EmulatedEngine:
             step_cost=step_cost or RooflineCost(weights_s=step_time_s, token_s=0.0),
             kv_cache_tokens=kv_cache_tokens,
             max_batch_tokens=max_batch_tokens,
+            prefix_caching=prefix_caching,
         )
         # Tests with a clock of their own count steps.
         self._gathering = StepGathering(max_batch_tokens) if role == "target" and sleep is None else None

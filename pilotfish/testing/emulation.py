@@ -40,6 +40,7 @@ def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> E
         max_context_tokens=profile.max_context_tokens,
         max_batch_tokens=emulation.max_batch_tokens or profile.max_batch_tokens,
         kv_cache_tokens=emulation.kv_cache_tokens or kv_cache_tokens,
+        prefix_caching=service.engine.prefix_caching,
         vocab_size=tokenizer.vocab_size,
         model_id=f"emulated {profile.name}",
         tokenizer_fingerprint=tokenizer.fingerprint,

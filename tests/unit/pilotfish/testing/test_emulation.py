@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.config import Config, EmulationConfig, TargetConfig
+from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
 from pilotfish.errors import ConfigError
-from pilotfish.messages import Decode, OpenSequence, Verdict
+from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
 from pilotfish.profiles import load_profile
 from pilotfish.testing.emulation import describe_emulation, start_emulated_engine
 from pilotfish.types import SamplingParams
@@ -36,6 +36,26 @@ async def test_limits_can_be_set_for_a_test(tmp_path: Path) -> None:
     assert engine.limits.max_sequences == 3
     assert engine.load.num_kv_blocks_total == 10
     assert engine.model.proposer == "emulated"
+    await engine.close()
+
+
+@pytest.mark.parametrize(("prefix_caching", "num_cached"), [(True, 32), (False, 0)])
+async def test_prompts_are_cached_only_where_the_configuration_says_so(
+    tmp_path: Path, prefix_caching: bool, num_cached: int
+) -> None:
+    with_cache = config(tmp_path)
+    engine_config = EngineConfig(prefix_caching=prefix_caching)
+    engine = start_emulated_engine(
+        dataclasses.replace(with_cache, target=dataclasses.replace(with_cache.target, engine=engine_config)), "target"
+    )
+    prompt, cached = tuple(range(300, 340)), []
+    for sequence_id in (1, 2):
+        engine.send([OpenSequence(sequence_id, prompt, SamplingParams()), Decode(sequence_id, 40, 1)])
+        events: list[object] = []
+        while not any(isinstance(event, Verdict) for event in events):
+            events += await engine.receive()
+        cached += [event.num_cached_tokens for event in events if isinstance(event, Opened)]
+    assert cached == [0, num_cached]
     await engine.close()
 
 
