@@ -1,10 +1,10 @@
 """Does the whole stack do on an emulated 70B what theory says, and is speculation never slower?
 
 The engines are emulated (profile a100-70b: verify 8 ms, draft 0.5 ms a token); gRPC, sessions, scheduling and the
-controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula, on this and on hardware five
-times as slow), `never-slower` (auto against always off, always on and no draft pool), `never-slower-slowed` (fewer
-loads, five times as slow), `load-step` (from 1 to 64 concurrent requests and back), `ahead` (drafting
-while the target verifies, also with a slow network).
+controller are real. Parts: `grid` (speed-up over acceptance and K beside the formula), `grid-slowed` (fewer cells on
+hardware ten times as slow), `never-slower` (auto against always off, always on and no draft pool),
+`never-slower-slowed` (fewer loads, five times as slow), `load-step` (from 1 to 64 concurrent requests and back),
+`ahead` (drafting while the target verifies, also with a slow network).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from emulation.ahead import run_ahead
-from emulation.grid import run_grid
+from emulation.grid import run_grid, run_grid_slowed
 from emulation.load_step import run_load_step
 from emulation.never_slower import run_never_slower, run_never_slower_slowed
 from emulation.stack import PROFILE
@@ -24,6 +24,7 @@ from pilotfish.profiles import load_profile
 
 PARTS = {
     "grid": run_grid,
+    "grid-slowed": run_grid_slowed,
     "never-slower": run_never_slower,
     "never-slower-slowed": run_never_slower_slowed,
     "load-step": run_load_step,

@@ -26,7 +26,7 @@ PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}
 TOLERANCE = 0.07
 NOISE = 0.02
 """Of the tokens a round yields: one standard deviation of their mean, in a cell, at most."""
-QUICK_NOISE = 0.06
+QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE = (0.5, 0.8), (1, 5), 0.06
 SLOW_SCALE = 10.0
 """`emulation.time_scale` of the second table,"""
 SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.04
@@ -67,17 +67,19 @@ class Cell:
 
 def run_grid(report: Report, *, quick: bool) -> None:
     """A row per cell, and checks over all of them."""
-    rates = (0.5, 0.8) if quick else tuple(PUBLISHED)
-    depths = (1, 5) if quick else tuple(range(1, 9))
+    _run(report, 1.0, tuple(range(1, 9)), NOISE, quick=quick)
+
+
+def run_grid_slowed(report: Report, *, quick: bool) -> None:
+    """The same for fewer cells on hardware that is slower in everything."""
+    _run(report, SLOW_SCALE, SLOW_DEPTHS, SLOW_NOISE, quick=quick)
+
+
+def _run(report: Report, time_scale: float, depths: tuple[int, ...], noise: float, *, quick: bool) -> None:
+    rates = tuple(PUBLISHED)
+    if quick:
+        rates, depths, noise = QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE
     report.columns = COLUMNS
-    _run_scale(report, 1.0, rates, depths, QUICK_NOISE if quick else NOISE)
-    slow_depths = depths if quick else SLOW_DEPTHS
-    _run_scale(report, SLOW_SCALE, rates, slow_depths, QUICK_NOISE if quick else SLOW_NOISE)
-
-
-def _run_scale(
-    report: Report, time_scale: float, rates: tuple[float, ...], depths: tuple[int, ...], noise: float
-) -> None:
     measured = {rate: asyncio.run(_measure(rate, depths, noise, time_scale)) for rate in rates}
     rows = [_row(rate, plain, cell, time_scale) for rate, (plain, cells, _) in measured.items() for cell in cells]
     overhead_ms = statistics.median(row["overhead_median_ms"] for row in rows)
