@@ -72,9 +72,7 @@ class Controller:
         self._probe_tokens = 0
         """Draft tokens of the probe that is under way or due at once; 0: none."""
         self._counters: tuple[_Counter, ...] = ()
-        """What waits for the tokens of the run under way,"""
-        self._num_promised_tokens = 0
-        """so many if it comes to its end."""
+        """What waits for the tokens of the run under way."""
         self._standing_reason = standing_reason(request, config)
         self.limitation_reason: Reason | None = self._standing_reason
         """Why speculation was off or limited, for the summary."""
@@ -112,9 +110,9 @@ class Controller:
         self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
         return decision
 
-    def close(self, now_s: float) -> None:
-        """The request has ended. Idempotent."""
-        self._count_plain(self._num_promised_tokens)
+    def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
+        """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
+        self._count_plain(num_decoded_tokens)
         self._seat.leave(now_s)
 
     # Deciding.
@@ -126,6 +124,8 @@ class Controller:
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.drafter_absence:
             self._problem = observation.drafter_absence
+            if observation.num_output_tokens:
+                num_run_tokens = self._plain_run_tokens(num_remaining)
             return Decision(0, num_run_tokens, Reason.NO_DRAFTER)
         if observation.num_output_tokens == 0:
             # Where no draft will follow, the round trip after the first token is spared, too.
@@ -198,7 +198,8 @@ class Controller:
     ) -> tuple[Reason, tuple[_Counter, ...]]:
         """Why drafting does not pay now, and what waits for the tokens that are decoded instead."""
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
-        gate, probing = rounds.gate.count_plain_tokens, rounds.probing.count_plain_tokens
+        gate = partial(rounds.gate.count_plain_tokens, state_number=rounds.gate.state_number)
+        probing = rounds.probing.count_plain_tokens
         if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
             # outweigh slow first rounds: all of them try it, some time.
@@ -229,9 +230,13 @@ class Controller:
     def _off(self, num_remaining: int, reason: Reason, counters: tuple[_Counter, ...] = ()) -> Decision:
         """counters: of the tokens, once they are decoded."""
         self._switch(False)
-        num_run_tokens = min(self._seat.replica.plain_run_tokens(self._decode_run_tokens), num_remaining)
-        self._counters, self._num_promised_tokens = counters, num_run_tokens
+        num_run_tokens = self._plain_run_tokens(num_remaining)
+        self._counters = counters
         return Decision(0, num_run_tokens, reason)
+
+    def _plain_run_tokens(self, num_remaining: int) -> int:
+        """Not for a first run: it would be long before the request is counted among those who decode."""
+        return min(self._seat.replica.plain_run_tokens(self._decode_run_tokens), num_remaining)
 
     def _count_plain(self, num_tokens: int) -> None:
         """So many of the run that was decided for last were decoded."""

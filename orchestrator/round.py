@@ -21,13 +21,17 @@ _log = logging.getLogger(__name__)
 
 _MIN_EXTENDED_TOKENS = 8
 """Of shorter runs too little would be left to send the extension in time."""
-_MAX_EARLY_TOKENS = 16
+_EARLY_TOKENS, _EARLY_S = 16, 0.05
 """Before its end a run is extended: in time, but not on what was known long before."""
 
 
-def nears_end(num_run_tokens: int, num_coming_tokens: int) -> bool:
-    """Whether a run of so many tokens, of which so many are still to come, is to be extended now."""
-    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // 4, _MAX_EARLY_TOKENS)
+def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0) -> bool:
+    """Whether a run of so many tokens, of which so many are still to come, is to be extended now.
+
+    token_s: time of one of them; 0: not known.
+    """
+    num_early = _EARLY_TOKENS if token_s <= 0 else max(_EARLY_TOKENS, int(_EARLY_S / token_s))
+    return num_run_tokens >= _MIN_EXTENDED_TOKENS and num_coming_tokens <= min(num_run_tokens // 4, num_early)
 
 
 class RoundTarget(Protocol):
@@ -145,7 +149,7 @@ class RemoteRound:
         if self.is_over or self._draft.token_ids or self._remote is None or self.successor is not None:
             return False
         num_coming = self.num_coming_tokens
-        return nears_end(self._goal_length - self.base_length, num_coming) and (
+        return nears_end(self._goal_length - self.base_length, num_coming, self.token_s) and (
             self._sequence.num_remaining_tokens > num_coming
         )
 

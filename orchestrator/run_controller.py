@@ -52,6 +52,8 @@ class RunController:
         self._num_plain_tokens = 0  # since the last drafted run
         self._is_on: bool | None = None
         self._is_probing = False
+        self._waits_for_probe = False
+        """Whether the run under way is decoded in a probe's stead."""
 
     @property
     def limitation(self) -> str:
@@ -70,6 +72,7 @@ class RunController:
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
         self._seat.take(observation)
+        self._count_plain(observation.num_decoded_tokens)
         self._learn(observation)
         decision = self._decide(observation)
         if decision.reason.is_limiting:
@@ -77,8 +80,9 @@ class RunController:
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
 
-    def close(self, now_s: float) -> None:
-        """The request has ended. Idempotent."""
+    def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
+        """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
+        self._count_plain(num_decoded_tokens)
         self._seat.leave(now_s)
 
     def _decide(self, observation: Observation) -> Decision:
@@ -94,14 +98,13 @@ class RunController:
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if limit == 0:
-            return self._off(num_remaining, Reason.BATCH_SIZE)
+            return self._off(observation, Reason.BATCH_SIZE)
         is_measurable = observation.num_output_tokens > 0 and num_run_tokens >= MEASURING_TOKENS
         if is_measurable and replica.take_measurement():
             return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
-        return self._decide_by_time(limit, num_remaining)
+        return self._decide_by_time(limit, num_run_tokens, observation)
 
-    def _decide_by_time(self, limit: int, num_remaining: int) -> Decision:
-        num_run_tokens = min(self._decode_run_tokens, num_remaining)
+    def _decide_by_time(self, limit: int, num_run_tokens: int, observation: Observation) -> Decision:
         plain_s, drafted_s = self._seat.replica.plain_s(), self._drafted_s()
         margin = 1 + _MARGIN if self._is_on is not False else 1 - _MARGIN
         if not plain_s or drafted_s is None or drafted_s < margin * plain_s:
@@ -111,9 +114,8 @@ class RunController:
             self._is_probing = True
             return Decision(limit, num_run_tokens, Reason.PROBE)
         self._gain = plain_s / drafted_s
-        off = self._off(num_remaining, Reason.ACCEPTANCE)
-        self._seat.replica.rounds(self._proposer_name).probing.count_plain_tokens(off.num_decode_tokens)
-        return off
+        self._waits_for_probe = True
+        return self._off(observation, Reason.ACCEPTANCE)
 
     def _takes_probe(self) -> bool:
         interval_tokens = self._proposer.probe_interval_tokens
@@ -126,10 +128,18 @@ class RunController:
         shared = self._proposer.runs[self._seat.replica.decode_load.bit_length()]
         return shared.value if len(shared) >= _MIN_RUNS else None
 
-    def _off(self, num_remaining: int, reason: Reason) -> Decision:
+    def _off(self, observation: Observation, reason: Reason) -> Decision:
         self._switch(False)
-        num_run_tokens = self._seat.replica.plain_run_tokens(self._decode_run_tokens)
-        return Decision(0, min(num_run_tokens, num_remaining), reason)
+        num_run_tokens = self._decode_run_tokens
+        if observation.num_output_tokens:  # a first run is soon over, so that the request is counted
+            num_run_tokens = self._seat.replica.plain_run_tokens(num_run_tokens)
+        return Decision(0, min(num_run_tokens, observation.num_remaining_tokens), reason)
+
+    def _count_plain(self, num_tokens: int) -> None:
+        """So many of the run that was decided for last were decoded."""
+        if self._waits_for_probe:
+            self._seat.replica.rounds(self._proposer_name).probing.count_plain_tokens(num_tokens)
+        self._waits_for_probe = False
 
     def _switch(self, is_on: bool) -> None:
         if self._is_on is not None and self._is_on != is_on:

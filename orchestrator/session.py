@@ -44,6 +44,8 @@ class Session:
     async def run(self) -> AsyncGenerator[OutputChunk, None]:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""
         sequence, controller, drafter, target = self.sequence, self.controller, self.drafter, self.target
+        verdicts: RemoteRound | None = None
+        """Of the round that the controller does not know of yet."""
         try:
             decision = controller.next_k(self._first_observation())
             if controller.will_draft_soon:
@@ -73,8 +75,9 @@ class Session:
                     decision = verdicts.successor or controller.next_k(
                         self._observe(decision, draft, verdict, verdicts)
                     )
+                    verdicts = None
         finally:
-            controller.close(time.monotonic())
+            controller.close(time.monotonic(), 0 if verdicts is None else verdicts.num_decoded_tokens)
             drafter.close()
             target.close()
 

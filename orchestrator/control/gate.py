@@ -27,6 +27,8 @@ class Gate:
         self.is_open: bool | None = None
         """None until it is first decided."""
         self.num_switches = 0
+        self.state_number = 0
+        """Another one after every switch and under every new load: what is counted from then on begins anew."""
         self.judged: object = None
         """What the latest answer was derived from: from the same it would be the same."""
         self._num_sequences = 1
@@ -41,8 +43,10 @@ class Gate:
     def count_round(self) -> None:
         self._num_rounds += 1
 
-    def count_plain_tokens(self, num_tokens: int) -> None:
-        self._num_plain_tokens += num_tokens
+    def count_plain_tokens(self, num_tokens: int, state_number: int) -> None:
+        """Of a run that was decided for in that state: in another one it says nothing."""
+        if state_number == self.state_number:
+            self._num_plain_tokens += num_tokens
 
     def update(self, gain: float, num_sequences: int, *, is_measured: bool) -> bool:
         """Returns whether it is open.
@@ -64,10 +68,14 @@ class Gate:
             self._switch()
         if is_new_load:
             self._num_sequences = num_sequences
-            self._num_rounds = self._num_plain_tokens = 0
+            self._begin_anew()
         return self.is_open
 
     def _switch(self) -> None:
         self.is_open = not self.is_open
         self.num_switches += 1
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.state_number += 1
         self._num_rounds = self._num_plain_tokens = 0

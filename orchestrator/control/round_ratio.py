@@ -18,10 +18,9 @@ ones scatter by a third."""
 _NUM_ERRORS = 2.0
 """Standard errors by which the rounds of a draft length may differ from those of all lengths by chance. Draft lengths
 side by side differ by a few per cent in what they yield: what is chance would decide between them."""
-_COMMON_DOUBT, _OWN_DOUBT = 0.9, 0.5
-"""Of the loss that all draft lengths measured have in common, and of the one that a length has more than they, believed
-of the length beside it that was not measured; of the one after that, of this again. It gets tried where it may be the
-best: mostly what rounds take longer is the machine's doing, and lengths that are far from the best cost too much."""
+_DOUBT = 0.5
+"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
+gets tried."""
 _FIRST_AGE_ROUNDS = 64
 _MAX_AGE_ROUNDS = 512
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again. Doubled each time:
@@ -78,13 +77,8 @@ class RoundRatio:
         own = measured[nearest]
         excess = (own.value or 1.0) - 1
         excess = math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
-        common, distance = self._common.value or 1.0, abs(nearest - num_draft_tokens)
-        factor = common * (1 + excess)
-        if factor <= 1 or not distance:
-            return factor
-        believed_common = 1 + max(0.0, common - 1) * _COMMON_DOUBT**distance
-        believed_own = 1 + max(0.0, excess) * _OWN_DOUBT**distance
-        return max(1.0, min(factor, believed_common * believed_own))
+        factor = (self._common.value or 1.0) * (1 + excess)
+        return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
 
     @property
     def _measured(self) -> dict[int, ClippedAverage]:
@@ -107,4 +101,3 @@ class RoundRatio:
             if latest < num_rounds - max_age_rounds * num_sequences:
                 del self._own[num_draft_tokens], self._latest_rounds[num_draft_tokens]
                 self._max_age_rounds[num_draft_tokens] = min(2 * max_age_rounds, _MAX_AGE_ROUNDS)
-                self._settle()

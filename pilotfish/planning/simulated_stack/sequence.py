@@ -32,6 +32,8 @@ class SimulatedSequence:
         self.num_remaining = num_tokens
         self._stack, self._world = stack, stack.world
         self._num_output = 0
+        self._num_undecided = 0
+        """Plain tokens since the last decision."""
         self._id = stack.num_sequences
         stack.num_sequences += 1
         self._is_stopped = False
@@ -78,7 +80,7 @@ class SimulatedSequence:
                     decision = self.controller.next_k(observation)
             else:
                 decision = yield from self._decode(decision)
-        self.controller.close(self._world.now_s)
+        self.controller.close(self._world.now_s, self._num_undecided)
         if self.num_remaining > 0:  # else the target has ended it
             self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 
@@ -128,6 +130,7 @@ class SimulatedSequence:
             yield
             self._commit(1)
             num_done += 1
+            self._num_undecided = num_done
             if first_s is None:
                 first_s, num_first = self._world.now_s, 1
             num_coming = num_tokens - num_done
@@ -139,9 +142,11 @@ class SimulatedSequence:
                     self._ask_target(1, following.num_decode_tokens, num_coming=num_coming)
                     num_tokens = num_coming + following.num_decode_tokens
                     num_done, following = 0, None
+                    self._num_undecided = 0
                     first_s, num_first = self._world.now_s, 0
         if self.num_remaining <= 0:
             return decision
+        self._num_undecided = 0
         return following or self.controller.next_k(self._decoded(num_done, num_first, first_s))
 
     def _decoded(self, num_tokens: int, num_first: int, first_s: float | None, num_coming: int = 0) -> Observation:

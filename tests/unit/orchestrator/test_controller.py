@@ -336,21 +336,23 @@ def test_plain_runs_grow_with_the_load_but_not_beyond_a_second(
     assert subject.next_k(observed(0, 900)).num_decode_tokens <= 16  # soon it is one of those who decode
     assert subject.next_k(run_of()) == Decision(0, expected, Reason.LOAD)
     assert subject.next_k(run_of(remaining=9)).num_decode_tokens == 9
-    assert subject.next_k(run_of(drafter_absence="it restarts")).num_decode_tokens == 16  # back in a moment
+    assert subject.next_k(observed(0, 900, drafter_absence="none")).num_decode_tokens == 16
+    assert subject.next_k(run_of(drafter_absence="none")) == Decision(0, expected, Reason.NO_DRAFTER)
+    assert subject.next_k(run_of(is_drafter_saturated=True)).num_decode_tokens == 16  # for a moment
 
 
 def test_a_run_counts_for_what_waits_for_it_only_when_it_is_decoded() -> None:
     subject, measurements = overloaded(256)
     rounds = measurements.replica(REPLICA).rounds("draft")
     counted: list[int] = []
-    rounds.gate.count_plain_tokens = counted.append  # type: ignore[method-assign]
+    rounds.gate.count_plain_tokens = lambda num_tokens, state_number: counted.append(num_tokens)
     assert subject.next_k(run_of()).num_decode_tokens == 128
     assert counted == []
     subject.next_k(run_of(112))
     assert counted == [112]
-    subject.close(next(SECONDS))
-    subject.close(next(SECONDS))
-    assert counted == [112, 128], "the last run, which no decision followed"
+    subject.close(next(SECONDS), 30)
+    subject.close(next(SECONDS), 30)
+    assert counted == [112, 30], "of the last run, which no decision followed"
 
 
 def test_operators_may_set_k_by_batch_size() -> None:

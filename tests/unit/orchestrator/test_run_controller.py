@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from orchestrator.control.decision import Observation
@@ -9,15 +11,21 @@ from orchestrator.run_controller import RunController
 from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
+OFF = ((1, 1000, 0),)
+"""However many decode."""
 
-def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunController:
-    request = GenerationRequest(
+
+def request(mode="auto", k=4, max_tokens=1000) -> GenerationRequest:
+    return GenerationRequest(
         prompt_token_ids=(1,),
         sampling=SamplingParams(max_tokens=max_tokens),
         speculation=SpeculationOptions(mode=mode, proposer="eagle3"),
         num_speculative_tokens=k,
     )
-    return RunController(request, measurements or Measurements(), SpeculationConfig())
+
+
+def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunController:
+    return RunController(request(mode, k, max_tokens), measurements or Measurements(), SpeculationConfig())
 
 
 def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: int = 2000) -> list[tuple[int, int]]:
@@ -80,6 +88,20 @@ def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
         subject.close(0.0)
         num_probes += num_tokens == 128 and any(num_draft_tokens for num_draft_tokens, _ in decisions)
     assert 4 <= num_probes <= 40 * 128 // 512
+
+
+@pytest.mark.parametrize(("num_sequences", "expected"), [(1, 16), (64, 32), (256, 128)])
+def test_plain_runs_grow_with_the_load_but_the_first(num_sequences: int, expected: int) -> None:
+    measurements = Measurements()
+    replica = measurements.replica("")
+    replica.costs.add_step(num_sequences, num_sequences, 0.004)
+    replica.add_decode(0.004)
+    for _ in range(num_sequences - 1):
+        replica.join()
+    subject = RunController(request("auto"), measurements, SpeculationConfig(num_speculative_tokens_per_batch_size=OFF))
+    first = Observation(num_remaining_tokens=900)
+    assert subject.next_k(first).num_decode_tokens == 16
+    assert subject.next_k(dataclasses.replace(first, num_output_tokens=16)).num_decode_tokens == expected
 
 
 def test_a_change_of_the_text_is_noticed() -> None:

@@ -443,6 +443,24 @@ async def test_a_drafter_without_ideas_is_asked_ever_more_rarely(world) -> None:
     assert session.sequence.statistics.num_rounds == 0
 
 
+async def test_every_plain_token_is_told_to_the_controller_once(world) -> None:
+    world.draft_a.on_event = _silent
+    session, told = world.session(mode="on", max_tokens=43), []
+    next_k, close = session.controller.next_k, session.controller.close
+
+    def next_k_spied(observation):
+        told.append(observation.num_decoded_tokens)
+        return next_k(observation)
+
+    def close_spied(now_s, num_decoded_tokens):
+        told.append(num_decoded_tokens)
+        close(now_s, num_decoded_tokens)
+
+    session.controller.next_k, session.controller.close = next_k_spied, close_spied
+    await collect(session)
+    assert told == [0, 1, 1, 2, 4, 8, 8, 8, 8, 3]
+
+
 @pytest.mark.parametrize(("mode", "delay_ms"), [("off", 20), ("on", 0)])
 async def test_tokens_wait_for_each_other_only_in_runs_that_no_draft_may_end(world, mode, delay_ms) -> None:
     world.max_token_delay_ms = 20

@@ -36,7 +36,7 @@ def test_a_clear_loss_closes_it_sooner() -> None:
 def test_it_closes_where_most_went_off_by_themselves() -> None:
     gate = Gate()
     update(gate, 1.5)
-    gate.count_plain_tokens(128)
+    gate.count_plain_tokens(128, gate.state_number)
     assert not update(gate, 0.9)
 
 
@@ -46,7 +46,7 @@ def test_a_small_difference_switches_nothing() -> None:
     rounds(gate, 100)
     assert all(update(gate, gain) for gain in (0.985, 1.0, 0.99))
     assert not update(gate, 0.97)
-    gate.count_plain_tokens(10_000)
+    gate.count_plain_tokens(10_000, gate.state_number)
     assert not any(update(gate, gain) for gain in (1.015, 1.0))
     assert not update(gate, 1.04, is_measured=False)
     assert update(gate, 1.04)
@@ -55,10 +55,22 @@ def test_a_small_difference_switches_nothing() -> None:
 def test_it_opens_again_after_a_while() -> None:
     gate = Gate()
     update(gate, 0.5)
-    gate.count_plain_tokens(100)
+    gate.count_plain_tokens(100, gate.state_number)
     assert not update(gate, 1.5)
-    gate.count_plain_tokens(28)
+    gate.count_plain_tokens(28, gate.state_number)
     assert update(gate, 1.5)
+
+
+def test_runs_of_before_a_switch_say_nothing_of_what_follows_it() -> None:
+    gate = Gate()
+    update(gate, 0.5)
+    before = gate.state_number
+    gate.count_plain_tokens(128, before)
+    assert update(gate, 1.5)
+    gate.count_plain_tokens(1000, before)
+    assert update(gate, 0.9)
+    gate.count_plain_tokens(128, gate.state_number)
+    assert not update(gate, 0.9)
 
 
 def test_a_new_load_is_decided_at_once() -> None:
