@@ -153,7 +153,7 @@ def emulated(report: Report, options: argparse.Namespace, progress: Progress) ->
             prompt_lengths=parse_lengths("lognormal:256,0.6,1024"),
             output_lengths=parse_lengths("lognormal:128,0.4,256"),
             num_requests=8 if options.quick else None,
-            num_turns=1 if options.quick else 5 if part == "closed" else 2,
+            num_turns=5 if part == "closed" and not options.quick else 1,
             slo=parse_slo(["ttft:500", "tpot:20"]),
             timeout_s=TIMEOUT_S,
         )
