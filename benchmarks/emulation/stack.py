@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import subprocess
 import sys
 import tempfile
@@ -59,7 +60,14 @@ def another_orchestrator(
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(config_to_yaml(dataclasses.replace(stack.config, orchestrator=orchestrator)), encoding="utf-8")
-        command = [sys.executable, "-u", "-m", "orchestrator", "--config", str(path)]
+        tethered = [
+            sys.executable,
+            "-u",
+            "-m",
+            "pilotfish.launch.tether",
+            str(os.getpid()),
+        ]  # ends with us, killed or not
+        command = [*tethered, "orchestrator", "--config", str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
             try:
