@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.control.window import RunningAverage
+
 _MARGIN = 0.02
 """What is on goes off, and what is off goes on, where that is better by so much."""
 _UNKNOWN_MARGIN = 0.05
@@ -13,6 +15,8 @@ _CLEAR_LOSS = 0.8
 """A speed that ends speculation as soon as it is measured."""
 _MIN_PLAIN_TOKENS = 32
 """Of each sequence, before it is on again."""
+_GAIN_WEIGHT = 0.03
+"""Of the latest gain: what rounds take wanders by a fifth within tenths of a second, and a switch off lasts seconds."""
 _NEW_LOAD = 1.25
 """By how much the decoding sequences change for a decision of a while ago to say nothing about now."""
 
@@ -35,6 +39,8 @@ class Gate:
         """Of the load that it was decided for."""
         self._num_rounds = 0
         self._num_plain_tokens = 0
+        self._gain = RunningAverage(weight=_GAIN_WEIGHT)
+        """While it is open, from when every sequence has measured it."""
 
     def is_settled(self, num_sequences: int) -> bool:
         """Whether rounds are what they are with all speculating."""
@@ -61,8 +67,11 @@ class Gate:
         if self.is_open:
             # Where many went off by themselves, few rounds are left to count.
             has_measured = has_waited or self._num_rounds >= _MIN_ROUNDS * num_sequences
+            if has_measured:
+                self._gain.add(gain)
+            is_lasting = has_measured and (self._gain.value or gain) < 1 - _MARGIN
             is_clear = gain < _CLEAR_LOSS and self.is_settled(num_sequences)
-            if gain < 1 - _MARGIN and (is_new_load or has_measured or is_clear):
+            if gain < 1 - _MARGIN and (is_new_load or is_lasting or is_clear):
                 self._switch()
         elif gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):
             self._switch()
@@ -78,4 +87,5 @@ class Gate:
 
     def _begin_anew(self) -> None:
         self.state_number += 1
+        self._gain = RunningAverage(weight=_GAIN_WEIGHT)
         self._num_rounds = self._num_plain_tokens = 0

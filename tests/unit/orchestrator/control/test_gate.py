@@ -45,11 +45,22 @@ def test_a_small_difference_switches_nothing() -> None:
     update(gate, 1.5)
     rounds(gate, 100)
     assert all(update(gate, gain) for gain in (0.985, 1.0, 0.99))
-    assert not update(gate, 0.97)
+    assert update(gate, 0.96), "for a moment"
+    assert not all(update(gate, 0.96) for _ in range(100))
     gate.count_plain_tokens(10_000, gate.state_number)
     assert not any(update(gate, gain) for gain in (1.015, 1.0))
     assert not update(gate, 1.04, is_measured=False)
     assert update(gate, 1.04)
+
+
+def test_a_bad_moment_is_sat_out_and_a_lasting_loss_is_not() -> None:
+    gate = Gate()
+    update(gate, 1.16)
+    rounds(gate, 100)
+    for _ in range(5):
+        assert all(update(gate, 1.16) for _ in range(60))
+        assert all(update(gate, 0.94) for _ in range(20))
+    assert not all(update(gate, 0.94) for _ in range(60))
 
 
 def test_it_opens_again_after_a_while() -> None:
