@@ -27,6 +27,7 @@ from pilotfish.client.answer import GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config, HttpConfig, OrchestratorConfig, TelemetryConfig, config_to_yaml
 from pilotfish.launch.specs import free_ports
+from pilotfish.launch.tether import tethered
 from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
 
 STREAMS = (1, 16, 64, 256)
@@ -83,9 +84,8 @@ async def orchestrator(
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(config_to_yaml(config))
         file.flush()
-        tethered = [sys.executable, "-m", "pilotfish.launch.tether", str(os.getpid())]  # ends with us, killed or not
         process = await asyncio.create_subprocess_exec(
-            *(*tethered, "orchestrator", "--config", file.name),
+            *tethered("orchestrator", "--config", file.name),
             cwd=REPOSITORY,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -121,12 +121,10 @@ class Controller:
         num_remaining = observation.num_remaining_tokens
         if self._standing_reason:
             return Decision(0, num_remaining, self._standing_reason)
-        num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.drafter_absence:
             self._problem = observation.drafter_absence
-            if observation.num_output_tokens:
-                num_run_tokens = self._plain_run_tokens(num_remaining)
-            return Decision(0, num_run_tokens, Reason.NO_DRAFTER)
+            return Decision(0, self._seat.plain_run_tokens(observation, self._decode_run_tokens), Reason.NO_DRAFTER)
+        num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.num_output_tokens == 0:
             # Where no draft will follow, the round trip after the first token is spared, too.
             return Decision(0, 1 if self.will_draft_soon else num_run_tokens, Reason.FIRST_TOKEN)
@@ -138,10 +136,10 @@ class Controller:
             return self._drafted(limit, num_remaining, Reason.REQUESTED)
         if observation.is_drafter_saturated:
             return Decision(0, num_run_tokens, Reason.DRAFT_POOL_SATURATED)
-        return self._decide_by_load(limit, num_remaining, num_run_tokens)
+        return self._decide_by_load(observation, limit, num_run_tokens)
 
-    def _decide_by_load(self, limit: int, num_remaining: int, num_run_tokens: int) -> Decision:
-        replica = self._seat.replica
+    def _decide_by_load(self, observation: Observation, limit: int, num_run_tokens: int) -> Decision:
+        replica, num_remaining = self._seat.replica, observation.num_remaining_tokens
         if num_remaining >= MEASURING_TOKENS and replica.take_measurement():
             return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
         if not replica.costs.is_known:
@@ -149,13 +147,13 @@ class Controller:
         # Also in the last tokens: one that goes off among those who speculate waits for their steps with each of them.
         allowed = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if allowed == 0:
-            return self._off(num_remaining, Reason.BATCH_SIZE)
+            return self._off(observation, Reason.BATCH_SIZE)
         limit = min(limit, allowed)
         probabilities = self._acceptance.probabilities(allowed)
         if probabilities[0] < self._min_acceptance_rate:
             probe = self._probe(limit, num_remaining)
             probing = replica.rounds(self._proposer_name).probing
-            return probe or self._off(num_remaining, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
+            return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
         is_open = self._update_gate(replica, prices)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
@@ -168,7 +166,7 @@ class Controller:
         reason, counters = self._reason_against(replica, probabilities, prices)
         if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
             return probe
-        return self._off(num_remaining, reason, counters)
+        return self._off(observation, reason, counters)
 
     def _update_gate(self, replica: ReplicaRecord, prices: Prices) -> bool:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
@@ -227,16 +225,11 @@ class Controller:
         num_run_tokens = min(self._empty_run_tokens, num_remaining)
         return Decision(num_draft_tokens, num_run_tokens, reason, min_accepted_tokens)
 
-    def _off(self, num_remaining: int, reason: Reason, counters: tuple[_Counter, ...] = ()) -> Decision:
+    def _off(self, observation: Observation, reason: Reason, counters: tuple[_Counter, ...] = ()) -> Decision:
         """counters: of the tokens, once they are decoded."""
         self._switch(False)
-        num_run_tokens = self._plain_run_tokens(num_remaining)
         self._counters = counters
-        return Decision(0, num_run_tokens, reason)
-
-    def _plain_run_tokens(self, num_remaining: int) -> int:
-        """Not for a first run: it would be long before the request is counted among those who decode."""
-        return min(self._seat.replica.plain_run_tokens(self._decode_run_tokens), num_remaining)
+        return Decision(0, self._seat.plain_run_tokens(observation, self._decode_run_tokens), reason)
 
     def _count_plain(self, num_tokens: int) -> None:
         """So many of the run that was decided for last were decoded."""

@@ -130,10 +130,7 @@ class RunController:
 
     def _off(self, observation: Observation, reason: Reason) -> Decision:
         self._switch(False)
-        num_run_tokens = self._decode_run_tokens
-        if observation.num_output_tokens:  # a first run is soon over, so that the request is counted
-            num_run_tokens = self._seat.replica.plain_run_tokens(num_run_tokens)
-        return Decision(0, min(num_run_tokens, observation.num_remaining_tokens), reason)
+        return Decision(0, self._seat.plain_run_tokens(observation, self._decode_run_tokens), reason)
 
     def _count_plain(self, num_tokens: int) -> None:
         """So many of the run that was decided for last were decoded."""

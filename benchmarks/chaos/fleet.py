@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from pilotfish.config import Config, config_to_yaml, environment
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.launch.child import Child, ChildSpec
 from pilotfish.launch.specs import free_ports
+from pilotfish.launch.tether import tethered
 from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import LoadReport
 
@@ -35,9 +35,8 @@ class Member:
         self.address = f"127.0.0.1:{port}"
         self.errors: list[str] = []
         """Lines that tell of something unforeseen."""
-        tethered = [sys.executable, "-u", "-m", "pilotfish.launch.tether", str(os.getpid()), service]
         setting = f"{service.removesuffix('_service')}.port={port}"
-        argv = [*tethered, "--config", str(config_path), "--set", setting]
+        argv = tethered(service, "--config", str(config_path), "--set", setting)
         self._spec = ChildSpec(name=name, argv=argv, services=frozenset({service}))
         self._child: Child | None = None
         self._watch: asyncio.Task[None] | None = None

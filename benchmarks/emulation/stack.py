@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import psutil
 from pilotfish.config import Config, EmulationConfig, SpeculationConfig, config_to_yaml
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.local_stack import LocalStack
+from pilotfish.launch.tether import tethered
 
 PROFILE = "a100-70b"
 MAX_DRAFT_TOKENS = 8
@@ -60,14 +59,7 @@ def another_orchestrator(
     with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(config_to_yaml(dataclasses.replace(stack.config, orchestrator=orchestrator)), encoding="utf-8")
-        tethered = [
-            sys.executable,
-            "-u",
-            "-m",
-            "pilotfish.launch.tether",
-            str(os.getpid()),
-        ]  # ends with us, killed or not
-        command = [*tethered, "orchestrator", "--config", str(path)]
+        command = tethered("orchestrator", "--config", str(path))
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
             try:

@@ -58,6 +58,15 @@ class Seat:
         self.draft_tokens[decision.num_draft_tokens] += 1
         self._compute(num_draft_tokens + 1)
 
+    def plain_run_tokens(self, observation: Observation, num_tokens: int) -> int:
+        """Of a run that is decoded because drafts do not pay, or there are none: num_tokens, and more under load.
+
+        Not of a first run: the request would not be counted among those who decode before it is over.
+        """
+        if observation.num_output_tokens:
+            num_tokens = self.replica.plain_run_tokens(num_tokens)
+        return min(num_tokens, observation.num_remaining_tokens)
+
     def leave(self, now_s: float) -> None:
         """Idempotent."""
         if self._replica is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -15,6 +13,7 @@ from typing import Self
 from pilotfish.config import environment
 from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
+from pilotfish.launch.tether import tethered
 
 _START_TIMEOUT_S = 60.0
 
@@ -26,7 +25,7 @@ class DraftProcess:
         """overrides: of the configuration."""
         (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
-        self._argv = [sys.executable, "-u", "-m", "pilotfish.launch.tether", str(os.getpid()), "draft_service"]
+        self._argv = tethered("draft_service")
         for override in (*overrides, f"draft.port={port}"):
             self._argv += ["--set", override]
         self._process: subprocess.Popen[bytes] | None = None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import secrets
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +14,7 @@ from types import MappingProxyType
 from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
 from pilotfish.config.paths import NamedKind
 from pilotfish.launch.child import ChildSpec
+from pilotfish.launch.tether import tethered
 from pilotfish.models import catalogue, shipped
 from pilotfish.profiles import hardware_profile
 from pilotfish.security.link_token import write_new_token
@@ -137,6 +136,4 @@ def free_ports(count: int) -> list[int]:
 
 
 def _python(module: str, folder: Path) -> list[str]:
-    # -u: ready lines must not wait in a buffer.
-    tethered = [sys.executable, "-u", "-m", "pilotfish.launch.tether", str(os.getpid())]
-    return [*tethered, module, "--config", str(folder / "config.yaml")]
+    return tethered(module, "--config", str(folder / "config.yaml"))

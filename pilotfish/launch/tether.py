@@ -16,6 +16,12 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
+def tethered(module: str, *arguments: str) -> list[str]:
+    """The command line of a module that ends when this process does, killed or not."""
+    # -u: ready lines must not wait in a buffer.
+    return [sys.executable, "-u", "-m", __spec__.name, str(os.getpid()), module, *arguments]
+
+
 def tether(parent_pid: int) -> None:
     """Ask for SIGTERM when the parent ends; leave at once if it has ended already."""
     if sys.platform == "linux":
