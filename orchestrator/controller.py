@@ -272,15 +272,18 @@ class Controller:
             return
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
             if observation.token_s > 0:
-                replica.add_decode(observation.token_s)
+                replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
             replica.add_round(self._proposer_name, observation.num_requested_tokens, self._round_s(observation))
 
     def _round_s(self, observation: Observation) -> float:
-        """From verdict to verdict, as a token of a plain run is measured: what is done between them counts."""
+        """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for
+        prefills. 0 if it cannot be told."""
         elapsed_s = observation.propose_s + observation.step_s
-        handling_s = observation.now_s - self._last_arrival_s - elapsed_s
-        return elapsed_s + handling_s if 0 < handling_s <= _MAX_HANDLING * elapsed_s else elapsed_s
+        handling_s = max(0.0, observation.now_s - self._last_arrival_s - elapsed_s)
+        if handling_s <= _MAX_HANDLING * elapsed_s:
+            return elapsed_s + handling_s - observation.prefill_s
+        return 0.0 if observation.prefill_s else elapsed_s  # the prefills may have been in what does not count
 
     def _reads_first(self, observation: Observation) -> bool:
         """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""

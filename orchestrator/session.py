@@ -106,6 +106,7 @@ class Session:
             propose_compute_s=draft.compute_s,
             step_s=verdicts.elapsed_s,
             token_s=verdicts.token_s,
+            prefill_s=verdicts.prefill_s,
             draft_problem=draft.problem,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,

@@ -37,6 +37,9 @@ class Observation:
     """Time of the verification or of the whole decode run; 0 where it was not measured."""
     token_s: float = 0.0
     """Of a run: time of a token after the first, which may have waited for a step under way; 0: not measured."""
+    prefill_s: float = 0.0
+    """By how much prefills, of any sequences, made the replica's steps longer: from the verdict before the round to its
+    own, or of a run on average while each of the tokens was decoded that token_s tells of."""
     draft_problem: str = ""
     """Why the last proposal was empty, when something went wrong."""
     drafter_absence: str = ""

@@ -21,8 +21,8 @@ _MAX_PLAIN_EXCESS = 0.1
 _MAX_PLAIN_ROWS = 1.25
 """Of a sequence, in a step without drafts of many."""
 _MIN_PLAIN_STEPS = 0.65
-"""Of the latest steps, where other orchestrators' sequences decode plainly, too: some hold a prefill, which a report
-does not tell from drafts. Where they speculate, up to half of the steps pass while all of them draft."""
+"""Of the latest steps, where other orchestrators' sequences decode plainly, too. Where they
+speculate, up to half of the steps pass while all of them draft."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
@@ -49,6 +49,7 @@ class ReplicaRecord:
         self._recent_step_s = RunningAverage(weight=_STEP_WEIGHT)
         self._plain_steps = RunningAverage()
         """The share of steps without a draft."""
+        self._latest_load: LoadReport | None = None
         self._rounds: dict[str, RoundTimes] = {}
         self._num_verifications = 0  # since decoding was measured
         self._max_verifications = _MAX_VERIFICATIONS_PER_DECODE
@@ -89,10 +90,13 @@ class ReplicaRecord:
         self.see(now_s)
         self._num_others = num_other_sequences
         self._peak.add(self.num_decoding, now_s)
+        if load is self._latest_load:
+            return  # the same report twice teaches nothing
+        self._latest_load = load
         if not self.costs.add(load):
             return
-        self._recent_step_s.add(load.step_time_ns / 1e9)
-        self._plain_steps.add(float(load.num_step_tokens <= _MAX_PLAIN_ROWS * load.num_sequences_decoding))
+        self._recent_step_s.add(load.step_decode_time_ns / 1e9)
+        self._plain_steps.add(float(load.num_step_decode_tokens <= _MAX_PLAIN_ROWS * load.num_sequences_decoding))
         if self._is_speculating(proposer):
             self.rounds(proposer).add_step(load, self.num_decoding)
 
@@ -114,8 +118,10 @@ class ReplicaRecord:
     # What is measured.
 
     def add_decode(self, token_s: float) -> None:
-        """A run took token_s for each of its tokens."""
-        if not self.costs.is_known:
+        """A run took token_s for each of its tokens; 0 or less: it cannot be told."""
+        if token_s <= 0:
+            return
+        if not self.costs.is_known and (self._latest_load is None or not self._latest_load.step_time_ns):
             # The replica has told nothing of its steps: what they seem to take has to do.
             self.costs.add_step(self.num_decoding, self.num_decoding, token_s)
         if not self._are_others_plain:
@@ -127,14 +133,15 @@ class ReplicaRecord:
         self._num_plain_runs += 1
         if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own):
             return  # those who decode together all measure the same steps: one moment must not count for each of them
-        self._plain.add(token_s / (self._recent_step_s.value or token_s))
+        step_s = self._recent_step_s.value
+        self._plain.add(token_s / step_s if step_s else 1.0)
 
     def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
-        """Proposing and verifying took elapsed_s."""
+        """Proposing and verifying took elapsed_s; 0 or less: it cannot be told."""
         self.count_verifications(1)
         rounds = self.rounds(proposer)
         rounds.gate.count_round()
-        if self._is_speculating(proposer):
+        if elapsed_s > 0 and self._is_speculating(proposer):
             rounds.add_round(elapsed_s, num_draft_tokens, self._rows_per_sequence, self.num_decoding)
 
     def add_propose(self, proposer: str, num_tokens: int, elapsed_s: float, compute_s: float) -> None:

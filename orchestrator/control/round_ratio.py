@@ -65,6 +65,14 @@ class RoundRatio:
         self._latest_rounds[num_draft_tokens] = num_rounds
         self._forget_unused(num_rounds, num_sequences)
 
+    def hope(self) -> None:
+        """Another try: what rounds of all lengths take is forgotten, and half of how lengths differ. Which of them to
+        try is known, so that the next loss is noticed in a few rounds; and one that had bad luck gets its turn."""
+        self._common = ClippedAverage(weight=_COMMON_WEIGHT)
+        for own in self._own.values():
+            if own.value:
+                own.scale((1 + own.value) / (2 * own.value))
+
     def factor(self, num_draft_tokens: int) -> float | None:
         """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
 

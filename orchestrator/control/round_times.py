@@ -89,7 +89,7 @@ class LoadLevel:
             self._num_plain_tokens = 0
             self._retry_tokens = min(2 * self._retry_tokens, _MAX_RETRY_TOKENS)
             self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
-            self._ratio = RoundRatio()
+            self._ratio.hope()
             self.propose = ProposeTime()
 
 

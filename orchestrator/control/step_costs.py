@@ -11,8 +11,8 @@ from pilotfish.types import LoadReport
 
 _EXACT_TOKENS = 8
 _BUCKETS_PER_DOUBLING = 4
-_MAX_ROWS_PER_SEQUENCE = 64
-"""More rows than this per sequence hold a prefill, whose rows cost less (no logits)."""
+_MIN_MIXED_STEPS = 32
+"""After as many steps that all held a prefill there will be no other ones."""
 
 
 class StepCosts:
@@ -24,7 +24,8 @@ class StepCosts:
         self._places: dict[int, float] = {}
         """Token rows that each bucket stands for: of the latest step in it."""
         self._order: list[int] = []
-        self._last: LoadReport | None = None
+        self._num_mixed_steps = 0
+        """With a prefill in them, since the last one without."""
 
     @property
     def is_known(self) -> bool:
@@ -32,17 +33,17 @@ class StepCosts:
         return self._profile is not None or bool(self._buckets)
 
     def add(self, load: LoadReport) -> bool:
-        """Learn from the step that a report tells of; the same report twice teaches nothing.
+        """Learn from the step that a report tells of.
 
-        Returns whether it told of a step without prefills.
+        Returns whether it told of one in which somebody decoded.
         """
-        if load is self._last:
+        num_sequences, num_tokens = load.num_sequences_decoding, load.num_step_decode_tokens
+        if load.step_decode_time_ns <= 0 or not 0 < num_sequences <= num_tokens:
             return False
-        self._last = load
-        num_sequences, num_tokens = load.num_sequences_decoding, load.num_step_tokens
-        if load.step_time_ns <= 0 or not 0 < num_sequences <= num_tokens <= _MAX_ROWS_PER_SEQUENCE * num_sequences:
-            return False
-        self.add_step(num_sequences, num_tokens, load.step_time_ns / 1e9)
+        self._num_mixed_steps = self._num_mixed_steps + 1 if load.num_step_prefill_tokens else 0
+        # Beside prefills the same rows take another time: better no mixture, as long as there is a choice.
+        if not 0 < self._num_mixed_steps < _MIN_MIXED_STEPS:
+            self.add_step(num_sequences, num_tokens, load.step_decode_time_ns / 1e9)
         return True
 
     def add_step(self, num_sequences: int, num_tokens: int, seconds: float) -> None:

@@ -20,6 +20,7 @@ from pilotfish.engine.feature_store import FeatureStore
 from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.prefill_meter import PrefillMeter
 from pilotfish.engine.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
 from pilotfish.engine.results import commit_outcome, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
@@ -94,7 +95,8 @@ class EngineCore:
             move_kv=decoder.move_kv,
         )
         self._step_time_ns = 0
-        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
+        self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
+        self._prefill_meter = PrefillMeter()
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
@@ -128,6 +130,9 @@ class EngineCore:
             num_preemptions=self.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
+            num_step_prefill_tokens=self._num_step_prefill_tokens,
+            step_prefill_time_ns=self._prefill_meter.step_ns,
+            prefill_time_ns=self._prefill_meter.total_ns,
         )
 
     def submit(self, command: Command) -> None:
@@ -171,7 +176,9 @@ class EngineCore:
             return events
         # Verdicts first, so that each kind's logits are one slice.
         scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, DRAFTING_TASKS))
+        # Computing the rows changes what they are.
         num_decoding = sum(rows.is_decode for rows in scheduled)
+        num_prefill_tokens = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
         try:
@@ -180,10 +187,14 @@ class EngineCore:
             events.extend(self._fail_step(scheduled, error))
         else:
             self._num_failed_steps = 0
+            num_rows = sum(rows.num_rows for rows in scheduled)
+            # What the target drafts for itself afterwards is no part of it.
+            self._prefill_meter.add(num_rows, num_prefill_tokens, num_decoding, self._clock_ns() - start_ns)
             events.extend(self._finish(decisions, scheduled, start_ns))
         self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding = num_decoding
         self._num_step_tokens = sum(rows.num_rows for rows in scheduled)
+        self._num_step_prefill_tokens = num_prefill_tokens
         return events
 
     def _take_grammars(self) -> list[Event]:

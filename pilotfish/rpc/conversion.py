@@ -212,6 +212,9 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         num_preemptions=load.num_preemptions,
         num_sequences_decoding=load.num_sequences_decoding,
         num_step_tokens=load.num_step_tokens,
+        num_step_prefill_tokens=load.num_step_prefill_tokens,
+        step_prefill_time_ns=load.step_prefill_time_ns,
+        prefill_time_ns=load.prefill_time_ns,
     )
 
 
@@ -226,6 +229,9 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         num_preemptions=proto.num_preemptions,
         num_sequences_decoding=proto.num_sequences_decoding,
         num_step_tokens=proto.num_step_tokens,
+        num_step_prefill_tokens=proto.num_step_prefill_tokens,
+        step_prefill_time_ns=proto.step_prefill_time_ns,
+        prefill_time_ns=proto.prefill_time_ns,
     )
 
 

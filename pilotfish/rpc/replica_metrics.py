@@ -67,6 +67,7 @@ def _load(load: LoadReport) -> Iterator[Metric]:
     yield counter("engine_num_preemptions", "Sequences whose blocks went to others.", load.num_preemptions)
     yield gauge("engine_step_seconds", "Duration of the last step.", load.step_time_ns / 1e9)
     yield gauge("engine_step_tokens", "Token rows of the last step.", load.num_step_tokens)
+    yield counter("engine_prefill_seconds", "By how much prefills made steps longer.", load.prefill_time_ns / 1e9)
     yield gauge(
         "engine_step_decoding", "Sequences that decoded, verified or proposed in it.", load.num_sequences_decoding
     )

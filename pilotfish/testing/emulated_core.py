@@ -14,6 +14,7 @@ from typing import assert_never
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.prefill_meter import PrefillMeter
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import (
@@ -84,7 +85,8 @@ class EmulatedCore:
         self._proposals: dict[int, Propose] = {}
         """What each sequence was last asked to draft."""
         self._answers: list[Event] = []
-        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
+        self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
+        self._prefill_meter = PrefillMeter()
 
     @property
     def has_work(self) -> bool:
@@ -113,6 +115,9 @@ class EmulatedCore:
             num_preemptions=self._scheduler.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
+            num_step_prefill_tokens=self._num_step_prefill_tokens,
+            step_prefill_time_ns=self._prefill_meter.step_ns,
+            prefill_time_ns=self._prefill_meter.total_ns,
         )
 
     def submit(self, command: Command) -> None:
@@ -193,7 +198,7 @@ class EmulatedCore:
         """What the step computes, and how long that takes."""
         size = self.drafting.step_size
         num_sequences, num_tokens, num_context_tokens = size.num_sequences, size.num_tokens, size.num_context_tokens
-        num_decoding = num_sequences
+        num_decoding, num_prefill_tokens = num_sequences, 0
         for rows in scheduled:
             sequence, num_rows = rows.sequence, rows.num_rows
             if isinstance(sequence.task, ProposeTask) and rows.is_complete:
@@ -205,9 +210,12 @@ class EmulatedCore:
             num_tokens += num_rows
             num_context_tokens += rows.first_position + num_rows
             num_decoding += rows.is_decode
+            num_prefill_tokens += 0 if rows.is_decode else num_rows
         self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
         if num_tokens:
             self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
+            self._num_step_prefill_tokens = num_prefill_tokens
+            self._prefill_meter.add(num_tokens, num_prefill_tokens, num_decoding, 1e9 * self.step_s)
 
     def _commit(self, sequence: EngineSequence) -> Event:
         verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)

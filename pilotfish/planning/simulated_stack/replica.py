@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.prefill_meter import PrefillMeter
+from pilotfish.engine.scheduler import PREFILL_SHARE
 from pilotfish.messages import CloseSequence, Command
 from pilotfish.planning.simulated_stack.task import Task
 from pilotfish.planning.simulated_stack.world import World
@@ -13,8 +18,14 @@ _NS = 1e9
 """In a second."""
 
 
-Batch = list[tuple[int, Task]]
-"""Tasks of a step, each with its sequence's id."""
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one sequence has in a step."""
+
+    sequence_id: int
+    task: Task
+    num_rows: int
+    is_prefill: bool = False
 
 
 class Replica:
@@ -23,6 +34,7 @@ class Replica:
     def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
         self.load = LoadReport()
         """Of the last step."""
+        self._prefill_meter = PrefillMeter()
         self._world = world
         self._cost = cost
         self._max_rows = max_rows
@@ -45,21 +57,53 @@ class Replica:
             run.extend(task)
 
     def _start(self) -> None:
-        batch, num_rows = [], 0
-        for sequence_id, task in self._tasks.items():
-            if num_rows + task.num_rows <= self._max_rows:
-                batch.append((sequence_id, task))
-                num_rows += task.num_rows
+        batch = self._next_batch()
         self._is_busy = bool(batch)
         if batch:
+            num_rows = sum(rows.num_rows for rows in batch)
             step_s = self._world.step_s(self._cost.step_s(len(batch), num_rows))
-            self._world.after(step_s, lambda: self._finish(batch, num_rows, step_s))
+            self._world.after(step_s, lambda: self._finish(batch, self._load(batch, step_s)))
 
-    def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
-        self.load = LoadReport(
-            num_sequences_decoding=len(batch), num_step_tokens=num_rows, step_time_ns=round(step_s * _NS)
+    def _next_batch(self) -> list[Rows]:
+        """What decodes comes first, and leaves a share of the step to prompts, which take what they get."""
+        prompts = {number: task for number, task in self._tasks.items() if task.num_prompt_rows}
+        budget = self._max_rows
+        reserved = int(PREFILL_SHARE * budget) if prompts else 0
+        batch: list[Rows] = []
+        for sequence_id, task in self._tasks.items():
+            if sequence_id not in prompts and task.num_rows <= budget - reserved:
+                batch.append(Rows(sequence_id, task, task.num_rows))
+                budget -= task.num_rows
+        for sequence_id, task in prompts.items():
+            if budget:
+                num_rows = min(task.num_prompt_rows, budget)
+                batch.append(Rows(sequence_id, task, num_rows, is_prefill=True))
+                budget -= num_rows
+        return batch
+
+    def _load(self, batch: Sequence[Rows], step_s: float) -> LoadReport:
+        num_decoding = sum(1 for rows in batch if not rows.is_prefill)
+        num_rows = sum(rows.num_rows for rows in batch)
+        num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
+        self._prefill_meter.add(num_rows, num_prefill_rows, num_decoding, step_s * _NS)
+        return LoadReport(
+            num_sequences_decoding=num_decoding,
+            num_step_tokens=num_rows,
+            num_step_prefill_tokens=num_prefill_rows,
+            step_time_ns=round(step_s * _NS),
+            step_prefill_time_ns=self._prefill_meter.step_ns,
+            prefill_time_ns=self._prefill_meter.total_ns,
         )
-        for sequence_id, task in batch:
+
+    def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
+        """The step is over."""
+        self.load = load
+        for rows in batch:
+            sequence_id, task = rows.sequence_id, rows.task
+            if rows.is_prefill:
+                task.num_prompt_rows -= rows.num_rows
+                if task.num_prompt_rows:
+                    continue
             task.num_steps -= 1
             # Whoever was served goes to the end of the queue.
             is_open = self._tasks.pop(sequence_id, None) is task
@@ -116,8 +160,8 @@ class GatheringTarget(Replica):
             self._gathering.give_up(self._now_ns)
             super()._start()
 
-    def _finish(self, batch: Batch, num_rows: int, step_s: float) -> None:
-        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * _NS))
-        verdicts = [task.verdict(sequence_id) for sequence_id, task in batch]
+    def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
+        answered = [rows for rows in batch if not rows.is_prefill or rows.num_rows == rows.task.num_prompt_rows]
+        verdicts = [rows.task.verdict(rows.sequence_id) for rows in answered]
         self._gathering.gave(verdicts, load, self._now_ns)
-        super()._finish(batch, num_rows, step_s)
+        super()._finish(batch, load)

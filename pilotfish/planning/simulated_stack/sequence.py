@@ -37,7 +37,10 @@ class SimulatedSequence:
         self._id = stack.num_sequences
         stack.num_sequences += 1
         self._is_stopped = False
-        self._difficulty = random.Random(1000 * self._world.seed + (self._id if luck is None else luck))
+        luck = self._id if luck is None else luck
+        self._num_prompt_rows = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
+        """Not asked for yet."""
+        self._difficulty = random.Random(1000 * self._world.seed + luck)
         self._difficulties: list[float] = []
         """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
         self._life = self._live()
@@ -59,6 +62,11 @@ class SimulatedSequence:
             target_load=self._stack.target.load,
             **values,
         )
+
+    @property
+    def _prefill_s(self) -> float:
+        """By which prefills have made the target's steps longer."""
+        return self._stack.target.load.prefill_time_ns / 1e9
 
     def _num_accepted(self, num_draft_tokens: int) -> int:
         while len(self._difficulties) < self._num_output + num_draft_tokens:
@@ -86,6 +94,7 @@ class SimulatedSequence:
 
     def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
         asked_s = self._world.now_s
+        prefill_before_s = self._prefill_s
         if self._world.random.random() >= self._stack.ahead:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
             yield
@@ -101,6 +110,7 @@ class SimulatedSequence:
             num_committed_tokens=num_accepted + 1,
             propose_s=propose_s,
             step_s=self._world.now_s - sent_s,
+            prefill_s=self._prefill_s - prefill_before_s,
         )
 
     def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:
@@ -113,7 +123,9 @@ class SimulatedSequence:
             goal_length=self._num_output + num_tokens,
             num_step_tokens=num_step_tokens,
             is_last=num_tokens == self.num_remaining,
+            num_prompt_rows=self._num_prompt_rows,
         )
+        self._num_prompt_rows = 0
         self._submit(self._stack.target, task)
 
     def _submit(self, replica: Replica, task: Task) -> None:
@@ -124,6 +136,7 @@ class SimulatedSequence:
         num_tokens = decision.num_decode_tokens
         num_done, num_first = 0, 1
         first_s: float | None = None
+        prefill_before_s = 0.0
         self._ask_target(1, num_tokens)
         following: Decision | None = None
         while num_done < num_tokens and not self._is_stopped:
@@ -132,27 +145,34 @@ class SimulatedSequence:
             num_done += 1
             self._num_undecided = num_done
             if first_s is None:
-                first_s, num_first = self._world.now_s, 1
+                first_s, num_first, prefill_before_s = self._world.now_s, 1, self._prefill_s
             num_coming = num_tokens - num_done
             is_running_out = num_coming > 0 and nears_end(num_tokens, num_coming)
             if is_running_out and following is None and self.num_remaining > num_coming:
-                following = self.controller.next_k(self._decoded(num_done, num_first, first_s, num_coming))
+                decoded = self._decoded(num_done, num_first, first_s, prefill_before_s, num_coming)
+                following = self.controller.next_k(decoded)
                 if following.num_draft_tokens == 0:
                     # Mostly in time: the command overtakes the run's end.
                     self._ask_target(1, following.num_decode_tokens, num_coming=num_coming)
                     num_tokens = num_coming + following.num_decode_tokens
                     num_done, following = 0, None
                     self._num_undecided = 0
-                    first_s, num_first = self._world.now_s, 0
+                    first_s, num_first, prefill_before_s = self._world.now_s, 0, self._prefill_s
         if self.num_remaining <= 0:
             return decision
         self._num_undecided = 0
-        return following or self.controller.next_k(self._decoded(num_done, num_first, first_s))
+        return following or self.controller.next_k(self._decoded(num_done, num_first, first_s, prefill_before_s))
 
-    def _decoded(self, num_tokens: int, num_first: int, first_s: float | None, num_coming: int = 0) -> Observation:
+    def _decoded(
+        self, num_tokens: int, num_first: int, first_s: float | None, prefill_before_s: float, num_coming: int = 0
+    ) -> Observation:
         elapsed_s = self._world.now_s - (self._world.now_s if first_s is None else first_s)
-        token_s = elapsed_s / (num_tokens - num_first) if num_tokens > num_first else 0.0
+        num_timed = max(1, num_tokens - num_first)
         observation = self._observe(
-            num_decoded_tokens=num_tokens, num_committed_tokens=num_tokens, step_s=elapsed_s, token_s=token_s
+            num_decoded_tokens=num_tokens,
+            num_committed_tokens=num_tokens,
+            step_s=elapsed_s,
+            token_s=elapsed_s / num_timed,
+            prefill_s=(self._prefill_s - prefill_before_s) / num_timed,
         )
         return dataclasses.replace(observation, num_remaining_tokens=self.num_remaining - num_coming)

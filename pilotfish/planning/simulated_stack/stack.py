@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pilotfish.planning.simulated_stack.replica import GatheringTarget, Replica
 from pilotfish.planning.simulated_stack.world import Noise, World
 from pilotfish.profiles import HardwareProfile
@@ -20,15 +22,18 @@ class SimulatedStack:
         ahead: float = 0.0,
         noise: Noise | None = None,
         start_s: float = 0.0,
+        prompt_tokens: Sequence[int] = (),
     ) -> None:
         """acceptance: probability of each draft token, given those before it; may be changed at any time.
 
         gathers: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
-        ahead, so that a round does not wait for them.
+        ahead, so that a round does not wait for them. prompt_tokens: lengths that requests have in turn; without any
+        prompts cost nothing.
         """
         self.world = World(seed, noise, start_s)
         self.acceptance = acceptance
         self.ahead = ahead
+        self.prompt_tokens = prompt_tokens
         kind = GatheringTarget if gathers else Replica
         self.target = kind(self.world, profile.target, profile.max_batch_tokens)
         self.draft = Replica(self.world, profile.draft, profile.max_batch_tokens)

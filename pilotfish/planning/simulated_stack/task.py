@@ -25,6 +25,8 @@ class Task:
     """output tokens of the sequence after the last step;"""
     is_last: bool = False
     """whether the sequence ends with it."""
+    num_prompt_rows: int = 0
+    """Not computed yet: they come before the first step, whose row is the last of them."""
 
     @property
     def base_length(self) -> int:

@@ -254,6 +254,44 @@ def test_short_runs_do_not_pass_for_plain_decoding() -> None:
     assert measurements.decode_s == pytest.approx(0.01)
 
 
+def told_rounds_s(prefill_s: float, **values: float) -> float:
+    """What a round of four drafts is said to take after 40 that took 13 ms and prefills."""
+    measurements, now_s = Measurements(), 0.0
+    subject = controller("on", measurements=measurements)
+    subject.next_k(run_of(now_s=now_s))
+    for _ in range(40):
+        load = LoadReport(num_sequences_decoding=1, num_step_tokens=5, step_time_ns=11_000_000)
+        now_s += 0.013 + prefill_s + values.get("pause_s", 0.0)
+        subject.next_k(
+            round_of(now_s=now_s, step_s=0.011 + prefill_s, prefill_s=values.get("told_s", prefill_s), target_load=load)
+        )
+    return measurements.replica(REPLICA).prices("draft", 4, lambda depth: depth).rounds_s[4]
+
+
+def test_prefills_are_no_part_of_a_round() -> None:
+    assert told_rounds_s(0.0) == pytest.approx(0.013)
+    assert told_rounds_s(0.04) == pytest.approx(0.013)
+    assert told_rounds_s(0.04, told_s=0.0) == pytest.approx(0.053), "nobody told that there was one"
+
+
+def test_what_prefills_took_while_a_client_did_not_read_is_no_part_of_a_round() -> None:
+    """Nor may a round be over before it began."""
+    alone = Measurements()
+    alone.replica(REPLICA).costs.add_step(1, 5, 0.011)
+    expected = alone.replica(REPLICA).prices("draft", 4, lambda depth: depth).rounds_s[4]
+    assert told_rounds_s(0.0, told_s=0.5, pause_s=1.0) == pytest.approx(expected, abs=0.002)
+
+
+def test_prefills_are_no_part_of_plain_decoding() -> None:
+    measurements = Measurements()
+    subject = controller("auto", measurements=measurements)
+    for _ in range(20):
+        load = LoadReport(num_sequences_decoding=1, num_step_tokens=1, step_time_ns=10_000_000)
+        subject.next_k(run_of(token_s=0.03, prefill_s=0.02, target_load=load))
+        subject.next_k(run_of(token_s=0.01, prefill_s=0.02))  # the first of several was longer than what they took
+    assert measurements.decode_s == pytest.approx(0.01)
+
+
 def test_where_speculation_always_wins_plain_decoding_is_measured_now_and_then() -> None:
     decisions = follow(controller("auto", measurements=measured(), max_tokens=10**6), 700, lambda k: k)
     measuring = [decision for decision in decisions if decision.reason is Reason.MEASURING]

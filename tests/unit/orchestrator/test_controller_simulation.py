@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import pytest
 
 from orchestrator.control.measurements import Measurements
 from orchestrator.control.reasons import Reason
 from orchestrator.controller import Controller
+from orchestrator.requests.request import Mode
 from pilotfish.planning.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
 from pilotfish.planning.simulated_stack.controllers import controller
 from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
@@ -72,6 +74,22 @@ def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acc
     fixed = [throughput(concurrency, acceptance, make, gathers=True) for make in (always_off, lambda: always_on(8))]
     auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, 8), gathers=True)
     assert auto >= 0.98 * max(fixed), (auto, fixed)
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (16, 0.8), (32, 0.8), (64, 0.6), (64, 0.8)]
+)
+def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> None:
+    """A prompt makes a round up to five times as long, and tokens of plain runs as well."""
+    tokens_per_s = {}
+    modes: tuple[Mode, ...] = ("off", "on", "auto")
+    for mode in modes:
+        stack = SimulatedStack(A100, acceptance, prompt_tokens=(150, 900, 250, 80, 330), ahead=0.3)
+        make = partial(controller, mode, Measurements(), 5)
+        tokens_per_s[mode] = closed_loop_tokens_per_s(
+            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(8.0, 80 / concurrency)
+        )
+    assert tokens_per_s["auto"] >= 0.97 * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
 
 
 @pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (2, 0.9), (4, 0.9), (2, 0.6)])

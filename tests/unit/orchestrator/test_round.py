@@ -10,15 +10,17 @@ from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
+from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.round import RemoteRound, nears_end
 from orchestrator.target import RemoteTarget
 from pilotfish.engine.verdict_holding import VerdictHolding
-from pilotfish.messages import Command, Decode, Verdict
-from pilotfish.types import SamplingParams
+from pilotfish.messages import Command, Decode, Event, Verdict
+from pilotfish.types import LoadReport, SamplingParams
 
 PROMPT = (1, 2, 3)
 STEP_S = 0.01
+PREFILL_NS = 7_000_000
 PLAIN = Decision(0, 32, Reason.LOAD)
 
 
@@ -61,10 +63,12 @@ class SteadyTarget:
             asyncio.get_running_loop().call_soon(self.tell)
 
     def tell(self) -> None:
-        """Step until something leaves."""
+        """Step until something leaves; beside each step goes a prefill."""
         mailbox, sent = self._link.mailboxes[1], []
         while not sent:
             self._clock.now_s += STEP_S
+            prefill_time_ns = self._link.load.prefill_time_ns + PREFILL_NS
+            self._link.load = LoadReport(prefill_time_ns=prefill_time_ns)
             verdict = Verdict(1, self._length, 0, 0, (self._length % 50,))
             self._length += 1
             sent = self._holding.gave([verdict], round(1e9 * self._clock.now_s), round(1e9 * STEP_S))
@@ -90,8 +94,8 @@ def sequence(toy_tokenizer) -> Sequence:
     return Sequence(request, OutputText(toy_tokenizer, request))
 
 
-def measured(run: RemoteRound, sequence: Sequence) -> tuple[int, int, float, float]:
-    return sequence.num_output_tokens, run.num_decoded_tokens, run.elapsed_s, run.token_s
+def measured(run: RemoteRound, sequence: Sequence) -> tuple[int, int, float, float, float]:
+    return sequence.num_output_tokens, run.num_decoded_tokens, run.elapsed_s, run.token_s, run.prefill_s
 
 
 @pytest.mark.parametrize("max_delay_ms", [0, 20, 50, 1000])
@@ -112,6 +116,33 @@ async def test_tokens_that_wait_change_nothing_that_a_run_measures(
             steady.tell()
     found.append(measured(run, sequence))
     first, extended = found
-    assert first == (24, 24, pytest.approx(24 * STEP_S), pytest.approx(STEP_S))
-    assert extended == (64, 40, pytest.approx(40 * STEP_S), pytest.approx(STEP_S))
+    assert first == (24, 24, pytest.approx(24 * STEP_S), pytest.approx(STEP_S), pytest.approx(PREFILL_NS / 1e9))
+    assert extended == (64, 40, pytest.approx(40 * STEP_S), pytest.approx(STEP_S), pytest.approx(PREFILL_NS / 1e9))
+    target.close()
+
+
+async def test_a_round_knows_of_prefills_since_the_verdict_before_it(memory_pool, memory_link, sequence) -> None:
+    """Also those that ended while it waited for its draft: they are part of what it took from verdict to verdict."""
+    link = memory_link("a")
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
+
+    def prefilled(seconds: int) -> None:
+        link.load = LoadReport(prefill_time_ns=link.load.prefill_time_ns + seconds * 10**9)
+
+    async def finished(run: RemoteRound) -> RemoteRound:
+        async for verdict in run:
+            sequence.commit(verdict)
+        return run
+
+    def arriving(event: Event) -> list[Event]:
+        prefilled(100)
+        return [event]
+
+    link.on_event = arriving
+    await finished(target.decode(sequence, 1))
+    prefilled(30)
+    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).prefill_s == 130
+    link.load = LoadReport()  # it was started anew
+    link.on_event = lambda event: (event,)
+    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).prefill_s == 0
     target.close()

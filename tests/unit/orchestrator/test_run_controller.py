@@ -28,8 +28,17 @@ def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunContr
     return RunController(request(mode, k, max_tokens), measurements or Measurements(), SpeculationConfig())
 
 
-def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: int = 2000) -> list[tuple[int, int]]:
-    """Every decision until num_tokens are out, with runs that take so long a token: (drafts, tokens)."""
+def run(
+    subject: RunController,
+    plain_s: float,
+    drafted_s: float,
+    num_tokens: int = 2000,
+    prefills_s: tuple[float, ...] = (0.0,),
+) -> list[tuple[int, int]]:
+    """Every decision until num_tokens are out, with runs that take so long a token: (drafts, tokens).
+
+    prefills_s: beside the runs in turn, for each token.
+    """
     decisions: list[tuple[int, int]] = []
     observation = Observation(num_remaining_tokens=num_tokens)
     done = 0
@@ -39,14 +48,17 @@ def run(subject: RunController, plain_s: float, drafted_s: float, num_tokens: in
         assert 1 <= tokens <= num_tokens - done
         decisions.append((decision.num_draft_tokens, tokens))
         done += tokens
+        token_s = drafted_s if decision.num_draft_tokens else plain_s
+        prefill_s = prefills_s[len(decisions) % len(prefills_s)]
         observation = Observation(
             num_output_tokens=done,
             num_remaining_tokens=num_tokens - done,
             num_requested_tokens=decision.num_draft_tokens,
             num_decoded_tokens=0 if decision.num_draft_tokens else tokens,
             num_committed_tokens=tokens,
-            step_s=tokens * (drafted_s if decision.num_draft_tokens else plain_s),
-            token_s=drafted_s if decision.num_draft_tokens else plain_s,
+            step_s=tokens * (token_s + prefill_s),
+            token_s=token_s + prefill_s,
+            prefill_s=prefill_s,
         )
     return decisions
 
@@ -71,6 +83,13 @@ def test_auto_drafts_where_it_is_faster() -> None:
     assert decisions[0] == (4, 16)
     assert decisions[1] == (0, 4), "plain decoding is measured once"
     assert share_drafted(decisions) > 0.98
+
+
+def test_prefills_are_held_against_neither() -> None:
+    decisions = run(controller(), plain_s=0.01, drafted_s=0.006, prefills_s=(0.05, 0.0, 0.02))
+    assert share_drafted(decisions) > 0.98
+    decisions = run(controller(), plain_s=0.01, drafted_s=0.013, num_tokens=4000, prefills_s=(0.0, 0.05, 0.0))
+    assert share_drafted(decisions) < 0.1
 
 
 def test_auto_gives_up_where_it_is_slower_but_tries_again() -> None:

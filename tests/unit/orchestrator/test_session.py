@@ -24,7 +24,15 @@ from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, FinishReason, SamplingParams, SequenceErrorCode, TokenOrigin, TreeRequest
+from pilotfish.types import (
+    SELF_DRAFTERS,
+    FinishReason,
+    LoadReport,
+    SamplingParams,
+    SequenceErrorCode,
+    TokenOrigin,
+    TreeRequest,
+)
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
@@ -459,6 +467,26 @@ async def test_every_plain_token_is_told_to_the_controller_once(world) -> None:
     session.controller.next_k, session.controller.close = next_k_spied, close_spied
     await collect(session)
     assert told == [0, 1, 1, 2, 4, 8, 8, 8, 8, 3]
+
+
+async def test_prefills_are_told_to_the_controller(world) -> None:
+    """Half a second for each event of the target: a step of a run, or a verdict on a draft."""
+    session, told = world.session(mode="on", max_tokens=30), []
+    target, next_k = world.target_a, session.controller.next_k
+
+    def arriving(event):
+        target.load = LoadReport(prefill_time_ns=target.load.prefill_time_ns + 500_000_000)
+        return (event,)
+
+    def next_k_spied(observation):
+        if observation.num_draft_tokens:
+            told.append(observation.prefill_s)
+        return next_k(observation)
+
+    target.on_event, session.controller.next_k = arriving, next_k_spied
+    await collect(session)
+    assert told == [0.5] * len(told)
+    assert told
 
 
 @pytest.mark.parametrize(("mode", "delay_ms"), [("off", 20), ("on", 0)])

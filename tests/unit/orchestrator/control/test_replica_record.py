@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from orchestrator.control.replica_record import ReplicaRecord
@@ -27,6 +28,51 @@ def measured(num_sequences: int) -> ReplicaRecord:
     for _ in range(64 * num_sequences):
         replica.add_decode(step_s)
     return replica
+
+
+def test_the_same_report_teaches_once() -> None:
+    replica = measured(4)
+    before_s = replica.plain_s()
+    slow = step(4, 4, 2 * before_s)
+    for _ in range(100):
+        replica.observe("draft", slow, 0, now_s=1.0)
+    assert replica.plain_s() == pytest.approx(before_s)
+    for _ in range(100):
+        replica.observe("draft", step(4, 4, 2 * before_s), 0, now_s=1.0)
+    assert replica.plain_s() == pytest.approx(2 * before_s)
+
+
+def mixed(num_sequences: int, num_tokens: int, seconds: float, num_prefill_tokens: int, prefill_s: float) -> LoadReport:
+    """A step with a prefill that made it so much longer."""
+    return msgspec.structs.replace(
+        step(num_sequences, num_tokens + num_prefill_tokens, seconds + prefill_s),
+        num_step_prefill_tokens=num_prefill_tokens,
+        step_prefill_time_ns=round(prefill_s * 1e9),
+    )
+
+
+def test_prefills_are_left_out_of_what_plain_decoding_takes() -> None:
+    replica = measured(4)
+    plain_s = replica.plain_s()
+    for _ in range(100):
+        replica.observe("draft", mixed(4, 4, plain_s, 500, 0.04), 0, now_s=1.0)
+        replica.add_decode(plain_s)
+    assert replica.plain_s() == pytest.approx(plain_s)
+
+
+def test_a_time_that_cannot_be_told_teaches_nothing() -> None:
+    replica = measured(2)
+    plain_s = replica.plain_s()
+    for _ in range(100):
+        replica.add_decode(0.0)
+        replica.add_decode(-0.001)
+    assert replica.plain_s() == plain_s
+    speculating(replica, 2)
+    for _ in range(100):
+        replica.observe("draft", step(2, 10, plain_s), 0, now_s=1.0)
+        replica.add_round("draft", 4, 0.0)
+        replica.add_round("draft", 4, -0.001)
+    assert replica.prices("draft", 4, lambda depth: depth).rounds_s[4] > plain_s
 
 
 def test_one_slow_moment_of_many_sequences_is_no_new_price() -> None:
@@ -151,8 +197,8 @@ def test_steps_without_a_draft_tell_that_other_orchestrators_decode_plainly() ->
         replica.add_decode(1.25 * step_s)
     assert replica.plain_s() == pytest.approx(1.25 * step_s)
     for number in range(20):
-        # One step in four holds a prefill, too.
-        replica.observe("draft", step(8, 8 if number % 4 else 264, step_s), 7, now_s=0.0)
+        load = step(8, 8, step_s) if number % 4 else mixed(8, 8, step_s, 256, 0.02)
+        replica.observe("draft", load, 7, now_s=0.0)
         replica.add_decode(1.2 * step_s)
     assert replica.plain_s() == pytest.approx(1.2 * step_s)
     for _ in range(20):

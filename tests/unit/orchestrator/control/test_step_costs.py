@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from orchestrator.control.step_costs import StepCosts
@@ -45,11 +46,35 @@ def test_a_profile_keeps_its_shape_and_gets_the_measured_level() -> None:
     assert costs.step_s(64, 160) == pytest.approx(0.024)
 
 
-def test_the_same_report_teaches_once_and_prefills_nothing() -> None:
+def mixed(num_sequences: int, num_tokens: int, step_s: float, num_prefill_tokens: int = 100) -> LoadReport:
+    """A step that takes step_s beside a prefill that is charged half a second."""
+    return msgspec.structs.replace(
+        report(num_sequences, num_tokens + num_prefill_tokens, step_s + 0.5),
+        num_step_prefill_tokens=num_prefill_tokens,
+        step_prefill_time_ns=500_000_000,
+    )
+
+
+def test_steps_with_prefills_teach_only_where_there_are_no_others() -> None:
     costs = StepCosts()
-    first = report(1, 1, 0.010)
-    assert [costs.add(first), costs.add(first)] == [True, False]
-    assert not costs.add(report(1, 512, 1.0))
+    assert costs.add(report(4, 4, 0.010))
+    for _ in range(31):
+        assert costs.add(mixed(4, 4, 0.030))
+    assert costs.step_s(4, 4) == pytest.approx(0.010)
+    for _ in range(10):
+        assert costs.add(mixed(4, 4, 0.030))
+    assert costs.step_s(4, 4) == pytest.approx(0.030)
+    for _ in range(10):
+        costs.add(report(4, 4, 0.010))
+        costs.add(mixed(4, 4, 0.030))
+    assert costs.step_s(4, 4) == pytest.approx(0.010)
+
+
+def test_steps_in_which_nobody_decodes_teach_nothing() -> None:
+    costs = StepCosts()
+    costs.add(report(1, 1, 0.010))
+    for _ in range(64):
+        assert not costs.add(mixed(0, 0, 1.0))
     assert not costs.add(report(0, 100, 1.0))
     assert not costs.add(LoadReport())
     assert costs.step_s(1, 512) == pytest.approx(0.010)

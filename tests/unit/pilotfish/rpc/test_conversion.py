@@ -174,6 +174,9 @@ loads = st.builds(
     num_preemptions=uint64,
     num_sequences_decoding=uint32,
     num_step_tokens=uint32,
+    num_step_prefill_tokens=uint32,
+    step_prefill_time_ns=uint64,
+    prefill_time_ns=uint64,
 )
 
 
