@@ -278,12 +278,13 @@ class Controller:
 
     def _round_s(self, observation: Observation) -> float:
         """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for
-        prefills. 0 if it cannot be told."""
+        prefills."""
         elapsed_s = observation.propose_s + observation.step_s
         handling_s = max(0.0, observation.now_s - self._last_arrival_s - elapsed_s)
         if handling_s <= _MAX_HANDLING * elapsed_s:
             return elapsed_s + handling_s - observation.prefill_s
-        return 0.0 if observation.prefill_s else elapsed_s  # the prefills may have been in what does not count
+        # What does not count held its share of the prefills.
+        return elapsed_s - observation.prefill_s * elapsed_s / (elapsed_s + handling_s)
 
     def _reads_first(self, observation: Observation) -> bool:
         """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""

@@ -10,6 +10,8 @@ from orchestrator.control.window import ClippedAverage
 
 _MIN_SAMPLES = 12
 """Rounds of a draft length before they are believed: the first under a new load stand beside prefills."""
+_MIN_HOPE_SAMPLES = 6
+"""Rounds of another try before what they take is believed: one that waited would end it."""
 _COMMON_WEIGHT = 0.05
 """Of the latest round in what is common to all lengths;"""
 _OWN_WEIGHT = 0.015
@@ -85,7 +87,9 @@ class RoundRatio:
         own = measured[nearest]
         excess = (own.value or 1.0) - 1
         excess = math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
-        factor = (self._common.value or 1.0) * (1 + excess)
+        # Fewer were measured only since another try began.
+        common = self._common.value if self._common.num_values >= _MIN_HOPE_SAMPLES else None
+        factor = (common or 1.0) * (1 + excess)
         return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
 
     @property

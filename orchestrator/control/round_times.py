@@ -83,7 +83,8 @@ class LoadLevel:
         self._ratio.add(ratio, num_draft_tokens, self._num_rounds, num_sequences)
 
     def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
-        """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed."""
+        """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed, but for
+        half of what is known of draft lengths."""
         self._num_plain_tokens += num_tokens
         if self._num_plain_tokens >= self._retry_tokens * num_sequences:
             self._num_plain_tokens = 0

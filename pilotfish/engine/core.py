@@ -185,6 +185,7 @@ class EngineCore:
             decisions = self._compute(scheduled)
         except Exception as error:
             events.extend(self._fail_step(scheduled, error))
+            self._prefill_meter.failed()
         else:
             self._num_failed_steps = 0
             num_rows = sum(rows.num_rows for rows in scheduled)

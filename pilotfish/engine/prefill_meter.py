@@ -15,7 +15,11 @@ class PrefillMeter:
     A prefill is charged what it would have added to a step in which the same sequences had decoded plainly, whatever
     they did. The comparison stays exact with any charge that does not depend on that, since an output token comes with
     as many prompt tokens either way. This one leaves to plain decoding what its steps take without prefills; and to
-    speculation what prompts cost more beside drafts, whose rows fill the room that a step of few rows has for them.
+    speculation what prompts cost more beside drafts, whose rows fill the room that a step of few rows has for them. A
+    step in which nobody decodes is charged whole.
+
+    What a plain step takes is remembered: where all have speculated since, while contexts grew, too little is taken for
+    it, and what the contexts cost for the prefills'.
     """
 
     def __init__(self) -> None:
@@ -31,21 +35,30 @@ class PrefillMeter:
     def add(self, num_rows: int, num_prefill_rows: int, num_decoding: int, step_ns: float) -> None:
         """A step has ended. num_prefill_rows: among num_rows, of which there are some; the others are of num_decoding
         sequences."""
-        size, row_ns = num_rows.bit_length(), step_ns / num_rows
-        self._row_ns[size] = self._row_ns.get(size, row_ns) + _WEIGHT * (row_ns - self._row_ns.get(size, row_ns))
         self.step_ns = 0
+        if num_decoding:
+            # Of other steps a GPU's may be told before they have ended.
+            size, row_ns = num_rows.bit_length(), step_ns / num_rows
+            self._row_ns[size] = self._row_ns.get(size, row_ns) + _WEIGHT * (row_ns - self._row_ns.get(size, row_ns))
         if not num_prefill_rows:
             self._curve.add(num_rows, round(step_ns))
         elif not num_decoding:
             self.step_ns = round(step_ns)
         else:
-            num_draft_rows = num_rows - num_prefill_rows - num_decoding
-            # As long as there was no step without a prefill, those who decode are rows like any.
-            plain_ns = self._curve.step_ns(num_decoding) or self._least_row_ns * num_decoding
-            self.step_ns = max(0, round(step_ns - num_draft_rows * self._least_row_ns - plain_ns))
+            # Beside many rows one more costs no less than its share of the largest steps.
+            row_ns = min(self._row_ns.values())
+            drafts_ns = (num_rows - num_prefill_rows - num_decoding) * row_ns
+            self.step_ns = max(0, round(step_ns - drafts_ns - self._plain_ns(num_decoding, drafts_ns, row_ns)))
         self.total_ns += self.step_ns
 
-    @property
-    def _least_row_ns(self) -> float:
-        """Of the largest steps: beside many rows one more costs no less than its share."""
-        return min(self._row_ns.values())
+    def failed(self) -> None:
+        """The step has ended, and nothing is known of it."""
+        self.step_ns = 0
+
+    def _plain_ns(self, num_decoding: int, drafts_ns: float, row_ns: float) -> float:
+        """Of a step in which they decode plainly, without prefills. What steps with their drafts take bounds it: a
+        plain one may have been measured long ago, or only while the engine warmed up."""
+        with_drafts_ns = self._curve.step_ns(num_decoding + drafts_ns / row_ns)
+        plain_ns = max(self._curve.step_ns(num_decoding), with_drafts_ns - drafts_ns)
+        # As long as there was no step without a prefill, those who decode are rows like any.
+        return min(plain_ns, with_drafts_ns) or num_decoding * row_ns

@@ -80,7 +80,8 @@ def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acc
     ("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (16, 0.8), (32, 0.8), (64, 0.6), (64, 0.8)]
 )
 def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> None:
-    """A prompt makes a round up to five times as long, and tokens of plain runs as well."""
+    """A prompt makes a round up to five times as long, and tokens of plain runs as well; which of them fall into the
+    seconds measured is luck of some 2 %."""
     tokens_per_s = {}
     modes: tuple[Mode, ...] = ("off", "on", "auto")
     for mode in modes:

@@ -86,3 +86,41 @@ def test_what_was_measured_first_is_forgotten_first(num_sequences: int) -> None:
         assert factor(rounds, 8) == pytest.approx(2.0, rel=0.05), age
         rounds.take(1.0, 4, num=1, num_sequences=num_sequences)
         assert factor(rounds, 8) == pytest.approx(1.0, rel=0.05), age
+
+
+def tried(lengths: dict[int, float]) -> RoundRatio:
+    """Rounds of these draft lengths took so many times what was expected."""
+    subject = RoundRatio()
+    for number in range(40):
+        for num_draft_tokens, ratio in lengths.items():
+            subject.add(ratio, num_draft_tokens, number, 1)
+    return subject
+
+
+def test_another_try_knows_half_of_how_lengths_differ_and_nothing_of_all() -> None:
+    subject = tried({2: 1.6, 5: 2.4})
+    assert subject.common == pytest.approx(2.0, rel=0.01)
+    subject.hope()
+    assert not subject.is_known
+    assert subject.factor(2) == pytest.approx(0.9, abs=0.02)
+    assert subject.factor(5) == pytest.approx(1.1, abs=0.02)
+
+
+def test_one_slow_round_does_not_end_another_try() -> None:
+    subject = tried({2: 2.0})
+    subject.hope()
+    subject.add(1.9, 2, 41, 1)
+    for number in range(4):
+        assert subject.factor(2) == 1.0
+        subject.add(1.0, 2, 42 + number, 1)
+    subject.add(1.0, 2, 46, 1)
+    assert subject.factor(2) == pytest.approx(1.15, abs=0.05)
+
+
+def test_a_try_that_takes_as_long_as_the_last_one_is_over_soon() -> None:
+    subject = tried({2: 2.0, 5: 2.0})
+    subject.hope()
+    for number in range(6):
+        subject.add(2.0, 2, 41 + number, 1)
+    assert subject.factor(2) == pytest.approx(2.0)
+    assert subject.factor(5) == pytest.approx(2.0)

@@ -26,7 +26,7 @@ def meter(step_ns: Callable[[int], float]) -> PrefillMeter:
     subject = PrefillMeter()
     for num_rows in (NUM_SEQUENCES, 6 * NUM_SEQUENCES):
         subject.add(num_rows, 0, NUM_SEQUENCES, step_ns(num_rows))
-    subject.add(512, 512, 0, step_ns(512))
+    subject.add(512, 512 - NUM_SEQUENCES, NUM_SEQUENCES, step_ns(512))
     return subject
 
 
@@ -37,7 +37,8 @@ def charge(subject: PrefillMeter, step_ns: Callable[[int], float], num_prefill_r
 
 
 def test_where_nobody_decodes_the_whole_step_is_a_prefill() -> None:
-    subject = meter(roofline)
+    subject = PrefillMeter()
+    subject.add(512, 512, 0, roofline(512))
     assert (subject.step_ns, subject.total_ns) == (roofline(512), roofline(512))
     subject.add(NUM_SEQUENCES, 0, NUM_SEQUENCES, roofline(16))
     assert (subject.step_ns, subject.total_ns) == (0, roofline(512))
@@ -65,6 +66,34 @@ def test_before_there_was_a_step_without_a_prefill_all_rows_are_alike() -> None:
     subject = PrefillMeter()
     subject.add(500, 484, 16, 50 * MS)
     assert subject.step_ns / MS == pytest.approx(48.4)
+
+
+@pytest.mark.parametrize("num_plain_steps", [0, 1, 3])
+def test_a_plain_step_that_was_slow_once_is_not_believed_where_drafts_take_less(num_plain_steps: int) -> None:
+    """As the first one is, while the engine warms up."""
+    subject = PrefillMeter()
+    for step_ns in (500 * MS, *[8 * MS] * num_plain_steps):
+        subject.add(1, 0, 1, step_ns)
+    subject.add(512, 500, 1, roofline(512))
+    for _ in range(10):
+        subject.add(5, 0, 1, 8 * MS)
+    subject.add(405, 400, 1, roofline(405))
+    assert subject.step_ns / MS == pytest.approx(40.5 - 0.4 - 8)
+
+
+def test_prefills_alone_do_not_tell_what_a_row_takes() -> None:
+    """On a GPU such a step is told before it has ended, and the next one has its time as well."""
+    subject = meter(roofline)
+    subject.add(512, 512, 0, 0.1 * MS)
+    assert charge(subject, roofline, 400, 6) == pytest.approx(charge(meter(roofline), roofline, 400, 6))
+
+
+def test_a_step_that_failed_is_charged_nothing() -> None:
+    subject = meter(roofline)
+    charge(subject, roofline, 484, 1)
+    before = subject.total_ns
+    subject.failed()
+    assert (subject.step_ns, subject.total_ns) == (0, before)
 
 
 def test_a_stalled_step_is_charged_once() -> None:
