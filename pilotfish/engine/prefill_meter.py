@@ -47,18 +47,19 @@ class PrefillMeter:
         else:
             # Beside many rows one more costs no less than its share of the largest steps.
             row_ns = min(self._row_ns.values())
-            drafts_ns = (num_rows - num_prefill_rows - num_decoding) * row_ns
-            self.step_ns = max(0, round(step_ns - drafts_ns - self._plain_ns(num_decoding, drafts_ns, row_ns)))
+            num_draft_rows = num_rows - num_prefill_rows - num_decoding
+            plain_ns = self._plain_ns(num_decoding, num_draft_rows, row_ns)
+            self.step_ns = max(0, round(step_ns - num_draft_rows * row_ns - plain_ns))
         self.total_ns += self.step_ns
 
     def failed(self) -> None:
         """The step has ended, and nothing is known of it."""
         self.step_ns = 0
 
-    def _plain_ns(self, num_decoding: int, drafts_ns: float, row_ns: float) -> float:
+    def _plain_ns(self, num_decoding: int, num_draft_rows: int, row_ns: float) -> float:
         """Of a step in which they decode plainly, without prefills. What steps with their drafts take bounds it: a
         plain one may have been measured long ago, or only while the engine warmed up."""
-        with_drafts_ns = self._curve.step_ns(num_decoding + drafts_ns / row_ns)
-        plain_ns = max(self._curve.step_ns(num_decoding), with_drafts_ns - drafts_ns)
+        with_drafts_ns = self._curve.step_ns(num_decoding + num_draft_rows)
+        plain_ns = max(self._curve.step_ns(num_decoding), with_drafts_ns - num_draft_rows * row_ns)
         # As long as there was no step without a prefill, those who decode are rows like any.
         return min(plain_ns, with_drafts_ns) or num_decoding * row_ns

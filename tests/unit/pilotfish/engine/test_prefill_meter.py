@@ -88,6 +88,13 @@ def test_prefills_alone_do_not_tell_what_a_row_takes() -> None:
     assert charge(subject, roofline, 400, 6) == pytest.approx(charge(meter(roofline), roofline, 400, 6))
 
 
+def test_steps_that_take_no_time_are_charged_nothing() -> None:
+    """As those of an emulated engine without costs."""
+    subject = meter(lambda _: 0.0)
+    assert charge(subject, lambda _: 0.0, 100, 6) == 0
+    assert subject.total_ns == 0
+
+
 def test_a_step_that_failed_is_charged_nothing() -> None:
     subject = meter(roofline)
     charge(subject, roofline, 484, 1)
