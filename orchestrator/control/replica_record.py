@@ -28,7 +28,8 @@ _PEAK_S = 0.25
 _RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
 """A plain run is as many times longer as there are so many sequences, up to so many times,"""
 _MAX_RUN_S = 1.0
-"""but grows no further than this."""
+"""of the target's steps, but grows no further. What tokens take besides, where the services cannot keep up, must not
+make runs shorter: then they could keep up even less."""
 _MOST = 0.8
 """Of the sequences: if so many speculate, a round takes what it takes if all do, and if so many do not, a decoded
 token."""
@@ -218,8 +219,8 @@ class ReplicaRecord:
         growth = min(self.num_decoding // _RUN_SEQUENCES, _MAX_RUN_GROWTH)
         if growth <= 1:
             return num_tokens
-        plain_s = self.plain_s()
-        num_affordable = int(_MAX_RUN_S / plain_s) if plain_s else growth * num_tokens
+        step_s = self._recent_step_s.value
+        num_affordable = int(_MAX_RUN_S / step_s) if step_s else growth * num_tokens
         return max(num_tokens, min(growth * num_tokens, num_affordable))
 
     def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:

@@ -368,7 +368,11 @@ def test_plain_runs_grow_with_the_load_but_not_beyond_a_second(
 ) -> None:
     subject, _ = overloaded(num_sequences, step_s)
     assert subject.next_k(observed(0, 900)).num_decode_tokens <= 16  # soon it is one of those who decode
-    assert subject.next_k(run_of()) == Decision(0, expected, Reason.LOAD)
+    load = LoadReport(
+        num_sequences_decoding=num_sequences, num_step_tokens=num_sequences, step_time_ns=round(1e9 * step_s)
+    )
+    # Where the services cannot keep up, tokens take longer than steps: longer runs are what spares them time.
+    assert subject.next_k(run_of(token_s=10 * step_s, target_load=load)) == Decision(0, expected, Reason.LOAD)
     assert subject.next_k(run_of(remaining=9)).num_decode_tokens == 9
     assert subject.next_k(observed(0, 900, drafter_absence="none")).num_decode_tokens == 16
     assert subject.next_k(run_of(drafter_absence="none")) == Decision(0, expected, Reason.NO_DRAFTER)
