@@ -28,6 +28,7 @@ def _keepalive(time_ms: int, timeout_ms: int) -> tuple[tuple[str, int], ...]:
     )
 
 
+_ANY_NUMBER = 2**31 - 1
 _KEEPALIVE = _keepalive(KEEPALIVE_TIME_MS, KEEPALIVE_TIMEOUT_MS)
 _PUBLIC_KEEPALIVE = _keepalive(PUBLIC_KEEPALIVE_TIME_MS, PUBLIC_KEEPALIVE_TIMEOUT_MS)
 _MESSAGE_SIZES: tuple[tuple[str, int], ...] = (
@@ -47,6 +48,10 @@ _LISTENING: tuple[tuple[str, int], ...] = (
     # Clients ping every KEEPALIVE_TIME_MS: that is no abuse.
     ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_TIMEOUT_MS),
     ("grpc.keepalive_permit_without_calls", 1),
+    # What is too much is for our own admission to say, which queues, and refuses with a hint. By itself gRPC ends calls
+    # of a burst as CANCELLED while more than 1,000 wait to be taken in: 633 of 3,000 at once (measured, grpcio 1.85).
+    ("grpc.server.max_pending_requests", _ANY_NUMBER),
+    ("grpc.server.max_pending_requests_hard_limit", _ANY_NUMBER),
     # A second server on the port is an error, not a second listener that gets half the calls.
     ("grpc.so_reuseport", 0),
 )

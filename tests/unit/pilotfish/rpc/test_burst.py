@@ -1,0 +1,43 @@
+"""Calls that come at once are all taken in: what is too much is for our own admission to say."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc.aio
+import pytest
+
+from pilotfish.rpc.channel import CHANNEL_OPTIONS, SERVER_OPTIONS, public_server_options
+
+NUM_CALLS = 3000
+METHOD = "/test.Echo/Echo"
+
+
+class Echo(grpc.GenericRpcHandler):
+    def service(self, handler_call_details):  # type: ignore[no-untyped-def]
+        async def echo(request: bytes, _context: object) -> bytes:
+            return request
+
+        return grpc.unary_unary_rpc_method_handler(echo) if handler_call_details.method == METHOD else None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [SERVER_OPTIONS, public_server_options(max_message_bytes=1000, max_metadata_bytes=10_000)],
+    ids=["replica", "orchestrator"],
+)
+async def test_a_burst_of_calls_is_taken_in(options: tuple[tuple[str, int], ...]) -> None:
+    server = grpc.aio.server(options=options)
+    server.add_generic_rpc_handlers((Echo(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=CHANNEL_OPTIONS) as channel:
+        call = channel.unary_unary(METHOD)
+
+        async def answer(number: int) -> bytes:
+            answered: bytes = await call(str(number).encode(), timeout=60)
+            return answered
+
+        answers = await asyncio.gather(*(answer(number) for number in range(NUM_CALLS)), return_exceptions=True)
+    await server.stop(None)
+    assert answers == [str(number).encode() for number in range(NUM_CALLS)]
