@@ -271,8 +271,7 @@ class Controller:
         if not observation.step_s or is_first:
             return
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
-            if observation.token_s > 0:
-                replica.add_decode(observation.token_s - observation.prefill_s)
+            replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
             replica.add_round(self._proposer_name, observation.num_requested_tokens, self._round_s(observation))
 

@@ -153,10 +153,10 @@ class RunController:
         self._num_plain_tokens = 0 if is_drafted else self._num_plain_tokens + num_tokens
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == num_tokens
-        if is_first or observation.token_s <= observation.prefill_s or num_tokens < MEASURING_TOKENS:
+        token_s = observation.token_s - observation.prefill_s
+        if is_first or token_s <= 0 or num_tokens < MEASURING_TOKENS:
             return
         replica = self._seat.replica
-        token_s = observation.token_s - observation.prefill_s
         if not is_drafted:
             replica.add_decode(token_s)
             return

@@ -21,8 +21,8 @@ _MAX_PLAIN_EXCESS = 0.1
 _MAX_PLAIN_ROWS = 1.25
 """Of a sequence, in a step without drafts of many."""
 _MIN_PLAIN_STEPS = 0.65
-"""Of the latest steps, where other orchestrators' sequences decode plainly, too. Where they
-speculate, up to half of the steps pass while all of them draft."""
+"""Of the latest steps, where other orchestrators' sequences decode plainly, too. Where they speculate, up to half of
+the steps pass while all of them draft."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
@@ -134,8 +134,7 @@ class ReplicaRecord:
         self._num_plain_runs += 1
         if self._plain.value is not None and self._num_plain_runs % one_in(self._num_own):
             return  # those who decode together all measure the same steps: one moment must not count for each of them
-        step_s = self._recent_step_s.value
-        self._plain.add(token_s / step_s if step_s else 1.0)
+        self._plain.add(token_s / (self._recent_step_s.value or token_s))
 
     def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
         """Proposing and verifying took elapsed_s; 0 or less: it cannot be told."""

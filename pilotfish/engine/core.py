@@ -178,7 +178,8 @@ class EngineCore:
         scheduled.sort(key=lambda rows: isinstance(rows.sequence.task, DRAFTING_TASKS))
         # Computing the rows changes what they are.
         num_decoding = sum(rows.is_decode for rows in scheduled)
-        num_prefill_tokens = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
+        num_rows = sum(rows.num_rows for rows in scheduled)
+        num_prefill_rows = sum(rows.num_rows for rows in scheduled if not rows.is_decode)
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
         try:
@@ -188,14 +189,12 @@ class EngineCore:
             self._prefill_meter.failed()
         else:
             self._num_failed_steps = 0
-            num_rows = sum(rows.num_rows for rows in scheduled)
             # What the target drafts for itself afterwards is no part of it.
-            self._prefill_meter.add(num_rows, num_prefill_tokens, num_decoding, self._clock_ns() - start_ns)
+            self._prefill_meter.add(num_rows, num_prefill_rows, num_decoding, self._clock_ns() - start_ns)
             events.extend(self._finish(decisions, scheduled, start_ns))
         self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding = num_decoding
-        self._num_step_tokens = sum(rows.num_rows for rows in scheduled)
-        self._num_step_prefill_tokens = num_prefill_tokens
+        self._num_step_tokens, self._num_step_prefill_tokens = num_rows, num_prefill_rows
         return events
 
     def _take_grammars(self) -> list[Event]:

@@ -39,7 +39,8 @@ class PrefillMeter:
         if num_decoding:
             # Of other steps a GPU's may be told before they have ended.
             size, row_ns = num_rows.bit_length(), step_ns / num_rows
-            self._row_ns[size] = self._row_ns.get(size, row_ns) + _WEIGHT * (row_ns - self._row_ns.get(size, row_ns))
+            before_ns = self._row_ns.get(size, row_ns)
+            self._row_ns[size] = before_ns + _WEIGHT * (row_ns - before_ns)
         if not num_prefill_rows:
             self._curve.add(num_rows, round(step_ns))
         elif not num_decoding:

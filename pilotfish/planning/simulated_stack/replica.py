@@ -27,6 +27,11 @@ class Rows:
     num_rows: int
     is_prefill: bool = False
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the step brings an output token: not beside the first rows of a prompt."""
+        return not self.is_prefill or self.num_rows == self.task.num_prompt_rows
+
 
 class Replica:
     """Steps back to back over whatever is ready."""
@@ -62,7 +67,7 @@ class Replica:
         if batch:
             num_rows = sum(rows.num_rows for rows in batch)
             step_s = self._world.step_s(self._cost.step_s(len(batch), num_rows))
-            self._world.after(step_s, lambda: self._finish(batch, self._load(batch, step_s)))
+            self._world.after(step_s, lambda: self._finish(batch, self._measure(batch, step_s)))
 
     def _next_batch(self) -> list[Rows]:
         """What decodes comes first, and leaves a share of the step to prompts, which take what they get."""
@@ -81,7 +86,7 @@ class Replica:
                 budget -= num_rows
         return batch
 
-    def _load(self, batch: Sequence[Rows], step_s: float) -> LoadReport:
+    def _measure(self, batch: Sequence[Rows], step_s: float) -> LoadReport:
         num_decoding = sum(1 for rows in batch if not rows.is_prefill)
         num_rows = sum(rows.num_rows for rows in batch)
         num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
@@ -100,10 +105,11 @@ class Replica:
         self.load = load
         for rows in batch:
             sequence_id, task = rows.sequence_id, rows.task
+            is_answered = rows.is_answered
             if rows.is_prefill:
                 task.num_prompt_rows -= rows.num_rows
-                if task.num_prompt_rows:
-                    continue
+            if not is_answered:
+                continue
             task.num_steps -= 1
             # Whoever was served goes to the end of the queue.
             is_open = self._tasks.pop(sequence_id, None) is task
@@ -161,7 +167,6 @@ class GatheringTarget(Replica):
             super()._start()
 
     def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
-        answered = [rows for rows in batch if not rows.is_prefill or rows.num_rows == rows.task.num_prompt_rows]
-        verdicts = [rows.task.verdict(rows.sequence_id) for rows in answered]
+        verdicts = [rows.task.verdict(rows.sequence_id) for rows in batch if rows.is_answered]
         self._gathering.gave(verdicts, load, self._now_ns)
         super()._finish(batch, load)
