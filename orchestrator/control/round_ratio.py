@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
 
 from orchestrator.control.window import ClippedAverage
 
@@ -75,22 +76,18 @@ class RoundRatio:
             if own.value:
                 own.scale((1 + own.value) / (2 * own.value))
 
-    def factor(self, num_draft_tokens: int) -> float | None:
-        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known.
+    def factors(self, max_draft_tokens: int) -> list[float] | None:
+        """Element K: time of a round of K draft tokens over what is expected of it, K up to max_draft_tokens; None as
+        long as too little is known.
 
         Of a length that was not measured no worse is believed the farther it is from one that was.
         """
-        measured = self._measured
-        if not measured:
-            return None
-        nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
-        own = measured[nearest]
-        excess = (own.value or 1.0) - 1
-        excess = math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
         # Fewer were measured only since another try began.
         common = self._common.value if self._common.num_values >= _MIN_HOPE_SAMPLES else None
-        factor = (common or 1.0) * (1 + excess)
-        return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
+        measured = {k: (common or 1.0) * (1 + _certain_excess(own)) for k, own in self._measured.items()}
+        if not measured:
+            return None
+        return [_expected_factor(measured, k) for k in range(max_draft_tokens + 1)]
 
     @property
     def _measured(self) -> dict[int, ClippedAverage]:
@@ -113,3 +110,15 @@ class RoundRatio:
             if latest < num_rounds - max_age_rounds * num_sequences:
                 del self._own[num_draft_tokens], self._latest_rounds[num_draft_tokens]
                 self._max_age_rounds[num_draft_tokens] = min(2 * max_age_rounds, _MAX_AGE_ROUNDS)
+
+
+def _certain_excess(own: ClippedAverage) -> float:
+    """By how much rounds of a length differ from those of all, as far as that is no chance."""
+    excess = (own.value or 1.0) - 1
+    return math.copysign(max(0.0, abs(excess) - _NUM_ERRORS * own.standard_error), excess)
+
+
+def _expected_factor(measured: Mapping[int, float], num_draft_tokens: int) -> float:
+    nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
+    factor = measured[nearest]
+    return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from orchestrator.control.gate import Gate
 from orchestrator.control.probing import Probing
@@ -56,10 +57,13 @@ class LoadLevel:
         as too little is known."""
         return self._share.value if self._share.num_values >= _MIN_STEPS else self._assumed_share
 
-    def correction(self, num_draft_tokens: int) -> float | None:
-        """Time of a round of so many draft tokens over what is expected of it; None as long as too little is known."""
-        factor = self._ratio.factor(num_draft_tokens)
-        return self._assumed_share if factor is None else factor  # which is 1.0 where the best is assumed
+    def corrections(self, max_draft_tokens: int) -> Sequence[float] | None:
+        """Element K: time of a round of K draft tokens over what is expected of it, K up to max_draft_tokens; None as
+        long as too little is known."""
+        factors = self._ratio.factors(max_draft_tokens)
+        if factors is not None or self._assumed_share is None:
+            return factors
+        return [self._assumed_share] * (max_draft_tokens + 1)  # which is 1.0: the best is assumed
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
@@ -94,7 +98,7 @@ class LoadLevel:
             self.propose = ProposeTime()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prices:
     """What the next tokens cost if all sequences that decode on the replica do the same. Seconds."""
 
@@ -102,8 +106,15 @@ class Prices:
     """One plain decode step."""
     rounds_s: Sequence[float]
     """Element K: proposing and verifying K tokens; element 0 is plain_s."""
-    ideal_rounds_s: Sequence[float]
-    """The same if verifications waited for nothing but their step and proposals took what they take a lone sequence."""
+    ideal_s: Callable[[int], float]
+    """Of K tokens: if verifications waited for nothing but their step and proposals took what they take a lone
+    sequence."""
+
+    @cached_property
+    def ideal_rounds_s(self) -> Sequence[float]:
+        """As rounds_s, but ideal ones: only looked at where speculation is off, and decisions are rare."""
+        ideal_s = [min(round_s, self.ideal_s(k)) for k, round_s in enumerate(self.rounds_s[1:], start=1)]
+        return [self.plain_s, *ideal_s]
 
 
 @dataclass(slots=True)
@@ -155,7 +166,8 @@ class RoundTimes:
         level = self.level(num_sequences)
         if not level.takes_round(num_sequences):
             return
-        expected_s = self._expected_s(num_rows, self._propose_s(num_sequences)(num_draft_tokens), num_sequences)
+        propose_s = self._propose_s(num_sequences)(num_draft_tokens)
+        expected_s = self._expected_s(num_rows, propose_s, num_sequences, self._share(num_sequences))
         if expected_s > 0:
             level.add_round(elapsed_s / expected_s, num_draft_tokens, num_sequences)
 
@@ -181,21 +193,25 @@ class RoundTimes:
     def _new_prices(
         self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
     ) -> Prices:
-        step_s = self._costs.step_s
-        rounds_s = [plain_ratio * step_s(num_sequences, num_sequences)]
-        ideal_rounds_s = rounds_s[:]
-        propose_s, lone_propose_s = self._propose_s(num_sequences), self._propose_s(1)
-        for depth in range(1, max_draft_tokens + 1):
-            num_rows = num_nodes(depth) + 1
-            correction = self._correction(depth, num_sequences) or plain_ratio
-            rounds_s.append(correction * self._expected_s(num_rows, propose_s(depth), num_sequences))
-            ideal_s = plain_ratio * step_s(num_sequences, num_sequences * num_rows) + lone_propose_s(depth)
-            ideal_rounds_s.append(min(rounds_s[-1], ideal_s))
-        return Prices(rounds_s[0], rounds_s, ideal_rounds_s)
-
-    def _expected_s(self, num_rows: float, propose_s: float, num_sequences: int) -> float:
-        """Proposing and verifying if every sequence computes num_rows rows, before it is corrected."""
+        step_s, propose_s, lone_propose_s = self._costs.step_s, self._propose_s(num_sequences), self._propose_s(1)
         share = self._share(num_sequences)
+        corrections = self._corrections(max_draft_tokens, num_sequences) or [plain_ratio] * (max_draft_tokens + 1)
+        rounds_s = [plain_ratio * step_s(num_sequences, num_sequences)]
+        for depth in range(1, max_draft_tokens + 1):
+            expected_s = self._expected_s(num_nodes(depth) + 1, propose_s(depth), num_sequences, share)
+            rounds_s.append(corrections[depth] * expected_s)
+
+        def ideal_s(depth: int) -> float:
+            num_rows = num_sequences * (num_nodes(depth) + 1)
+            return plain_ratio * step_s(num_sequences, num_rows) + lone_propose_s(depth)
+
+        return Prices(rounds_s[0], rounds_s, ideal_s)
+
+    def _expected_s(self, num_rows: float, propose_s: float, num_sequences: int, share: float) -> float:
+        """Proposing and verifying if every sequence computes num_rows rows, before it is corrected.
+
+        share: of them in a step.
+        """
         step_s = self._costs.step_s(max(1, round(share * num_sequences)), round(share * num_sequences * num_rows))
         # While some draft the target verifies for others: either hides the other.
         return max(step_s / share, step_s + propose_s)
@@ -208,11 +224,11 @@ class RoundTimes:
                 return level.share
         return 1.0
 
-    def _correction(self, num_draft_tokens: int, num_sequences: int) -> float | None:
+    def _corrections(self, max_draft_tokens: int, num_sequences: int) -> Sequence[float] | None:
         for size in range(_size(num_sequences), -1, -1):
             level = self._levels.get(size)
-            if level is not None and (correction := level.correction(num_draft_tokens)) is not None:
-                return correction
+            if level is not None and (corrections := level.corrections(max_draft_tokens)) is not None:
+                return corrections
         return None
 
     def _propose_s(self, num_sequences: int) -> Callable[[int], float]:
