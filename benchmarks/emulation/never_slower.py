@@ -5,9 +5,9 @@ over answers: what somebody who reads an answer waits for. `itl_ms` is the media
 those that came together, shared by them: with speculation it jumps between the tokens of good rounds and those of bad
 ones, and may be above plain decoding's where every answer is faster.
 
-A turn of an arm scatters by several per cent where the processors are busy. So each load has several, and its ratio a
-standard error: where the ratio is below the bound by more than three of them, `auto` is slower; the others below it may
-be.
+A turn of an arm scatters by several per cent where the processors are busy. So each load has turns until its ratio's
+standard error is small, as far as that can be had: where the ratio is below the bound by more than three of them,
+`auto` is slower; the others below it may be. Where off and on are alike, whichever had more luck counts as the better.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from pilotfish.launch.local_stack import LocalStack
 RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 ANSWER_TOKENS = (96, 160, 128)
-TURNS, SLOW_TURNS, QUICK_TURNS = 5, 3, 1
-"""Of each arm at each load, one after another: the machine's slow spells hit all alike."""
+TURNS, SLOW_TURNS, QUICK_TURNS = (5, 15), (3, 3), (1, 1)
+"""Of each arm at each load, at least and at most, one after another: the machine's slow spells hit all alike."""
+STANDARD_ERROR = 0.01
+"""Of auto's ratio, which ends the turns of a load."""
 BOUND = 0.98
 REQUESTS_PER_TURN = 10_000
 """At most: each turn asks for other requests than those before it, the same of all arms."""
@@ -57,6 +59,7 @@ COLUMNS = {
     **{f"{arm} tok/s": f"{arm} tok/s" for arm in ARMS},
     "auto_over_best": "auto/ best",
     "standard_error": "+-",
+    "turns": "turns",
     "off token_ms": "off ms",
     "on token_ms": "on ms",
     "auto token_ms": "auto ms",
@@ -109,7 +112,7 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
             alternatives = (off, results["on"])
             throughput.append(auto.tokens_per_s / max(other.tokens_per_s for other in alternatives))
             ratios = _turn_ratios(turns)
-            errors.append(statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan)
+            errors.append(_standard_error(ratios))
             latency.append(min(other.token_ms for other in alternatives) / auto.token_ms)
             inter_token.append(min(other.inter_token_ms for other in alternatives) / auto.inter_token_ms)
             is_off = auto.plain_share >= OFF_SHARE and len(turns["none"]) == len(ratios)
@@ -126,6 +129,7 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
                 auto_over_best=throughput[-1],
                 auto_over_best_by_turn=[round(ratio, 3) for ratio in ratios],
                 standard_error=errors[-1] if len(ratios) > 1 else "",
+                turns=len(ratios),
                 latency_over_best=latency[-1],
                 itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
@@ -165,10 +169,14 @@ async def _measure(
 async def _take_turns(
     arms: Mapping[str, Client], concurrency: int, quick: bool, time_scale: float
 ) -> dict[str, list[Turn]]:
-    """The turns of each arm; where auto speculates, only one without drafters, which says nothing of it."""
+    """The turns of each arm, as many as it needs; where auto speculates, only one without drafters, which says nothing
+    of it."""
     turns: dict[str, list[Turn]] = {arm: [] for arm in arms}
     order = ARMS
-    for number in range(QUICK_TURNS if quick else SLOW_TURNS if time_scale > 1 else TURNS):
+    least, most = QUICK_TURNS if quick else SLOW_TURNS if time_scale > 1 else TURNS
+    for number in range(most):
+        if number >= least and _standard_error(_turn_ratios(turns)) <= STANDARD_ERROR:
+            break
         first = number % len(order)
         for arm in (*order[first:], *order[:first]):
             psutil.cpu_percent()
@@ -212,3 +220,8 @@ def _turn_ratios(turns: Mapping[str, Sequence[Turn]]) -> list[float]:
     speeds = {arm: [turn.load.tokens_per_s for turn in own] for arm, own in turns.items()}
     best = max(speeds["off"], speeds["on"], key=sum)
     return [auto / other for auto, other in zip(speeds["auto"], best, strict=True)]
+
+
+def _standard_error(ratios: Sequence[float]) -> float:
+    """Of their mean; of one it is not known."""
+    return statistics.stdev(ratios) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
