@@ -31,6 +31,8 @@ MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
 _PROBE_TOKENS = 2
 """Draft tokens of a first probe: enough to see whether guesses hold again."""
+_MAX_PROBE_ROUNDS = 16
+"""Of which every draft token is accepted: if they do not pay after as many, it is not for what is believed of them."""
 _MARGIN = 0.02
 """Speed that has to be gained for a reason to be looked for elsewhere."""
 _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
@@ -71,6 +73,8 @@ class Controller:
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
         self._probe_tokens = 0
         """Draft tokens of the probe that is under way or due at once; 0: none."""
+        self._num_probe_rounds = 0
+        """Of the probe that is under way."""
         self._counters: tuple[_Counter, ...] = ()
         """What waits for the tokens of the run under way."""
         self._standing_reason = standing_reason(request, config)
@@ -100,15 +104,18 @@ class Controller:
 
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
-        self._seat.take(observation)
-        self._count_plain(observation.num_decoded_tokens)
-        self._learn(observation)
-        self._last_arrival_s = observation.now_s
+        self._take(observation)
         decision = self._decide(observation)
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
         self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
         return decision
+
+    def end(self, observation: Observation) -> None:
+        """The last round, which no decision follows. Of a verification it tells nothing: what ends an answer may cut
+        off what was accepted."""
+        if not observation.num_requested_tokens:
+            self._take(observation)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
@@ -126,8 +133,7 @@ class Controller:
             return Decision(0, self._seat.plain_run_tokens(observation, self._decode_run_tokens), Reason.NO_DRAFTER)
         num_run_tokens = min(self._decode_run_tokens, num_remaining)
         if observation.num_output_tokens == 0:
-            # Where no draft will follow, the round trip after the first token is spared, too.
-            return Decision(0, 1 if self.will_draft_soon else num_run_tokens, Reason.FIRST_TOKEN)
+            return Decision(0, self._num_first_tokens(num_run_tokens), Reason.FIRST_TOKEN)
         # The target adds a token of its own to what it accepts.
         limit = min(self._max_draft_tokens, num_remaining - 1)
         if limit <= 0:
@@ -137,6 +143,23 @@ class Controller:
         if observation.is_drafter_saturated:
             return Decision(0, num_run_tokens, Reason.DRAFT_POOL_SATURATED)
         return self._decide_by_load(observation, limit, num_run_tokens)
+
+    def _num_first_tokens(self, num_run_tokens: int) -> int:
+        """Where no draft will follow, the round trip after the first token is spared, too. The run may be the whole
+        answer, so that what waits for plain tokens waits for these, and a probe that is due cannot come later."""
+        if self.will_draft_soon:
+            return 1
+        replica = self._seat.replica
+        limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
+        if limit == 0:
+            return num_run_tokens
+        prices = self._prices(replica)
+        reason, self._counters = self._reason_against(replica, self._acceptance.probabilities(limit), prices)
+        if reason is not Reason.LOAD and replica.is_probe_due(
+            self._proposer_name, self._proposer.probe_interval_tokens
+        ):
+            return 1
+        return num_run_tokens
 
     def _decide_by_load(self, observation: Observation, limit: int, num_run_tokens: int) -> Decision:
         replica, num_remaining = self._seat.replica, observation.num_remaining_tokens
@@ -154,8 +177,8 @@ class Controller:
             probe = self._probe(limit, num_remaining)
             probing = replica.rounds(self._proposer_name).probing
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
-        prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
-        is_open = self._update_gate(replica, prices)
+        prices = self._prices(replica)
+        is_open = self._update_gate(replica, prices, allowed)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
         num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s, preferred, _OWN_LENGTH)
         if gain >= self._least_gain(is_open):
@@ -168,20 +191,24 @@ class Controller:
             return probe
         return self._off(observation, reason, counters)
 
-    def _update_gate(self, replica: ReplicaRecord, prices: Prices) -> bool:
-        """Whether speculation pays for those that decode there, with drafts as good as all requests' are."""
+    def _prices(self, replica: ReplicaRecord) -> Prices:
+        return replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
+
+    def _update_gate(self, replica: ReplicaRecord, prices: Prices, max_draft_tokens: int) -> bool:
+        """Whether speculation pays for those that decode there, with drafts as good as all requests' are, of no more
+        than max_draft_tokens."""
         rounds = replica.rounds(self._proposer_name)
         gate = rounds.gate
         if gate.judged is prices and gate.is_open is not None:
             return gate.is_open
         gate.judged = prices
-        shared = self._proposer.acceptance.probabilities(self._max_draft_tokens)
+        shared = self._proposer.acceptance.probabilities(max_draft_tokens)
         was_open = gate.is_open
         level = rounds.level(replica.decode_load)
         level.num_draft_tokens, gain = best_gain(
             shared, prices.plain_s, prices.rounds_s, level.num_draft_tokens, _COMMON_LENGTH
         )
-        is_open = gate.update(gain, replica.decode_load, is_measured=level.is_measured)
+        is_open = gate.update(gain, replica.decode_load, replica.own_load, is_measured=level.is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
         return is_open
@@ -201,10 +228,11 @@ class Controller:
         if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
             # outweigh slow first rounds: all of them try it, some time.
-            level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=num_sequences)
+            level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=replica.own_load)
             return Reason.ROUND_TIME, (gate, probing, level)
         good = [_GOOD_ACCEPTANCE] * len(probabilities)
-        if best_gain(good, prices.plain_s, prices.rounds_s)[1] > 1 + _MARGIN:
+        # If rounds were too slow as well, that is looked into when acceptance is good again.
+        if best_gain(good, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
             return Reason.ACCEPTANCE, (gate, probing)
         if num_sequences > 1:
             return Reason.LOAD, (gate,)
@@ -212,6 +240,8 @@ class Controller:
 
     def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
+        if self._num_probe_rounds and not self._may_pay(limit):
+            self._fail_probe()
         if not self._probe_tokens:
             interval_tokens = self._proposer.probe_interval_tokens
             if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
@@ -237,20 +267,38 @@ class Controller:
             count(num_tokens)
         self._counters = ()
 
+    def _may_pay(self, limit: int) -> bool:
+        """Whether it is worth while to go on with a probe of which all was accepted."""
+        if self._num_probe_rounds >= _MAX_PROBE_ROUNDS:
+            return False
+        prices = self._prices(self._seat.replica)
+        # What drafts take is not learned in a probe: if it is too much, all may be accepted for ever.
+        return best_gain([1.0] * limit, prices.plain_s, prices.rounds_s)[1] > 1
+
+    def _fail_probe(self) -> None:
+        self._probe_tokens = self._num_probe_rounds = 0
+        self._proposer.add_failed_probe()
+
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on
         if is_on:
-            self._probe_tokens = 0
+            self._probe_tokens = self._num_probe_rounds = 0
             self._proposer.add_success()
 
     def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
         if not replica.costs.is_known:
             return True
         limit = self._rules.max_draft_tokens(replica, min(self._max_draft_tokens, self._max_tokens))
-        prices = replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
+        prices = self._prices(replica)
         return best_gain(self._acceptance.probabilities(limit), prices.plain_s, prices.rounds_s)[1] > 1
 
     # Learning.
+
+    def _take(self, observation: Observation) -> None:
+        self._seat.take(observation)
+        self._count_plain(observation.num_decoded_tokens)
+        self._learn(observation)
+        self._last_arrival_s = observation.now_s
 
     def _learn(self, observation: Observation) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
@@ -302,12 +350,16 @@ class Controller:
         if observation.draft_problem:
             self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
         if not observation.num_draft_tokens and not observation.draft_problem:
+            if self._probe_tokens and self._empty_run_tokens >= self._decode_run_tokens:
+                self._num_plain_tokens = 0
+                self._fail_probe()  # it has no idea: another time
             return
         self._num_plain_tokens = 0
         if not self._probe_tokens:
             return
         if observation.num_draft_tokens and num_accepted >= (observation.draft_depth or observation.num_draft_tokens):
-            self._probe_tokens *= 2  # guesses hold: another one at once, and further
+            # Guesses hold: another one at once, and further.
+            self._probe_tokens = min(2 * self._probe_tokens, self._max_draft_tokens)
+            self._num_probe_rounds += 1
         else:
-            self._probe_tokens = 0
-            self._proposer.add_failed_probe()
+            self._fail_probe()

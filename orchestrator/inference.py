@@ -32,8 +32,9 @@ from orchestrator.run_controller import RunController
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
+from pilotfish.errors import ConfigError
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.profiles import load_profile
+from pilotfish.profiles import HardwareProfile, load_profile
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, Grammar, ModelInfo, TreeRequest
@@ -113,8 +114,7 @@ class InferenceService:
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self._grammar_check = GrammarCheck()
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
-        cost_profile = config.orchestrator.speculation.cost_profile
-        self.measurements = Measurements(load_profile(cost_profile) if cost_profile else None)
+        self.measurements = Measurements(_cost_profile(config.orchestrator.speculation.cost_profile))
         targets.on_change(lambda: self.measurements.retain(targets.connected_ids))
         speculation = config.orchestrator.speculation
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
@@ -242,6 +242,19 @@ class InferenceService:
         if configured_ms:
             return configured_ms / 1000
         return draft_deadline_s(num_tokens, self.measurements.decode_s, self.ahead.ask_s)
+
+
+def _cost_profile(name_or_path: str) -> HardwareProfile | None:
+    """What steps cost before they are measured; empty: nothing is known. Raises ConfigError."""
+    if not name_or_path:
+        return None
+    profile = load_profile(name_or_path)
+    if profile.target.step_s(1, 1) <= 0:
+        raise ConfigError(
+            f"orchestrator.speculation.cost_profile: in {name_or_path!r} a step takes no time, so nothing could be "
+            "compared; leave it empty to have steps measured"
+        )
+    return profile
 
 
 def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:

@@ -47,7 +47,8 @@ class RunController:
         self._rules = BatchRules(config)
         self._own_runs = MedianWindow(size=5)
         """Seconds that a token takes in this request's drafted runs."""
-        self._decode_run_tokens = config.decode_run_tokens
+        self._decode_run_tokens = max(config.decode_run_tokens, MEASURING_TOKENS)
+        """Of shorter runs nothing would be learned."""
         self._seat = Seat(measurements, self._proposer_name)
         self._num_plain_tokens = 0  # since the last drafted run
         self._is_on: bool | None = None
@@ -71,14 +72,16 @@ class RunController:
 
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
-        self._seat.take(observation)
-        self._count_plain(observation.num_decoded_tokens)
-        self._learn(observation)
+        self._take(observation)
         decision = self._decide(observation)
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
+
+    def end(self, observation: Observation) -> None:
+        """The last round, which no decision follows: it may be the only one."""
+        self._take(observation)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
@@ -99,7 +102,9 @@ class RunController:
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if limit == 0:
             return self._off(observation, Reason.BATCH_SIZE)
-        is_measurable = observation.num_output_tokens > 0 and num_run_tokens >= MEASURING_TOKENS
+        # Of an answer that is one run nothing else would be measured plainly.
+        is_later_or_only = observation.num_output_tokens > 0 or num_remaining <= self._decode_run_tokens
+        is_measurable = is_later_or_only and num_run_tokens >= MEASURING_TOKENS
         if is_measurable and replica.take_measurement():
             return Decision(0, MEASURING_TOKENS, Reason.MEASURING)
         return self._decide_by_time(limit, num_run_tokens, observation)
@@ -125,8 +130,14 @@ class RunController:
         """Seconds of a token in a drafted run, as measured by this request, else by all under this load."""
         if len(self._own_runs) >= _MIN_RUNS:
             return self._own_runs.value
-        shared = self._proposer.runs[self._seat.replica.decode_load.bit_length()]
+        shared = self._shared_runs
         return shared.value if len(shared) >= _MIN_RUNS else None
+
+    @property
+    def _shared_runs(self) -> MedianWindow:
+        """Of all requests on the replica under this load."""
+        replica = self._seat.replica
+        return replica.rounds(self._proposer_name).runs[replica.decode_load.bit_length()]
 
     def _off(self, observation: Observation, reason: Reason) -> Decision:
         self._switch(False)
@@ -147,14 +158,17 @@ class RunController:
             self._is_probing = False
         self._is_on = is_on
 
+    def _take(self, observation: Observation) -> None:
+        self._seat.take(observation)
+        self._count_plain(observation.num_decoded_tokens)
+        self._learn(observation)
+
     def _learn(self, observation: Observation) -> None:
         num_tokens = observation.num_committed_tokens
         is_drafted = observation.num_requested_tokens > 0
         self._num_plain_tokens = 0 if is_drafted else self._num_plain_tokens + num_tokens
-        # A first run holds the prefill, which is no decode step.
-        is_first = observation.num_output_tokens == num_tokens
         token_s = observation.token_s - observation.prefill_s
-        if is_first or token_s <= 0 or num_tokens < MEASURING_TOKENS:
+        if token_s <= 0 or num_tokens < MEASURING_TOKENS:
             return
         replica = self._seat.replica
         if not is_drafted:
@@ -162,7 +176,7 @@ class RunController:
             return
         replica.count_verifications(num_tokens // _TOKENS_PER_STEP)
         self._own_runs.add(token_s)
-        self._proposer.runs[replica.decode_load.bit_length()].add(token_s)
+        self._shared_runs.add(token_s)
         if self._is_probing and token_s >= (1 - _MARGIN) * replica.plain_s():
             self._is_probing = False
             self._own_runs.forget()

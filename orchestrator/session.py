@@ -76,6 +76,8 @@ class Session:
                         self._observe(decision, draft, verdict, verdicts)
                     )
                     verdicts = None
+            if verdicts is not None and verdicts.successor is None:
+                controller.end(self._observe(decision, draft, verdict, verdicts))
         finally:
             controller.close(time.monotonic(), 0 if verdicts is None else verdicts.num_decoded_tokens)
             drafter.close()

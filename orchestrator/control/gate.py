@@ -54,23 +54,24 @@ class Gate:
         if state_number == self.state_number:
             self._num_plain_tokens += num_tokens
 
-    def update(self, gain: float, num_sequences: int, *, is_measured: bool) -> bool:
+    def update(self, gain: float, num_sequences: int, num_own: int, *, is_measured: bool) -> bool:
         """Returns whether it is open.
 
-        gain: expected speed with speculation over that without, for all that decode.
+        gain: expected speed with speculation over that without, for all num_sequences that decode.
+        num_own: of them, those whose rounds and tokens are counted here.
         is_measured: rounds under this load were, so that more than a model speaks for the gain.
         """
         if self.is_open is None:
             self.is_open = gain > 1
         is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
-        has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_sequences
+        has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_own
         if self.is_open:
             # Where many went off by themselves, few rounds are left to count.
-            has_measured = has_waited or self._num_rounds >= _MIN_ROUNDS * num_sequences
+            has_measured = has_waited or self._num_rounds >= _MIN_ROUNDS * num_own
             if has_measured:
                 self._gain.add(gain)
             is_lasting = has_measured and (self._gain.value or gain) < 1 - _MARGIN
-            is_clear = gain < _CLEAR_LOSS and self.is_settled(num_sequences)
+            is_clear = gain < _CLEAR_LOSS and self.is_settled(num_own)
             if gain < 1 - _MARGIN and (is_new_load or is_lasting or is_clear):
                 self._switch()
         elif gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):

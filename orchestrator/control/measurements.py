@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
-from orchestrator.control.window import ClippedAverage, MedianWindow
+from orchestrator.control.window import ClippedAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.speculation.statistics import DecayedAcceptance
 
@@ -37,8 +37,6 @@ class ProposerRecord:
         )
         self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
         """A request that does not speculate tries a draft after so many tokens: doubled by every one that fails."""
-        self.runs: dict[int, MedianWindow] = defaultdict(MedianWindow)
-        """Seconds of a token in runs that the target drafts for itself, by the decoding sequences' bit length."""
         self._nodes_per_level = ClippedAverage(weight=0.2)
 
     def add_shape(self, depth: int, num_draft_tokens: int) -> None:
@@ -67,7 +65,8 @@ class ControlCounts:
     latest_reason: Reason | None = None
     """Of the last decision of all, but for those about a first or a last token, which say nothing."""
     num_switches_on: int = 0
-    """Times that a request began to speculate after it had been off."""
+    """Times that a replica's sequences began to speculate after it had been off for them all; where the drafter is
+    beside the target, times that a request did."""
     num_switches_off: int = 0
 
     def add_switch(self, is_on: bool) -> None:
@@ -113,5 +112,5 @@ class Measurements:
 
     @property
     def decode_s(self) -> float | None:
-        """One plain decode step where it is fastest now; None until one was measured."""
+        """One plain decode step where it is fastest now; None as long as nothing is known."""
         return self.idlest.plain_s() or None

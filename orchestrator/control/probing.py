@@ -20,8 +20,11 @@ class Probing:
         It is time after interval_tokens of its own (num_own_tokens so far), or after as many of each of num_sequences
         together: answers may be shorter than the interval.
         """
-        is_due = self._num_plain_tokens >= interval_tokens * num_sequences
-        if not is_due and num_own_tokens < interval_tokens:
+        if not self.is_due(interval_tokens, num_own_tokens, num_sequences):
             return False
         self._num_plain_tokens = 0
         return True
+
+    def is_due(self, interval_tokens: int, num_own_tokens: int, num_sequences: int) -> bool:
+        """Whether takes_probe would say so."""
+        return self._num_plain_tokens >= interval_tokens * num_sequences or num_own_tokens >= interval_tokens

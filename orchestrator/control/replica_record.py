@@ -111,6 +111,11 @@ class ReplicaRecord:
         """num_decoding, but for a moment's dip: where requests end together, as many others are about to begin."""
         return max(self.num_decoding, self._peak.at(self._now_s))
 
+    @property
+    def own_load(self) -> int:
+        """Of decode_load, the part whose rounds and tokens this orchestrator counts."""
+        return max(1, self.decode_load - self._num_others)
+
     def _is_speculating(self, proposer: str) -> bool:
         """Whether what a round takes now says what it takes when all speculate."""
         is_most = self._num_speculating >= _MOST * self._num_own
@@ -208,6 +213,10 @@ class ReplicaRecord:
         """As Probing says, of the sequences that this orchestrator has here."""
         probing = self.rounds(proposer).probing
         return probing.takes_probe(interval_tokens, num_own_tokens, max(1, self._num_own))
+
+    def is_probe_due(self, proposer: str, interval_tokens: int) -> bool:
+        """Whether a sequence that begins to decode here will take one."""
+        return self.rounds(proposer).probing.is_due(interval_tokens, 0, self._num_own + 1)
 
     def plain_run_tokens(self, num_tokens: int) -> int:
         """Of a run that is decoded because drafts do not pay: num_tokens, or more under load.

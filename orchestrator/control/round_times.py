@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from orchestrator.control.probing import Probing
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
-from orchestrator.control.window import RunningAverage
+from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.types import LoadReport
 
@@ -134,6 +135,8 @@ class RoundTimes:
         """profile: of the draft pool's costs; None: they are measured."""
         self.gate = Gate()
         self.probing = Probing()
+        self.runs: dict[int, MedianWindow] = defaultdict(MedianWindow)
+        """Seconds of a token in runs that the target drafts for itself, by the decoding sequences' bit length."""
         self._costs = costs
         self._profile = profile
         self._levels: dict[int, LoadLevel] = {}

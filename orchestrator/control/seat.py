@@ -19,7 +19,6 @@ class Seat:
         self._measurements = measurements
         self._proposer = proposer
         self._replica: ReplicaRecord | None = None
-        self._replica_id = ""
         self._num_rows = 1
         self.draft_tokens: Counter[int] = Counter()
         """Rounds by the draft tokens they asked for."""
@@ -34,11 +33,12 @@ class Seat:
         if observation.num_output_tokens == 0:
             self.replica.see(observation.now_s)
             return
-        if self._replica is None or observation.replica_id != self._replica_id:
+        # One that was lost and is there again has another record.
+        replica = self._measurements.replica(observation.replica_id)
+        if replica is not self._replica:
             self.leave(observation.now_s)
-            self._replica_id = observation.replica_id
-            self._replica = self._measurements.replica(observation.replica_id)
-            self._replica.join()
+            self._replica = replica
+            replica.join()
         self._replica.see(observation.now_s)
         if observation.target_load is not None:
             self._replica.observe(

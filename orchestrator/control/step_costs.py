@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, insort
 
 from orchestrator.control.window import MedianWindow
 from pilotfish.profiles import StepCost
@@ -11,6 +11,8 @@ from pilotfish.types import LoadReport
 
 _EXACT_TOKENS = 8
 _BUCKETS_PER_DOUBLING = 4
+_MAX_SINGLE_STEPS = 512
+"""After as many others, a step that was the only one of its size is forgotten."""
 _MIN_MIXED_STEPS = 32
 """After as many steps that all held a prefill there will be no other ones."""
 
@@ -24,6 +26,9 @@ class StepCosts:
         self._places: dict[int, float] = {}
         """Token rows that each bucket stands for: of the latest step in it."""
         self._order: list[int] = []
+        self._single: dict[int, int] = {}
+        """Buckets with one step, oldest first, and the number of that step."""
+        self._num_steps = 0
         self._num_mixed_steps = 0
         """With a prefill in them, since the last one without."""
 
@@ -48,11 +53,23 @@ class StepCosts:
 
     def add_step(self, num_sequences: int, num_tokens: int, seconds: float) -> None:
         bucket = _bucket(num_tokens)
-        if bucket not in self._buckets:
+        if bucket in self._buckets:
+            self._single.pop(bucket, None)
+        else:
             self._buckets[bucket] = MedianWindow()
-            self._order = sorted(self._buckets)
+            insort(self._order, bucket)
+            self._single[bucket] = self._num_steps
         self._places[bucket] = num_tokens
         self._buckets[bucket].add(seconds / self._modelled_s(num_sequences, num_tokens))
+        self._num_steps += 1
+        self._forget_single()
+
+    def _forget_single(self) -> None:
+        """A step that was slow by chance would keep everybody from steps of its size, and so from a second one."""
+        oldest = next(iter(self._single), None)
+        if oldest is not None and self._num_steps - self._single[oldest] > _MAX_SINGLE_STEPS:
+            del self._single[oldest], self._buckets[oldest], self._places[oldest]
+            self._order.remove(oldest)
 
     def step_s(self, num_sequences: int, num_tokens: int) -> float:
         """Seconds of a step; 0 as long as nothing is known."""

@@ -202,6 +202,49 @@ def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
     assert (second.reason, second.num_draft_tokens) == (Reason.PROBE, 4)
 
 
+def test_a_probe_ends_where_even_drafts_that_are_all_accepted_take_too_long() -> None:
+    """5 tokens in 91 ms, with 10 ms a token beside."""
+    subject = controller("auto", measurements=measured(propose_s=0.02), max_tokens=10**6)
+    decisions = follow(subject, 300, lambda k: k)
+    assert plain_gaps(decisions)[-1] >= 512
+    assert sum(decision.num_draft_tokens for decision in decisions) <= 2 * len(plain_gaps(decisions))
+
+
+def test_a_probe_that_is_accepted_for_ever_but_never_enough_ends() -> None:
+    subject = controller("auto", measurements=measured(), min_acceptance_rate=1, max_tokens=10**6)
+    decisions = follow(subject, 300, lambda k: k)
+    assert max(decision.num_draft_tokens for decision in decisions) == 4
+    assert plain_gaps(decisions)[-1] >= 256
+
+
+def test_answers_of_one_run_probe_for_each_other() -> None:
+    measurements = measured()
+    first = controller("auto", measurements=measurements, max_tokens=10**6)
+    follow(first, 100)
+    first.close(next(SECONDS))
+    num_probes = 0
+    for _ in range(200):
+        subject = controller("auto", measurements=measurements, max_tokens=12)
+        decision = subject.next_k(observed(0, 12))
+        if decision.num_decode_tokens < 12:
+            probe = subject.next_k(observed(1, 11, num_decoded_tokens=1))
+            assert (probe.reason, probe.num_draft_tokens) == (Reason.PROBE, 2)
+            num_probes += 1
+            subject.next_k(round_of(2))
+            subject.close(next(SECONDS))
+        else:
+            subject.close(next(SECONDS), 12)
+    assert 4 <= num_probes <= 200 * 12 // 512 + 1
+
+
+def test_no_probe_is_made_for_one_run_answers_where_the_load_is_too_high() -> None:
+    _, measurements = overloaded(64)
+    for _ in range(200):
+        subject = controller(measurements=measurements, max_tokens=12)
+        assert subject.next_k(observed(0, 12)).num_decode_tokens == 12
+        subject.close(next(SECONDS), 12)
+
+
 def test_what_a_probe_waits_for_is_not_what_drafts_take() -> None:
     measurements = measured()
     subject = controller("auto", k=8, measurements=measurements, max_tokens=10**6)
@@ -223,7 +266,7 @@ def test_a_probe_that_the_drafter_has_no_answer_to_is_none() -> None:
     for _ in range(3):
         empty = observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01)
         assert subject.next_k(empty).reason is Reason.PROBE
-    assert subject.next_k(round_of(2)).num_draft_tokens == 0
+    assert subject.next_k(empty).num_draft_tokens == 0, "another time"
 
 
 def test_what_one_request_learns_the_next_begins_with() -> None:
@@ -344,9 +387,9 @@ def test_the_decode_load_decides_and_leaves_with_the_requests() -> None:
 def overloaded(num_sequences: int, step_s: float = 0.004) -> tuple[Controller, Measurements]:
     """One of num_sequences on a replica where each row beside theirs costs as much as one of theirs."""
     measurements = measured()
-    costs = measurements.replica(REPLICA).costs
-    costs.add_step(num_sequences, num_sequences, step_s)
-    costs.add_step(num_sequences, 2 * num_sequences, 2 * step_s)
+    replica = measurements.replica(REPLICA)
+    replica.costs.add_step(num_sequences, num_sequences, step_s)
+    replica.costs.add_step(num_sequences, 2 * num_sequences, 2 * step_s)
     crowd(measurements, num_sequences - 1)
     return controller(measurements=measurements), measurements
 
@@ -391,6 +434,57 @@ def test_a_run_counts_for_what_waits_for_it_only_when_it_is_decoded() -> None:
     subject.close(next(SECONDS), 30)
     subject.close(next(SECONDS), 30)
     assert counted == [112, 30], "of the last run, which no decision followed"
+
+
+def test_one_slow_step_keeps_nobody_from_steps_of_its_size_for_ever() -> None:
+    """It would be the last of its size for as long as many decode."""
+    measurements = measured()
+    replica = measurements.replica(REPLICA)
+    replica.costs.add_step(8, 40, 0.2)
+    crowd(measurements, 7)
+    assert controller(measurements=measurements).next_k(run_of()).reason is Reason.LOAD
+    for _ in range(512):
+        replica.costs.add_step(8, 8, 0.010)
+    assert controller(measurements=measurements).next_k(run_of()).reason is Reason.FASTEST
+
+
+def test_drafts_are_probed_where_they_were_bad_and_rounds_were_slow_as_well() -> None:
+    measurements = measured()
+    subject = controller(measurements=measurements, max_tokens=10**6)
+    crowd(measurements, 3)
+    follow(subject, 60)
+    rounds = measurements.replica(REPLICA).rounds("draft")
+    for _ in range(40):
+        rounds.level(4).add_share(1.0)
+        rounds.level(4).add_round(9.0, 4, 4)
+        rounds.level(4).add_round(9.0, 1, 4)
+    decisions = follow(subject, 100)
+    assert Reason.PROBE in {decision.reason for decision in decisions}
+
+
+def test_the_gate_judges_drafts_of_the_lengths_that_an_operator_allows() -> None:
+    """Of one token they do not pay, of four they would."""
+
+    def chosen(**rules: object) -> int:
+        measurements = measured(verify_s=0.0205)
+        for _ in range(100):
+            measurements.proposer("draft").acceptance.add(4, 3)
+        return controller(measurements=measurements, **rules).next_k(run_of()).num_draft_tokens
+
+    assert chosen() == 4
+    assert chosen(num_speculative_tokens_per_batch_size=((1, 100, 1),)) == 0
+
+
+def test_a_replica_that_was_lost_and_is_there_again_has_another_record() -> None:
+    measurements = measured()
+    others = crowd(measurements, 3)
+    measurements.retain(())
+    for other in others[:2]:
+        other.next_k(observed())
+    assert measurements.replica(REPLICA).num_decoding == 2
+    for other in others:
+        other.close(next(SECONDS))
+    assert measurements.replica(REPLICA).num_decoding == 1
 
 
 def test_operators_may_set_k_by_batch_size() -> None:

@@ -24,8 +24,8 @@ def request(mode="auto", k=4, max_tokens=1000) -> GenerationRequest:
     )
 
 
-def controller(mode="auto", k=4, max_tokens=1000, measurements=None) -> RunController:
-    return RunController(request(mode, k, max_tokens), measurements or Measurements(), SpeculationConfig())
+def controller(mode="auto", k=4, max_tokens=1000, measurements=None, **config) -> RunController:
+    return RunController(request(mode, k, max_tokens), measurements or Measurements(), SpeculationConfig(**config))
 
 
 def run(
@@ -60,6 +60,8 @@ def run(
             token_s=token_s + prefill_s,
             prefill_s=prefill_s,
         )
+    subject.end(observation)
+    subject.close(0.0)
     return decisions
 
 
@@ -102,9 +104,7 @@ def test_auto_gives_up_where_it_is_slower_but_tries_again() -> None:
 def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
     measurements, num_probes = Measurements(), 0
     for num_tokens in (8000, *[128] * 40):
-        subject = controller(measurements=measurements)
-        decisions = run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=num_tokens)
-        subject.close(0.0)
+        decisions = run(controller(measurements=measurements), plain_s=0.01, drafted_s=0.013, num_tokens=num_tokens)
         num_probes += num_tokens == 128 and any(num_draft_tokens for num_draft_tokens, _ in decisions)
     assert 4 <= num_probes <= 40 * 128 // 512
 
@@ -145,3 +145,29 @@ def test_without_the_drafter_the_rest_is_one_plain_run() -> None:
 
 def test_short_answers_are_not_worth_measuring() -> None:
     assert run(controller(max_tokens=8), 0.01, 0.02, num_tokens=8) == [(0, 8)]
+
+
+def test_answers_of_one_run_are_measured_as_well() -> None:
+    measurements = Measurements()
+    answers = [run(controller(measurements=measurements), 0.01, 0.013, num_tokens=12) for _ in range(200)]
+    assert share_drafted([decision for answer in answers[100:] for decision in answer]) < 0.1
+
+
+def test_runs_that_are_too_short_to_be_measured_are_made_longer() -> None:
+    subject = controller(decode_run_tokens=2)
+    assert share_drafted(run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=4000)) < 0.1
+
+
+def test_what_drafted_runs_take_on_one_replica_says_nothing_of_another() -> None:
+    measurements = Measurements()
+    for replica_id in ("a", "b"):
+        measurements.replica(replica_id).costs.add_step(1, 1, 0.01)
+        measurements.replica(replica_id).add_decode(0.01)
+    runs = measurements.replica("a").rounds("eagle3").runs[1]
+    for _ in range(9):
+        runs.add(0.033)
+    for replica_id, is_drafted in (("a", False), ("b", True)):
+        subject = controller(measurements=measurements)
+        decision = subject.next_k(Observation(num_output_tokens=1, num_remaining_tokens=900, replica_id=replica_id))
+        assert (decision.num_draft_tokens > 0) is is_drafted
+        subject.close(0.0)

@@ -1,8 +1,10 @@
 from orchestrator.control.gate import Gate
 
 
-def update(gate: Gate, gain: float, num_sequences: int = 4, is_measured: bool = True) -> bool:
-    return gate.update(gain, num_sequences, is_measured=is_measured)
+def update(
+    gate: Gate, gain: float, num_sequences: int = 4, is_measured: bool = True, num_own: int | None = None
+) -> bool:
+    return gate.update(gain, num_sequences, num_own or num_sequences, is_measured=is_measured)
 
 
 def rounds(gate: Gate, num_rounds: int) -> None:
@@ -38,6 +40,15 @@ def test_it_closes_where_most_went_off_by_themselves() -> None:
     update(gate, 1.5)
     gate.count_plain_tokens(128, gate.state_number)
     assert not update(gate, 0.9)
+
+
+def test_only_what_is_counted_here_is_waited_for() -> None:
+    gate = Gate()
+    update(gate, 1.5, 64, num_own=2)
+    rounds(gate, 8)
+    assert not update(gate, 0.9, 64, num_own=2)
+    gate.count_plain_tokens(64, gate.state_number)
+    assert update(gate, 1.5, 64, num_own=2)
 
 
 def test_a_small_difference_switches_nothing() -> None:

@@ -30,6 +30,17 @@ def test_between_what_was_measured_steps_are_interpolated_and_below_it_no_shorte
     assert costs.step_s(1, 1) == pytest.approx(0.010)
 
 
+def test_what_was_met_once_is_forgotten_and_what_was_met_twice_is_not() -> None:
+    costs = StepCosts()
+    for num_tokens, num_steps in ((24, 1), (48, 2)):
+        for _ in range(num_steps):
+            costs.add(report(4, num_tokens, 0.1))
+    for _ in range(600):
+        costs.add(report(4, 4, 0.010))
+    assert costs.step_s(4, 48) == pytest.approx(0.1)
+    assert costs.step_s(4, 24) == pytest.approx(0.05, rel=0.1), "between those beside it"
+
+
 def test_beyond_what_was_measured_the_slope_goes_on() -> None:
     costs = StepCosts()
     costs.add(report(8, 8, 0.010))
