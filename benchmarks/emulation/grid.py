@@ -9,6 +9,8 @@ the same, and what this machine's processors do in a round weighs as many times 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import math
 import statistics
 from dataclasses import dataclass, field
@@ -29,8 +31,10 @@ NOISE = 0.02
 QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE = (0.5, 0.8), (1, 5), 0.06
 SLOW_SCALE = 10.0
 """`emulation.time_scale` of the second table,"""
-SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.04
-"""which has fewer cells and rounds: the luck of its acceptances is taken out by what they were."""
+SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.0125
+"""which has fewer cells, but of more rounds: processors that have nothing to do serve all acceptances side by side."""
+PLAIN_EVERY, SLOW_PLAIN_EVERY = 1, 8
+"""Turns of the cells; plain decoding has no luck."""
 CPU_ANSWERS, CPU_DRAFT_TOKENS = 4, 5
 """Answers over which processor time is counted, and their K."""
 ANSWER_TOKENS = 512
@@ -65,6 +69,16 @@ class Cell:
         return self.span.num_rounds >= self.num_rounds_wanted
 
 
+@dataclass(slots=True)
+class Measured:
+    """All of one acceptance."""
+
+    plain: Span
+    cells: list[Cell]
+    cpu_ms: dict[str, float] = field(default_factory=dict)
+    """Processor time that each process takes for a round."""
+
+
 def run_grid(report: Report, *, quick: bool) -> None:
     """A row per cell, and checks over all of them."""
     _run(report, 1.0, tuple(range(1, 9)), NOISE, quick=quick)
@@ -80,8 +94,10 @@ def _run(report: Report, time_scale: float, depths: tuple[int, ...], noise: floa
     if quick:
         rates, depths, noise = QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE
     report.columns = COLUMNS
-    measured = {rate: asyncio.run(_measure(rate, depths, noise, time_scale)) for rate in rates}
-    rows = [_row(rate, plain, cell, time_scale) for rate, (plain, cells, _) in measured.items() for cell in cells]
+    measured: dict[float, Measured] = {}
+    for together in [rates] if time_scale > 1 else [(rate,) for rate in rates]:
+        measured |= asyncio.run(_measure_together(together, depths, noise, time_scale))
+    rows = [_row(rate, one.plain, cell, time_scale) for rate, one in measured.items() for cell in one.cells]
     overhead_ms = statistics.median(row["overhead_median_ms"] for row in rows)
     for row in rows:
         row["formula_with_overhead"] = formula(row["acceptance"], row["K"], overhead_ms / 1e3 / time_scale)
@@ -94,13 +110,13 @@ def _run(report: Report, time_scale: float, depths: tuple[int, ...], noise: floa
     _check(report, rows, time_scale, overhead_ms)
     noises = [
         expected_noise(rate, cell.num_draft_tokens) / math.sqrt(cell.span.num_rounds)
-        for rate, (_, cells, _) in measured.items()
-        for cell in cells
+        for rate, one in measured.items()
+        for cell in one.cells
     ]
     name = f"grid x{time_scale:g}: largest standard deviation from the draw of acceptances"
     report.check(name, max(noises), noise, "of a speed-up")
-    names = next(iter(measured.values()))[2]
-    cpu_ms = {name: statistics.median(cpu[name] for _, _, cpu in measured.values()) for name in names}
+    names = next(iter(measured.values())).cpu_ms
+    cpu_ms = {name: statistics.median(one.cpu_ms[name] for one in measured.values()) for name in names}
     report.conditions[f"processor time of a round (K = {CPU_DRAFT_TOKENS}, x{time_scale:g}) in ms"] = ", ".join(
         f"{name} {value:.2f}" for name, value in cpu_ms.items()
     )
@@ -139,22 +155,45 @@ def expected_noise(rate: float, num_draft_tokens: int) -> float:
     return math.sqrt(square - mean**2) / mean
 
 
+async def _measure_together(
+    rates: tuple[float, ...], depths: tuple[int, ...], noise: float, time_scale: float
+) -> dict[float, Measured]:
+    """Each acceptance on a stack of its own, side by side; the processor time one after another."""
+    num_tokens = SLOW_ANSWER_TOKENS if time_scale > 1 else ANSWER_TOKENS
+    plain_every = SLOW_PLAIN_EVERY if time_scale > 1 else PLAIN_EVERY
+    async with contextlib.AsyncExitStack() as opened:
+        stacks = {
+            rate: opened.enter_context(LocalStack(emulated_config(rate, draft_ahead="off", time_scale=time_scale)))
+            for rate in rates
+        }
+        clients = [await opened.enter_async_context(connected(stack.address)) for stack in stacks.values()]
+        every = await asyncio.gather(
+            *(
+                _measure(rate, client, depths, noise, num_tokens, plain_every)
+                for rate, client in zip(rates, clients, strict=True)
+            )
+        )
+        for one, stack, client in zip(every, stacks.values(), clients, strict=True):
+            one.cpu_ms = await _cpu_ms(stack, client, num_tokens)
+        return dict(zip(rates, every, strict=True))
+
+
 async def _measure(
-    rate: float, depths: tuple[int, ...], noise: float, time_scale: float
-) -> tuple[Span, list[Cell], dict[str, float]]:
-    """Plain decoding, the cells, and the milliseconds of processor time that each process takes for a round."""
+    rate: float, client: Client, depths: tuple[int, ...], noise: float, num_tokens: int, plain_every: int
+) -> Measured:
+    """Plain decoding and the cells, in turns."""
     cells = [Cell(depth, math.ceil((expected_noise(rate, depth) / noise) ** 2)) for depth in depths]
     plain = Span()
-    num_tokens = SLOW_ANSWER_TOKENS if time_scale > 1 else ANSWER_TOKENS
-    with LocalStack(emulated_config(rate, draft_ahead="off", time_scale=time_scale)) as stack:
-        async with connected(stack.address) as client:
-            await client.ask("on", 64)
-            while not all(cell.is_done for cell in cells):
-                for cell in cells:
-                    if not cell.is_done:
-                        cell.span += await _ask(client, "on", num_tokens, cell.num_draft_tokens)
-                plain += await _ask(client, "off", num_tokens)
-            return plain, cells, await _cpu_ms(stack, client, num_tokens)
+    await client.ask("on", 64)
+    for turn in itertools.count():
+        if all(cell.is_done for cell in cells):
+            break
+        for cell in cells:
+            if not cell.is_done:
+                cell.span += await _ask(client, "on", num_tokens, cell.num_draft_tokens)
+        if turn % plain_every == 0:
+            plain += await _ask(client, "off", num_tokens)
+    return Measured(plain, cells)
 
 
 async def _cpu_ms(stack: LocalStack, client: Client, num_tokens: int) -> dict[str, float]:
