@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pilotfish.bench.machine import this_machine
@@ -68,7 +69,7 @@ class Report:
     def show(self) -> None:
         console = Console()
         console.print(f"[bold]{self.question}[/bold]")
-        console.print(", ".join(f"{key} {value}" for key, value in self.conditions.items()), style="dim")
+        console.print(escape(", ".join(f"{key} {value}" for key, value in self.conditions.items())), style="dim")
         columns = self.columns or {key: key for row in self.rows for key in row}
         is_narrow = bool(self.columns)
         look = box.SIMPLE_HEAD if is_narrow else box.HEAVY_HEAD
@@ -76,7 +77,7 @@ class Report:
         for heading in columns.values():
             table.add_column(heading, overflow="fold")
         for row in self.rows:
-            table.add_row(*(_cell(row.get(column, "")) for column in columns))
+            table.add_row(*(escape(_cell(row.get(column, ""))) for column in columns))
         console.print(table)
         self.show_checks()
 
@@ -106,12 +107,12 @@ class Report:
 
     def finish(self, options: argparse.Namespace, *, has_shown_rows: bool = False) -> None:
         """Show, and write where --json asks for it. has_shown_rows: the rows are on the terminal already."""
+        if options.json:
+            self.write(options.json)
         if has_shown_rows:
             self.show_checks()
         else:
             self.show()
-        if options.json:
-            self.write(options.json)
 
 
 def parser(description: str | None, *, dataset: bool = False) -> argparse.ArgumentParser:

@@ -24,6 +24,8 @@ from pilotfish.types import LoadReport
 Pool = Literal["target", "draft"]
 
 _START_TIMEOUT_S = 60.0
+_TRACEBACK_LINES = 60
+"""What follows an error in the log."""
 
 
 class Member:
@@ -34,7 +36,9 @@ class Member:
         self.service = service
         self.address = f"127.0.0.1:{port}"
         self.errors: list[str] = []
-        """Lines that tell of something unforeseen."""
+        """What tells of something unforeseen, with the lines after it."""
+        self._num_lines_of_error = 0
+        """Still to come."""
         setting = f"{service.removesuffix('_service')}.port={port}"
         argv = tethered(service, "--config", str(config_path), "--set", setting)
         self._spec = ChildSpec(name=name, argv=argv, services=frozenset({service}))
@@ -82,8 +86,12 @@ class Member:
         self.errors.append(f"{self.name} ended by itself with status {status}: {child.last_error}")
 
     def _on_line(self, _name: str, line: str) -> None:
-        if "Traceback" in line or " ERROR " in line:
+        if " ERROR " in line or ("Traceback" in line and not self._num_lines_of_error):
             self.errors.append(line)
+            self._num_lines_of_error = _TRACEBACK_LINES
+        elif self._num_lines_of_error:
+            self.errors[-1] += f"\n{line}"
+            self._num_lines_of_error -= 1
 
 
 class Fleet:
