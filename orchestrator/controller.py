@@ -31,8 +31,8 @@ MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
 _PROBE_TOKENS = 2
 """Draft tokens of a first probe: enough to see whether guesses hold again."""
-_MAX_PROBE_ROUNDS = 16
-"""Of which every draft token is accepted: if they do not pay after as many, it is not for what is believed of them."""
+_MAX_PROBE_ROUNDS = 64
+"""Of which every draft token is accepted: what is believed of them has followed by then."""
 _MARGIN = 0.02
 """Speed that has to be gained for a reason to be looked for elsewhere."""
 _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
@@ -151,7 +151,7 @@ class Controller:
             return 1
         replica = self._seat.replica
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
-        if limit == 0:
+        if limit == 0 or num_run_tokens <= 2:
             return num_run_tokens
         prices = self._prices(replica)
         reason, self._counters = self._reason_against(replica, self._acceptance.probabilities(limit), prices)
@@ -225,10 +225,10 @@ class Controller:
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
         gate = partial(rounds.gate.count_plain_tokens, state_number=rounds.gate.state_number)
         probing = rounds.probing.count_plain_tokens
+        # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes outweigh
+        # slow first rounds: all of them try it, some time.
+        level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=replica.own_load)
         if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
-            # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes
-            # outweigh slow first rounds: all of them try it, some time.
-            level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=replica.own_load)
             return Reason.ROUND_TIME, (gate, probing, level)
         good = [_GOOD_ACCEPTANCE] * len(probabilities)
         # If rounds were too slow as well, that is looked into when acceptance is good again.
@@ -236,17 +236,17 @@ class Controller:
             return Reason.ACCEPTANCE, (gate, probing)
         if num_sequences > 1:
             return Reason.LOAD, (gate,)
-        return Reason.ROUND_TIME, (gate, probing)
+        return Reason.ROUND_TIME, (gate, probing, level)
 
     def _probe(self, limit: int, num_remaining: int) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
-        if self._num_probe_rounds and not self._may_pay(limit):
+        if self._num_probe_rounds and not self._may_pay():
             self._fail_probe()
         if not self._probe_tokens:
             interval_tokens = self._proposer.probe_interval_tokens
             if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
                 return None
-            self._probe_tokens = _PROBE_TOKENS
+            self._probe_tokens, self._empty_run_tokens = _PROBE_TOKENS, 1
         return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
 
     def _drafted(
@@ -267,13 +267,14 @@ class Controller:
             count(num_tokens)
         self._counters = ()
 
-    def _may_pay(self, limit: int) -> bool:
+    def _may_pay(self) -> bool:
         """Whether it is worth while to go on with a probe of which all was accepted."""
         if self._num_probe_rounds >= _MAX_PROBE_ROUNDS:
             return False
-        prices = self._prices(self._seat.replica)
+        replica = self._seat.replica
+        prices, limit = self._prices(replica), self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         # What drafts take is not learned in a probe: if it is too much, all may be accepted for ever.
-        return best_gain([1.0] * limit, prices.plain_s, prices.rounds_s)[1] > 1
+        return best_gain([1.0] * limit, prices.plain_s, prices.ideal_rounds_s)[1] > 1
 
     def _fail_probe(self) -> None:
         self._probe_tokens = self._num_probe_rounds = 0
@@ -351,8 +352,7 @@ class Controller:
             self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
         if not observation.num_draft_tokens and not observation.draft_problem:
             if self._probe_tokens and self._empty_run_tokens >= self._decode_run_tokens:
-                self._num_plain_tokens = 0
-                self._fail_probe()  # it has no idea: another time
+                self._num_plain_tokens = self._probe_tokens = self._num_probe_rounds = 0  # no idea: another time
             return
         self._num_plain_tokens = 0
         if not self._probe_tokens:

@@ -80,8 +80,10 @@ class RunController:
         return decision
 
     def end(self, observation: Observation) -> None:
-        """The last round, which no decision follows: it may be the only one."""
-        self._take(observation)
+        """The last round, which no decision follows: it may be the only one. Where no run is short, that of a whole
+        answer tells of no load."""
+        if self._mode == "auto":
+            self._take(observation)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""

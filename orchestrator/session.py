@@ -112,7 +112,7 @@ class Session:
             draft_problem=draft.problem,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
-            replica_id="" if link is None else link.replica_id,
+            replica_id="" if link is None or not link.is_connected else link.replica_id,
             target_load=None if link is None else link.load,
             num_other_sequences=0 if link is None else link.num_other_sequences,
         )

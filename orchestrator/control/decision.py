@@ -47,7 +47,7 @@ class Observation:
     is_drafter_saturated: bool = False
     """Whether the draft replica has more to do than it can."""
     replica_id: str = ""
-    """Target replica that holds the sequence; empty before the first command."""
+    """Target replica that holds the sequence; empty before the first command, and while it is lost."""
     target_load: LoadReport | None = None
     """As that replica told last."""
     num_other_sequences: int = 0

@@ -30,15 +30,16 @@ class Seat:
 
     def take(self, observation: Observation) -> None:
         """Sit down where the sequence is now, and learn from what the replica there told."""
-        if observation.num_output_tokens == 0:
+        if observation.num_output_tokens == 0 or not (observation.replica_id or self._replica):
             self.replica.see(observation.now_s)
             return
-        # One that was lost and is there again has another record.
-        replica = self._measurements.replica(observation.replica_id)
-        if replica is not self._replica:
-            self.leave(observation.now_s)
-            self._replica = replica
-            replica.join()
+        if self._replica is None or observation.replica_id:
+            # One that was lost and is there again has another record.
+            replica = self._measurements.replica(observation.replica_id)
+            if replica is not self._replica:
+                self.leave(observation.now_s)
+                self._replica = replica
+                replica.join()
         self._replica.see(observation.now_s)
         if observation.target_load is not None:
             self._replica.observe(

@@ -56,8 +56,8 @@ class SpeculationConfig:
     disable_by_batch_size_hysteresis: int = 8
     """It is on again once fewer than disable_by_batch_size minus this many decode, so that it does not flap."""
     min_acceptance_rate: float = 0.0
-    """Mode `auto` is off while fewer of the first draft tokens are accepted, but for probes; 0: as measured, which it
-    always is where the drafter is beside the target."""
+    """Mode `auto` is off while fewer of the first draft tokens are accepted, but for probes; 0: as measured. It
+    does not apply where the drafter is beside the target."""
     min_output_tokens: int = 10
     """Mode `auto` is off for requests of a smaller max_tokens: they end before a drafter that has to read the prompt
     repays it."""

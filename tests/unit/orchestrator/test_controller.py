@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -59,13 +60,15 @@ def run_of(num_tokens=16, token_s=0.01, **values) -> Observation:
     return observed(num_decoded_tokens=num_tokens, step_s=token_s * num_tokens, token_s=token_s, **values)
 
 
-def follow(subject: Controller, num_rounds: int, num_accepted=lambda k: 0, **costs) -> list[Decision]:
-    """What is decided when every decision is carried out, and so many of K drafts are accepted."""
+def follow(
+    subject: Controller, num_rounds: int, num_accepted=lambda k: 0, draft_s: float = 0.0005, **costs
+) -> list[Decision]:
+    """What is decided when every decision is carried out, and so many of K drafts are accepted, that take draft_s."""
     decisions = [subject.next_k(run_of())]
     while len(decisions) < num_rounds:
         decision = decisions[-1]
         k = decision.num_draft_tokens
-        observation = round_of(k, num_accepted(k), 0.0005 * k, **costs) if k else run_of(decision.num_decode_tokens)
+        observation = round_of(k, num_accepted(k), draft_s * k, **costs) if k else run_of(decision.num_decode_tokens)
         decisions.append(subject.next_k(observation))
     return decisions
 
@@ -205,16 +208,24 @@ def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
 def test_a_probe_ends_where_even_drafts_that_are_all_accepted_take_too_long() -> None:
     """5 tokens in 91 ms, with 10 ms a token beside."""
     subject = controller("auto", measurements=measured(propose_s=0.02), max_tokens=10**6)
-    decisions = follow(subject, 300, lambda k: k)
-    assert plain_gaps(decisions)[-1] >= 512
-    assert sum(decision.num_draft_tokens for decision in decisions) <= 2 * len(plain_gaps(decisions))
+    decisions = follow(subject, 300, lambda k: k, draft_s=0.02)
+    assert plain_gaps(decisions)[-1] >= 256
+    probes = [decision for decision in decisions if decision.reason is Reason.PROBE]
+    assert {probe.num_draft_tokens for probe in probes} == {2}
+    assert sum(decision.num_draft_tokens > 0 for decision in decisions) < 0.2 * len(decisions)
+
+
+def test_a_drafter_that_has_become_faster_is_tried_again() -> None:
+    subject = controller("auto", measurements=measured(propose_s=0.02), max_tokens=10**6)
+    assert follow(subject, 20, lambda k: k, draft_s=0.02)[-1].num_draft_tokens == 0
+    assert follow(subject, 300, lambda k: k)[-1].reason is Reason.FASTEST
 
 
 def test_a_probe_that_is_accepted_for_ever_but_never_enough_ends() -> None:
     subject = controller("auto", measurements=measured(), min_acceptance_rate=1, max_tokens=10**6)
     decisions = follow(subject, 300, lambda k: k)
     assert max(decision.num_draft_tokens for decision in decisions) == 4
-    assert plain_gaps(decisions)[-1] >= 256
+    assert plain_gaps(decisions)[-1] >= 64
 
 
 def test_answers_of_one_run_probe_for_each_other() -> None:
@@ -239,6 +250,7 @@ def test_answers_of_one_run_probe_for_each_other() -> None:
 
 def test_no_probe_is_made_for_one_run_answers_where_the_load_is_too_high() -> None:
     _, measurements = overloaded(64)
+    measurements.replica(REPLICA).rounds("draft").probing.count_plain_tokens(10**6)
     for _ in range(200):
         subject = controller(measurements=measurements, max_tokens=12)
         assert subject.next_k(observed(0, 12)).num_decode_tokens == 12
@@ -479,6 +491,8 @@ def test_a_replica_that_was_lost_and_is_there_again_has_another_record() -> None
     measurements = measured()
     others = crowd(measurements, 3)
     measurements.retain(())
+    others[0].next_k(dataclasses.replace(observed(), replica_id=""))
+    assert not measurements.replicas, "what came before it was lost makes no record of it"
     for other in others[:2]:
         other.next_k(observed())
     assert measurements.replica(REPLICA).num_decoding == 2

@@ -11,6 +11,7 @@ from orchestrator.run_controller import RunController
 from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
+REPLICA = "target-a"
 OFF = ((1, 1000, 0),)
 """However many decode."""
 
@@ -51,6 +52,7 @@ def run(
         token_s = drafted_s if decision.num_draft_tokens else plain_s
         prefill_s = prefills_s[len(decisions) % len(prefills_s)]
         observation = Observation(
+            replica_id=REPLICA,
             num_output_tokens=done,
             num_remaining_tokens=num_tokens - done,
             num_requested_tokens=decision.num_draft_tokens,
@@ -112,7 +114,7 @@ def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
 @pytest.mark.parametrize(("num_sequences", "expected"), [(1, 16), (64, 32), (256, 128)])
 def test_plain_runs_grow_with_the_load_but_the_first(num_sequences: int, expected: int) -> None:
     measurements = Measurements()
-    replica = measurements.replica("")
+    replica = measurements.replica(REPLICA)
     replica.costs.add_step(num_sequences, num_sequences, 0.004)
     replica.add_decode(0.004)
     for _ in range(num_sequences - 1):
@@ -120,7 +122,10 @@ def test_plain_runs_grow_with_the_load_but_the_first(num_sequences: int, expecte
     subject = RunController(request("auto"), measurements, SpeculationConfig(num_speculative_tokens_per_batch_size=OFF))
     first = Observation(num_remaining_tokens=900)
     assert subject.next_k(first).num_decode_tokens == 16
-    assert subject.next_k(dataclasses.replace(first, num_output_tokens=16)).num_decode_tokens == expected
+    assert (
+        subject.next_k(dataclasses.replace(first, num_output_tokens=16, replica_id=REPLICA)).num_decode_tokens
+        == expected
+    )
 
 
 def test_a_change_of_the_text_is_noticed() -> None:

@@ -469,6 +469,13 @@ async def test_every_plain_token_is_told_to_the_controller_once(world) -> None:
     assert told == [0, 1, 1, 2, 4, 8, 8, 8, 8, 3]
 
 
+async def test_the_last_round_is_told_to_the_controller_unless_what_follows_was_decided(world) -> None:
+    session, ended = world.session(mode="off", max_tokens=20), []
+    session.controller.end = ended.append
+    await collect(session)
+    assert [(last.num_output_tokens, last.num_decoded_tokens) for last in ended] == [(20, 20)]
+
+
 async def test_prefills_are_told_to_the_controller(world) -> None:
     """Half a second for each event of the target: a step of a run, or a verdict on a draft."""
     session, told = world.session(mode="on", max_tokens=30), []
