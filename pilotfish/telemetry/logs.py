@@ -24,11 +24,21 @@ def configure_logging(
     """Set up this process's root logger, replacing what was set up before. stream: standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service) if log_format == "json" else HumanFormatter())
+    if level.upper() != "DEBUG":
+        handler.addFilter(_is_worth_telling)
     root = logging.getLogger()
     for old in tuple(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
+
+
+def _is_worth_telling(record: logging.LogRecord) -> bool:
+    """gRPC logs an error where a client was gone, by its deadline or a cancel, when its call's status was sent: nobody
+    has to do anything about that, and an operator would look for a fault of ours."""
+    error = record.exc_info[1] if record.exc_info else None
+    is_grpc = record.name == "grpc._cython.cygrpc" and type(error).__name__ == "ExecuteBatchError"
+    return not (is_grpc and "SendStatusFromServerOperation" in str(error))
 
 
 class HumanFormatter(logging.Formatter):

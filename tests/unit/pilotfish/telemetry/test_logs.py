@@ -89,3 +89,25 @@ async def test_a_trace_is_its_tasks_own() -> None:
     for line in stream.getvalue().splitlines():
         fields = json.loads(line)
         assert fields["message"] == f"from {fields['trace_id']}"
+
+
+class ExecuteBatchError(Exception):
+    """As grpc names it."""
+
+
+@pytest.mark.parametrize(
+    ("level", "operation", "is_told"),
+    [
+        ("INFO", "SendStatusFromServerOperation", False),
+        ("DEBUG", "SendStatusFromServerOperation", True),
+        ("INFO", "ReceiveMessageOperation", True),
+    ],
+)
+def test_a_client_that_is_gone_when_its_status_is_sent_is_no_error(level: str, operation: str, is_told: bool) -> None:
+    stream = io.StringIO()
+    configure_logging(level, "human", "orchestrator", stream)
+    try:
+        raise ExecuteBatchError(f'Failed "execute_batch": (<grpc._cython.cygrpc.{operation} object at 0x7f>,)')
+    except ExecuteBatchError:
+        logging.getLogger("grpc._cython.cygrpc").exception("ExecuteBatchError raised in core by servicer method [/a]")
+    assert ("raised in core" in stream.getvalue()) is is_told
