@@ -10,6 +10,8 @@ from typing import Literal, TextIO
 
 import msgspec
 
+from pilotfish.errors import DeadlineExceededError
+
 _trace_id: ContextVar[str] = ContextVar("pilotfish_trace_id", default="")
 
 
@@ -34,11 +36,14 @@ def configure_logging(
 
 
 def _is_worth_telling(record: logging.LogRecord) -> bool:
-    """gRPC logs an error where a client was gone, by its deadline or a cancel, when its call's status was sent: nobody
-    has to do anything about that, and an operator would look for a fault of ours."""
+    """gRPC logs an error where a client was gone, by its deadline or a cancel, when its call's status was to be sent,
+    or where a message was still on its way at the deadline: nobody has to do anything about that, and an operator would
+    look for a fault of ours."""
     error = record.exc_info[1] if record.exc_info else None
-    is_grpc = record.name == "grpc._cython.cygrpc" and type(error).__name__ == "ExecuteBatchError"
-    return not (is_grpc and "SendStatusFromServerOperation" in str(error))
+    if error is None or record.name != "grpc._cython.cygrpc" or type(error).__name__ != "ExecuteBatchError":
+        return True
+    is_late = isinstance(error.__context__, DeadlineExceededError)
+    return not is_late and "SendStatusFromServerOperation" not in str(error)
 
 
 class HumanFormatter(logging.Formatter):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pilotfish.errors import DeadlineExceededError
 from pilotfish.telemetry.logs import configure_logging, set_trace_id
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -95,6 +96,13 @@ class ExecuteBatchError(Exception):
     """As grpc names it."""
 
 
+def log_as_grpc_does(error: Exception) -> None:
+    try:
+        raise error
+    except ExecuteBatchError:
+        logging.getLogger("grpc._cython.cygrpc").exception("ExecuteBatchError raised in core by servicer method [/a]")
+
+
 @pytest.mark.parametrize(
     ("level", "operation", "is_told"),
     [
@@ -106,8 +114,16 @@ class ExecuteBatchError(Exception):
 def test_a_client_that_is_gone_when_its_status_is_sent_is_no_error(level: str, operation: str, is_told: bool) -> None:
     stream = io.StringIO()
     configure_logging(level, "human", "orchestrator", stream)
+    log_as_grpc_does(ExecuteBatchError(f'Failed "execute_batch": (<grpc._cython.cygrpc.{operation} object at 0x7f>,)'))
+    assert ("raised in core" in stream.getvalue()) is is_told
+
+
+@pytest.mark.parametrize(("reason", "is_told"), [(DeadlineExceededError("late"), False), (KeyError("ours"), True)])
+def test_a_status_that_finds_no_room_at_the_deadline_is_no_error(reason: Exception, is_told: bool) -> None:
+    stream = io.StringIO()
+    configure_logging("INFO", "human", "orchestrator", stream)
     try:
-        raise ExecuteBatchError(f'Failed "execute_batch": (<grpc._cython.cygrpc.{operation} object at 0x7f>,)')
-    except ExecuteBatchError:
-        logging.getLogger("grpc._cython.cygrpc").exception("ExecuteBatchError raised in core by servicer method [/a]")
+        raise reason
+    except type(reason):
+        log_as_grpc_does(ExecuteBatchError("Failed grpc_call_start_batch: 8, GRPC_CALL_ERROR_TOO_MANY_OPERATIONS"))
     assert ("raised in core" in stream.getvalue()) is is_told
