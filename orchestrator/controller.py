@@ -153,8 +153,8 @@ class Controller:
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if limit == 0 or num_run_tokens <= 2:
             return num_run_tokens
-        prices = self._prices(replica)
-        reason, self._counters = self._reason_against(replica, self._acceptance.probabilities(limit), prices)
+        probabilities = self._acceptance.probabilities(limit)
+        reason, self._counters = self._reason_against(replica, probabilities, self._prices(replica))
         if reason is not Reason.LOAD and replica.is_probe_due(
             self._proposer_name, self._proposer.probe_interval_tokens
         ):
@@ -276,14 +276,17 @@ class Controller:
         # What drafts take is not learned in a probe: if it is too much, all may be accepted for ever.
         return best_gain([1.0] * limit, prices.plain_s, prices.ideal_rounds_s)[1] > 1
 
-    def _fail_probe(self) -> None:
+    def _end_probe(self) -> None:
         self._probe_tokens = self._num_probe_rounds = 0
+
+    def _fail_probe(self) -> None:
+        self._end_probe()
         self._proposer.add_failed_probe()
 
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on
         if is_on:
-            self._probe_tokens = self._num_probe_rounds = 0
+            self._end_probe()
             self._proposer.add_success()
 
     def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
@@ -352,7 +355,8 @@ class Controller:
             self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
         if not observation.num_draft_tokens and not observation.draft_problem:
             if self._probe_tokens and self._empty_run_tokens >= self._decode_run_tokens:
-                self._num_plain_tokens = self._probe_tokens = self._num_probe_rounds = 0  # no idea: another time
+                self._num_plain_tokens = 0
+                self._end_probe()  # it has no idea: another time
             return
         self._num_plain_tokens = 0
         if not self._probe_tokens:

@@ -30,21 +30,20 @@ class Seat:
 
     def take(self, observation: Observation) -> None:
         """Sit down where the sequence is now, and learn from what the replica there told."""
-        if observation.num_output_tokens == 0 or not (observation.replica_id or self._replica):
-            self.replica.see(observation.now_s)
-            return
-        if self._replica is None or observation.replica_id:
+        replica = self._replica
+        if observation.num_output_tokens and observation.replica_id:
             # One that was lost and is there again has another record.
             replica = self._measurements.replica(observation.replica_id)
-            if replica is not self._replica:
-                self.leave(observation.now_s)
-                self._replica = replica
-                replica.join()
-        self._replica.see(observation.now_s)
+        if replica is None:
+            self.replica.see(observation.now_s)
+            return
+        if replica is not self._replica:
+            self.leave(observation.now_s)
+            self._replica = replica
+            replica.join()
+        replica.see(observation.now_s)
         if observation.target_load is not None:
-            self._replica.observe(
-                self._proposer, observation.target_load, observation.num_other_sequences, observation.now_s
-            )
+            replica.observe(self._proposer, observation.target_load, observation.num_other_sequences, observation.now_s)
         if observation.num_draft_tokens or observation.num_decoded_tokens:
             # A proposal may have been shorter than was asked for.
             self._compute(observation.num_draft_tokens + 1)

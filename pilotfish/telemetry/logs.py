@@ -26,7 +26,7 @@ def configure_logging(
     """Set up this process's root logger, replacing what was set up before. stream: standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter(service) if log_format == "json" else HumanFormatter())
-    if level.upper() != "DEBUG":
+    if level != "DEBUG":
         handler.addFilter(_is_worth_telling)
     root = logging.getLogger()
     for old in tuple(root.handlers):
