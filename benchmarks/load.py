@@ -176,7 +176,7 @@ def real(report: Report, options: argparse.Namespace, progress: Progress) -> Non
         prompts=[prompt.text for prompt in load_prompts(options.dataset, per_category=1 if options.quick else None)],
         output_lengths=parse_lengths("24" if options.quick else "128"),
         num_requests=4 if options.quick else None,
-        num_turns=1 if options.quick else 2,
+        num_turns=1 if options.quick else 4,
         timeout_s=TIMEOUT_S,
     )
     result = run_load(Station(proposers=(), config=config), settings, progress).result

@@ -9,7 +9,7 @@ Pure: no I/O and no clock; what it knows is what it is told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from orchestrator.control.acceptance_belief import AcceptanceBelief
@@ -18,12 +18,12 @@ from orchestrator.control.decision import Decision, Observation
 from orchestrator.control.measurements import Measurements
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
-from orchestrator.control.round_times import Prices
+from orchestrator.control.round_times import Asking, Prices
 from orchestrator.control.seat import Seat
 from orchestrator.control.standing import standing_reason
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
-from pilotfish.speculation.cost import best_gain
+from pilotfish.speculation.statistics import DecayedAcceptance
 
 _Counter = Callable[[int], None]
 
@@ -44,6 +44,9 @@ _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
+_ANSWERS_HALF_LIFE, _SHARED_ANSWERS = 32.0, 8.0
+"""Of what it is asked, in questions: how long a request remembers which had an answer, and what all requests know is
+worth: texts differ."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -59,6 +62,7 @@ class Controller:
         self._measurements = measurements
         self._proposer = measurements.proposer(self._proposer_name)
         self._acceptance = AcceptanceBelief(self._proposer.acceptance)
+        self._answers = DecayedAcceptance(half_life_rounds=_ANSWERS_HALF_LIFE, prior_weight=_SHARED_ANSWERS)
         self._rules = BatchRules(config)
         self._min_acceptance_rate = config.min_acceptance_rate
         self._decode_run_tokens = config.decode_run_tokens
@@ -111,6 +115,10 @@ class Controller:
         self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
         return decision
 
+    def note_no_draft(self) -> None:
+        """The drafter had no answer to the last decision, or a poor one: the target decodes plainly meanwhile."""
+        self._seat.note_no_draft()
+
     def end(self, observation: Observation) -> None:
         """The last round, which no decision follows. Of a verification it tells nothing: what ends an answer may cut
         off what was accepted."""
@@ -153,8 +161,7 @@ class Controller:
         limit = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         if limit == 0 or num_run_tokens <= 2:
             return num_run_tokens
-        probabilities = self._acceptance.probabilities(limit)
-        reason, self._counters = self._reason_against(replica, probabilities, self._prices(replica))
+        reason, self._counters = self._reason_against(replica, self._asking(limit), self._prices(replica))
         if reason is not Reason.LOAD and replica.is_probe_due(
             self._proposer_name, self._proposer.probe_interval_tokens
         ):
@@ -172,27 +179,32 @@ class Controller:
         if allowed == 0:
             return self._off(observation, Reason.BATCH_SIZE)
         limit = min(limit, allowed)
-        probabilities = self._acceptance.probabilities(allowed)
-        if probabilities[0] < self._min_acceptance_rate:
+        asking = self._asking(allowed)
+        if asking.probabilities[0] < self._min_acceptance_rate:
             probe = self._probe(limit, num_remaining)
             probing = replica.rounds(self._proposer_name).probing
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = self._prices(replica)
         is_open = self._update_gate(replica, prices, allowed)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
-        num_draft_tokens, gain = best_gain(probabilities, prices.plain_s, prices.rounds_s, preferred, _OWN_LENGTH)
+        num_draft_tokens, gain = prices.best(asking, preferred, _OWN_LENGTH)
         if gain >= self._least_gain(is_open):
             self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
-        reason, counters = self._reason_against(replica, probabilities, prices)
+        reason, counters = self._reason_against(replica, asking, prices)
         if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
             return probe
         return self._off(observation, reason, counters)
 
     def _prices(self, replica: ReplicaRecord) -> Prices:
         return replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
+
+    def _asking(self, num_positions: int) -> Asking:
+        """What this request expects of its drafter."""
+        answered_share = self._answers.probabilities(1, self._proposer.answers.probabilities(1))[0]
+        return Asking(self._acceptance.probabilities(num_positions), answered_share, self._empty_run_tokens)
 
     def _update_gate(self, replica: ReplicaRecord, prices: Prices, max_draft_tokens: int) -> bool:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are, of no more
@@ -202,12 +214,10 @@ class Controller:
         if gate.judged is prices and gate.is_open is not None:
             return gate.is_open
         gate.judged = prices
-        shared = self._proposer.acceptance.probabilities(max_draft_tokens)
         was_open = gate.is_open
         level = rounds.level(replica.decode_load)
-        level.num_draft_tokens, gain = best_gain(
-            shared, prices.plain_s, prices.rounds_s, level.num_draft_tokens, _COMMON_LENGTH
-        )
+        asking = self._proposer.asking(max_draft_tokens)
+        level.num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _COMMON_LENGTH)
         is_open = gate.update(gain, replica.decode_load, replica.own_load, is_measured=level.is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
@@ -219,7 +229,7 @@ class Controller:
         return _OWN_LEAVE if self._is_on else _OWN_GAIN
 
     def _reason_against(
-        self, replica: ReplicaRecord, probabilities: Sequence[float], prices: Prices
+        self, replica: ReplicaRecord, asking: Asking, prices: Prices
     ) -> tuple[Reason, tuple[_Counter, ...]]:
         """Why drafting does not pay now, and what waits for the tokens that are decoded instead."""
         num_sequences, rounds = replica.decode_load, replica.rounds(self._proposer_name)
@@ -228,11 +238,11 @@ class Controller:
         # No probe of a single sequence tells what rounds take when all draft, nor do a lone one's rare probes outweigh
         # slow first rounds: all of them try it, some time.
         level = partial(rounds.level(num_sequences).count_plain_tokens, num_sequences=replica.own_load)
-        if best_gain(probabilities, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
+        if prices.best(asking, is_ideal=True)[1] > 1 + _MARGIN:
             return Reason.ROUND_TIME, (gate, probing, level)
-        good = [_GOOD_ACCEPTANCE] * len(probabilities)
+        good = Asking([_GOOD_ACCEPTANCE] * len(asking.probabilities))
         # If rounds were too slow as well, that is looked into when acceptance is good again.
-        if best_gain(good, prices.plain_s, prices.ideal_rounds_s)[1] > 1 + _MARGIN:
+        if prices.best(good, is_ideal=True)[1] > 1 + _MARGIN:
             return Reason.ACCEPTANCE, (gate, probing)
         if num_sequences > 1:
             return Reason.LOAD, (gate,)
@@ -274,7 +284,7 @@ class Controller:
         replica = self._seat.replica
         prices, limit = self._prices(replica), self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         # What drafts take is not learned in a probe: if it is too much, all may be accepted for ever.
-        return best_gain([1.0] * limit, prices.plain_s, prices.ideal_rounds_s)[1] > 1
+        return prices.best(Asking([1.0] * limit), is_ideal=True)[1] > 1
 
     def _end_probe(self) -> None:
         self._probe_tokens = self._num_probe_rounds = 0
@@ -293,8 +303,7 @@ class Controller:
         if not replica.costs.is_known:
             return True
         limit = self._rules.max_draft_tokens(replica, min(self._max_draft_tokens, self._max_tokens))
-        prices = self._prices(replica)
-        return best_gain(self._acceptance.probabilities(limit), prices.plain_s, prices.rounds_s)[1] > 1
+        return self._prices(replica).best(self._asking(limit))[1] > 1
 
     # Learning.
 
@@ -316,12 +325,15 @@ class Controller:
                     observation.propose_s,
                     observation.propose_compute_s,
                 )
+            self._learn_of_answers(observation, replica)
             self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
+        if observation.num_requested_tokens and not observation.num_draft_tokens and not observation.draft_problem:
+            self._learn_from_vain_ask(observation, replica)
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
             replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
@@ -336,6 +348,27 @@ class Controller:
             return elapsed_s + handling_s - observation.prefill_s
         # What does not count held its share of the prefills.
         return elapsed_s - observation.prefill_s * elapsed_s / (elapsed_s + handling_s)
+
+    def _learn_of_answers(self, observation: Observation, replica: ReplicaRecord) -> None:
+        if observation.draft_problem:
+            return  # of a drafter that fails others take care
+        has_answer = observation.num_draft_tokens > 0
+        self._answers.add(1, has_answer)
+        # Where only those draft whom it helps their answers are better than everybody's. A probe is one question.
+        if self._probe_tokens:
+            is_anybodys = not self._num_probe_rounds and self._empty_run_tokens == 1
+        else:
+            is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
+        if is_anybodys:
+            self._proposer.answers.add(1, has_answer)
+
+    def _learn_from_vain_ask(self, observation: Observation, replica: ReplicaRecord) -> None:
+        num_tokens = observation.num_decoded_tokens
+        # The drafter read the prompt first, or the run is a probe's, which is no usual one.
+        if self._probe_tokens or observation.num_output_tokens - num_tokens <= 1:
+            return
+        elapsed_s = observation.propose_s + observation.step_s - num_tokens * observation.prefill_s
+        replica.add_vain_ask(self._proposer_name, num_tokens, elapsed_s)
 
     def _reads_first(self, observation: Observation) -> bool:
         """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""
@@ -354,7 +387,7 @@ class Controller:
         if observation.draft_problem:
             self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
         if not observation.num_draft_tokens and not observation.draft_problem:
-            if self._probe_tokens and self._empty_run_tokens >= self._decode_run_tokens:
+            if self._probe_tokens:
                 self._num_plain_tokens = 0
                 self._end_probe()  # it has no idea: another time
             return

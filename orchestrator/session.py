@@ -59,6 +59,8 @@ class Session:
                 if draft.promises(decision.min_accepted_tokens):
                     verdicts = target.verify(sequence, draft)
                 else:
+                    if not is_run:
+                        controller.note_no_draft()
                     verdicts = target.decode(
                         sequence, decision.num_decode_tokens, draft.num_self_drafted, awaits_drafts=not is_run
                     )

@@ -59,7 +59,7 @@ _TEXTS = {
     Reason.ACCEPTANCE_FLOOR: "fewer drafts are accepted than min_acceptance_rate asks",
     Reason.LOAD: "measured: plain decoding is faster under this load",
     Reason.ROUND_TIME: "measured: plain decoding is faster, drafting and verifying take too long",
-    Reason.ACCEPTANCE: "measured: plain decoding is faster, too few drafts are accepted",
+    Reason.ACCEPTANCE: "measured: plain decoding is faster, too few drafts are found or accepted",
 }
 
 _LIMITING = frozenset(

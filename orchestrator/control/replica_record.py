@@ -149,6 +149,12 @@ class ReplicaRecord:
         if elapsed_s > 0 and self._is_speculating(proposer):
             rounds.add_round(elapsed_s, num_draft_tokens, self._rows_per_sequence, self.num_decoding)
 
+    def add_vain_ask(self, proposer: str, num_run_tokens: int, elapsed_s: float) -> None:
+        """The drafter had no answer; asking it and decoding num_run_tokens plainly took elapsed_s."""
+        rounds = self.rounds(proposer)
+        rounds.gate.count_round()
+        rounds.add_vain_ask(num_run_tokens, elapsed_s - num_run_tokens * self.plain_s(), self.num_decoding)
+
     def add_propose(self, proposer: str, num_tokens: int, elapsed_s: float, compute_s: float) -> None:
         """Waiting for num_tokens draft tokens took elapsed_s; compute_s: as the drafter says, 0: it does not."""
         self.rounds(proposer).add_propose(num_tokens, elapsed_s, compute_s, max(1, self._num_speculating))

@@ -13,8 +13,10 @@ from orchestrator.control.probing import Probing
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
+from orchestrator.control.vain_asks import VainAsks
 from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile
+from pilotfish.speculation.cost import best_gain, gain_of_asking
 from pilotfish.types import LoadReport
 
 _MIN_STEPS = 8
@@ -40,6 +42,7 @@ class LoadLevel:
         self._assumed_share: float | None = None
         self._ratio = RoundRatio()
         self.propose = ProposeTime()
+        self.vain_asks = VainAsks()
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
         self._num_proposals = self._num_rounds = 0
@@ -96,7 +99,19 @@ class LoadLevel:
             self._retry_tokens = min(2 * self._retry_tokens, _MAX_RETRY_TOKENS)
             self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
             self._ratio.hope()
-            self.propose = ProposeTime()
+            self.propose, self.vain_asks = ProposeTime(), VainAsks()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What is expected of a drafter that is asked."""
+
+    probabilities: Sequence[float]
+    """Of each draft token to be accepted, given that those before it were."""
+    answered_share: float = 1.0
+    """Of what it is asked: a lookup may find nothing."""
+    run_tokens: float = 1.0
+    """Decoded at least before it is asked again where it has no answer."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +125,26 @@ class Prices:
     ideal_s: Callable[[int], float]
     """Of K tokens: if verifications waited for nothing but their step and proposals took what they take a lone
     sequence."""
+    vain_s: float = 0.0
+    """What is lost where the drafter has no answer;"""
+    vain_run_tokens: float = 4.0
+    """and how far sequences decode plainly, then, before it is asked again."""
+
+    def best(
+        self, asking: Asking, preferred: int = 0, margin: float = 0.0, *, is_ideal: bool = False
+    ) -> tuple[int, float]:
+        """The best draft length and its speed over that of plain decoding, as best_gain says.
+
+        is_ideal: at ideal prices.
+        """
+        rounds_s = self.ideal_rounds_s if is_ideal else self.rounds_s
+        num_draft_tokens, gain = best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin)
+        if asking.answered_share >= 1 or not num_draft_tokens:
+            return num_draft_tokens, gain
+        run_tokens = max(self.vain_run_tokens, asking.run_tokens)
+        round_s = rounds_s[num_draft_tokens]
+        gain = gain_of_asking(gain, round_s, self.plain_s, asking.answered_share, run_tokens, self.vain_s)
+        return num_draft_tokens, gain
 
     @cached_property
     def ideal_rounds_s(self) -> Sequence[float]:
@@ -164,6 +199,10 @@ class RoundTimes:
         if level.takes_proposal(num_speculating):
             level.propose.add(num_tokens, elapsed_s, compute_s)
 
+    def add_vain_ask(self, num_run_tokens: int, lost_s: float, num_sequences: int) -> None:
+        """The drafter had no answer; lost_s: what asking and num_run_tokens took over what decoding them does."""
+        self.level(num_sequences).vain_asks.add(num_run_tokens, lost_s)
+
     def add_round(self, elapsed_s: float, num_draft_tokens: int, num_rows: float, num_sequences: int) -> None:
         """A round of num_draft_tokens while (nearly) all of num_sequences speculate, with num_rows rows on average."""
         level = self.level(num_sequences)
@@ -208,7 +247,10 @@ class RoundTimes:
             num_rows = num_sequences * (num_nodes(depth) + 1)
             return plain_ratio * step_s(num_sequences, num_rows) + lone_propose_s(depth)
 
-        return Prices(rounds_s[0], rounds_s, ideal_s)
+        vain_asks = self._vain_asks(num_sequences)
+        if vain_asks is None:
+            return Prices(rounds_s[0], rounds_s, ideal_s, propose_s(1))
+        return Prices(rounds_s[0], rounds_s, ideal_s, vain_asks.lost_s, vain_asks.run_tokens)
 
     def _expected_s(self, num_rows: float, propose_s: float, num_sequences: int, share: float) -> float:
         """Proposing and verifying if every sequence computes num_rows rows, before it is corrected.
@@ -232,6 +274,13 @@ class RoundTimes:
             level = self._levels.get(size)
             if level is not None and (corrections := level.corrections(max_draft_tokens)) is not None:
                 return corrections
+        return None
+
+    def _vain_asks(self, num_sequences: int) -> VainAsks | None:
+        for size in range(_size(num_sequences), -1, -1):
+            level = self._levels.get(size)
+            if level is not None and level.vain_asks.is_known:
+                return level.vain_asks
         return None
 
     def _propose_s(self, num_sequences: int) -> Callable[[int], float]:

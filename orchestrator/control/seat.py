@@ -58,6 +58,10 @@ class Seat:
         self.draft_tokens[decision.num_draft_tokens] += 1
         self._compute(num_draft_tokens + 1)
 
+    def note_no_draft(self) -> None:
+        """There is no draft for the round that was noted: it decodes plainly."""
+        self._compute(1)
+
     def plain_run_tokens(self, observation: Observation, num_tokens: int) -> int:
         """Of a run that is decoded because drafts do not pay, or there are none: num_tokens, and more under load.
 

@@ -59,3 +59,17 @@ def best_gain(
     if preferred_rate * (1 + margin) > best_rate:
         best, best_rate = preferred, preferred_rate
     return (best, best_rate * plain_s) if best else (0, 1.0)
+
+
+def gain_of_asking(
+    gain: float, round_s: float, plain_s: float, answered_share: float, run_tokens: float, vain_s: float
+) -> float:
+    """Speed over that of plain decoding with a drafter that has an answer only to a share of what it is asked.
+
+    gain, round_s: of the rounds in which it has. Where it has none the sequence decodes run_tokens plainly before it
+    asks again, and has lost vain_s.
+    """
+    vain_share = 1 - answered_share
+    num_tokens = answered_share * gain * round_s / plain_s + vain_share * run_tokens
+    elapsed_s = answered_share * round_s + vain_share * (run_tokens * plain_s + vain_s)
+    return num_tokens * plain_s / elapsed_s

@@ -19,6 +19,8 @@ from pilotfish.planning.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
 """Requests do not come in step."""
+_PASSAGE_TOKENS = 16
+"""In which a lookup finds something or nothing."""
 
 
 class SimulatedSequence:
@@ -43,6 +45,9 @@ class SimulatedSequence:
         self._difficulty = random.Random(1000 * self._world.seed + luck)
         self._difficulties: list[float] = []
         """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
+        self._text = random.Random(f"text {self._world.seed} {luck}")
+        self._passages: list[float] = []
+        """Of each passage: the drafter has an answer in it if the share that has one is larger."""
         self._life = self._live()
         self._world.after(self._world.random.random() * _MAX_START_S, self._resume)
 
@@ -74,6 +79,13 @@ class SimulatedSequence:
         drafted = self._difficulties[self._num_output : self._num_output + num_draft_tokens]
         return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
 
+    def _is_foreseeable(self) -> bool:
+        """Whether the drafter has an answer here."""
+        passage = self._num_output // _PASSAGE_TOKENS
+        while len(self._passages) <= passage:
+            self._passages.append(self._text.random())
+        return self._passages[passage] < self._stack.answered
+
     def _commit(self, num_tokens: int) -> None:
         self._num_output += num_tokens
         self.num_remaining -= num_tokens
@@ -83,7 +95,7 @@ class SimulatedSequence:
         decision = self.controller.next_k(self._observe())
         while self.num_remaining > 0 and not self._is_stopped:
             if decision.num_draft_tokens:
-                observation = yield from self._speculate(decision.num_draft_tokens)
+                observation = yield from self._speculate(decision)
                 if self.num_remaining > 0:
                     decision = self.controller.next_k(observation)
             else:
@@ -92,13 +104,17 @@ class SimulatedSequence:
         if self.num_remaining > 0:  # else the target has ended it
             self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 
-    def _speculate(self, num_drafts: int) -> Generator[None, None, Observation]:
+    def _speculate(self, decision: Decision) -> Generator[None, None, Observation]:
+        num_drafts = decision.num_draft_tokens
         asked_s = self._world.now_s
         prefill_before_s = self._prefill_s
         if self._world.random.random() >= self._stack.ahead:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
             yield
         propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
+        if not self._is_foreseeable():
+            self.controller.note_no_draft()
+            return (yield from self._decode_instead(decision, propose_s))
         num_accepted = self._num_accepted(num_drafts)
         self._ask_target(num_drafts + 1, 1, num_accepted + 1)
         yield
@@ -111,6 +127,27 @@ class SimulatedSequence:
             propose_s=propose_s,
             step_s=self._world.now_s - sent_s,
             prefill_s=self._prefill_s - prefill_before_s,
+        )
+
+    def _decode_instead(self, decision: Decision, propose_s: float) -> Generator[None, None, Observation]:
+        """The run of a round whose drafter has no answer."""
+        num_tokens = min(decision.num_decode_tokens, self.num_remaining)
+        sent_s, first_s, prefill_before_s = self._world.now_s, 0.0, 0.0
+        self._ask_target(1, num_tokens)
+        for number in range(num_tokens):
+            yield
+            self._commit(1)
+            if number == 0:
+                first_s, prefill_before_s = self._world.now_s, self._prefill_s
+        num_timed = max(1, num_tokens - 1)
+        return self._observe(
+            num_requested_tokens=decision.num_draft_tokens,
+            num_decoded_tokens=num_tokens,
+            num_committed_tokens=num_tokens,
+            propose_s=propose_s,
+            step_s=self._world.now_s - sent_s,
+            token_s=(self._world.now_s - first_s) / num_timed,
+            prefill_s=(self._prefill_s - prefill_before_s) / num_timed,
         )
 
     def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:

@@ -20,6 +20,7 @@ class SimulatedStack:
         *,
         gathers: bool = True,
         ahead: float = 0.0,
+        answered: float = 1.0,
         noise: Noise | None = None,
         start_s: float = 0.0,
         prompt_tokens: Sequence[int] = (),
@@ -27,12 +28,13 @@ class SimulatedStack:
         """acceptance: probability of each draft token, given those before it; may be changed at any time.
 
         gathers: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
-        ahead, so that a round does not wait for them. prompt_tokens: lengths that requests have in turn; without any
+        ahead, so that a round does not wait for them. answered: share of the passages of texts in which
+        the drafter has an answer at all. prompt_tokens: lengths that requests have in turn; without any
         prompts cost nothing.
         """
         self.world = World(seed, noise, start_s)
         self.acceptance = acceptance
-        self.ahead = ahead
+        self.ahead, self.answered = ahead, answered
         self.prompt_tokens = prompt_tokens
         kind = GatheringTarget if gathers else Replica
         self.target = kind(self.world, profile.target, profile.max_batch_tokens)

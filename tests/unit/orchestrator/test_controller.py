@@ -270,17 +270,77 @@ def test_what_a_probe_waits_for_is_not_what_drafts_take() -> None:
     assert propose.seconds(4) == pytest.approx(before_s)
 
 
-@pytest.mark.parametrize("has_an_answer_at_last", [True, False])
-def test_a_probe_that_the_drafter_has_no_answer_to_is_none(has_an_answer_at_last: bool) -> None:
-    subject = controller("auto", measurements=measured(), max_tokens=10**6)
+def test_a_probe_is_one_question_where_the_drafter_has_no_answer() -> None:
+    measurements = measured()
+    subject = controller("auto", measurements=measurements, max_tokens=10**6)
     decisions = follow(subject, 100)
     while decisions[-1].reason is not Reason.PROBE:
         decisions.append(subject.next_k(run_of()))
-    for _ in range(3):
-        empty = observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01)
-        assert subject.next_k(empty).reason is Reason.PROBE
-    # Rejected, or another time.
-    assert subject.next_k(round_of(2) if has_an_answer_at_last else empty).num_draft_tokens == 0
+    interval_tokens = measurements.proposer("draft").probe_interval_tokens
+    assert subject.next_k(vain_ask(1, 0.001)).num_draft_tokens == 0
+    assert measurements.proposer("draft").probe_interval_tokens == interval_tokens, "it is no draft that failed"
+
+
+def vain_ask(num_tokens: int, propose_s: float, token_s: float = 0.01) -> Observation:
+    """The drafter took propose_s to say nothing, and so many tokens were decoded plainly then."""
+    return run_of(num_tokens, token_s, num_requested_tokens=4, propose_s=propose_s)
+
+
+def ask_mostly_in_vain(subject: Controller, num_rounds: int, propose_s: float) -> list[Decision]:
+    """Of four questions one is answered, and all of it accepted."""
+    decisions = [subject.next_k(run_of())]
+    for number in range(num_rounds):
+        decision = decisions[-1]
+        if not decision.num_draft_tokens:
+            observation = run_of(decision.num_decode_tokens)
+        elif number % 4:
+            observation = vain_ask(decision.num_decode_tokens, propose_s)
+        else:
+            observation = round_of(decision.num_draft_tokens, decision.num_draft_tokens, propose_s)
+        decisions.append(subject.next_k(observation))
+    return decisions
+
+
+def test_asking_in_vain_is_worth_while_only_if_it_costs_little() -> None:
+    cheap, dear = (controller(measurements=measured(), max_tokens=10**6) for _ in range(2))
+    decisions = ask_mostly_in_vain(cheap, 200, propose_s=0.001)
+    assert all(decision.num_draft_tokens for decision in decisions[1:])
+    reasons = {decision.reason for decision in ask_mostly_in_vain(dear, 200, propose_s=0.02)[-50:]}
+    assert Reason.ACCEPTANCE in reasons
+    assert reasons <= {Reason.ACCEPTANCE, Reason.PROBE}
+    assert "plain decoding is faster" in dear.limitation
+
+
+@pytest.mark.parametrize("have_drafts", [True, False])
+def test_what_a_round_takes_beside_plain_runs_is_not_what_it_takes_if_all_speculate(have_drafts: bool) -> None:
+    measurements = measured()
+    replica = measurements.replica(REPLICA)
+    subject, *others = (controller("on", measurements=measurements) for _ in range(4))
+    for other in (subject, *others):
+        other.next_k(observed())
+    for other in others if not have_drafts else ():
+        other.note_no_draft()
+
+    def round_s() -> float:
+        return replica.prices("draft", 4, lambda depth: depth).rounds_s[4]
+
+    for _ in range(16):
+        load = LoadReport(num_sequences_decoding=4, num_step_tokens=20, step_time_ns=11_000_000)
+        subject.next_k(round_of(step_s=0.011, target_load=load))
+    expected_s = round_s()
+    for _ in range(200):
+        subject.next_k(round_of(step_s=0.2))
+    assert (round_s() > 2 * expected_s) == have_drafts
+
+
+def test_what_a_drafter_fails_to_answer_is_no_vain_question() -> None:
+    measurements = measured()
+    subject = controller("on", measurements=measurements)
+    for _ in range(20):
+        subject.next_k(observed(num_requested_tokens=4, num_decoded_tokens=2, step_s=0.02, draft_problem="late"))
+    assert measurements.proposer("draft").asking(1).answered_share == 1
+    subject.next_k(vain_ask(2, 0.001))
+    assert measurements.proposer("draft").asking(1).answered_share < 1
 
 
 def test_what_one_request_learns_the_next_begins_with() -> None:

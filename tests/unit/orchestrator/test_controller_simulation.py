@@ -93,6 +93,34 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     assert tokens_per_s["auto"] >= 0.97 * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
 
 
+@pytest.mark.parametrize(
+    ("profile_name", "concurrency", "answered", "acceptance"),
+    [
+        ("cpu", 1, 0.6, 0.9),
+        ("cpu", 4, 0.25, 0.6),
+        ("cpu", 16, 0.25, 0.6),
+        ("cpu", 16, 0.6, 0.9),
+        ("a100-70b", 1, 0.25, 0.9),
+        ("a100-70b", 4, 0.05, 0.6),
+        ("a100-70b", 16, 0.05, 0.9),
+        ("a100-70b", 16, 0.6, 0.9),
+    ],
+)
+def test_never_slower_with_a_drafter_that_often_has_no_answer(
+    profile_name: str, concurrency: int, answered: float, acceptance: float
+) -> None:
+    """A lookup's: what it is asked in vain costs time, and few of the sequences have drafts in a step."""
+    tokens_per_s = {}
+    modes: tuple[Mode, ...] = ("off", "on", "auto")
+    for mode in modes:
+        stack = SimulatedStack(load_profile(profile_name), acceptance, answered=answered)
+        make = partial(controller, mode, Measurements(), 5)
+        tokens_per_s[mode] = closed_loop_tokens_per_s(
+            stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(8.0, 60 / concurrency)
+        )
+    assert tokens_per_s["auto"] >= 0.98 * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
+
+
 @pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (2, 0.9), (4, 0.9), (2, 0.6)])
 def test_never_slower_where_some_drafts_are_made_ahead_and_some_are_not(concurrency: int, acceptance: float) -> None:
     """Rounds scatter by a third then: their luck must not choose the draft length."""

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.speculation.cost import best_gain, expected_tokens, expected_tokens_by_position, speedup
+from pilotfish.speculation.cost import (
+    best_gain,
+    expected_tokens,
+    expected_tokens_by_position,
+    gain_of_asking,
+    speedup,
+)
 
 
 def test_expected_tokens_of_the_paper():
@@ -54,3 +60,10 @@ def test_best_gain_is_expected_tokens_over_time():
     assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 1.0]) == (2, 1.75)
     assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 2.0]) == (1, 1.5)
     assert best_gain([], 1.0, [1.0]) == (0, 1.0)
+
+
+def test_a_drafter_that_seldom_has_an_answer_gains_less():
+    # Of 4 questions one is answered, with 3 tokens in 2 s; after the others 3 tokens take 3 s, and 1 s is lost.
+    assert gain_of_asking(1.5, 2.0, 1.0, 0.25, 3.0, 1.0) == pytest.approx((3 + 3 * 3) / (2 + 3 * 4))
+    assert gain_of_asking(1.5, 2.0, 1.0, 1.0, 3.0, 1.0) == pytest.approx(1.5)
+    assert gain_of_asking(1.5, 2.0, 1.0, 0.0, 16.0, 1.0) == pytest.approx(16 / 17)
