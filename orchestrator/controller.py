@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from orchestrator.control.acceptance_belief import AcceptanceBelief
+from orchestrator.control.answer_share import AnswerShare
 from orchestrator.control.batch_rules import BatchRules
 from orchestrator.control.decision import Decision, Observation
 from orchestrator.control.measurements import Measurements
@@ -23,7 +24,6 @@ from orchestrator.control.seat import Seat
 from orchestrator.control.standing import standing_reason
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
-from pilotfish.speculation.statistics import DecayedAcceptance
 
 _Counter = Callable[[int], None]
 
@@ -44,9 +44,6 @@ _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
-_ANSWERS_HALF_LIFE, _SHARED_ANSWERS = 32.0, 8.0
-"""Of what it is asked, in questions: how long a request remembers which had an answer, and what all requests know is
-worth: texts differ."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
 
@@ -62,7 +59,7 @@ class Controller:
         self._measurements = measurements
         self._proposer = measurements.proposer(self._proposer_name)
         self._acceptance = AcceptanceBelief(self._proposer.acceptance)
-        self._answers = DecayedAcceptance(half_life_rounds=_ANSWERS_HALF_LIFE, prior_weight=_SHARED_ANSWERS)
+        self._answers = AnswerShare(self._proposer.answers)
         self._rules = BatchRules(config)
         self._min_acceptance_rate = config.min_acceptance_rate
         self._decode_run_tokens = config.decode_run_tokens
@@ -112,17 +109,18 @@ class Controller:
         decision = self._decide(observation)
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
-        self._seat.note(decision, self._proposer.num_draft_tokens(decision.num_draft_tokens))
+        num_draft_tokens = self._proposer.num_draft_tokens(decision.num_draft_tokens)
+        self._seat.note(decision, num_draft_tokens, self._answers.value)
         return decision
 
-    def note_no_draft(self) -> None:
-        """The drafter had no answer to the last decision, or a poor one: the target decodes plainly meanwhile."""
-        self._seat.note_no_draft()
+    def note_draft(self, num_draft_tokens: int) -> None:
+        """What came of the last decision: so many draft tokens are verified. 0: the target decodes plainly."""
+        self._seat.note_draft(num_draft_tokens)
 
     def end(self, observation: Observation) -> None:
         """The last round, which no decision follows. Of a verification it tells nothing: what ends an answer may cut
         off what was accepted."""
-        if not observation.num_requested_tokens:
+        if not observation.num_draft_tokens:
             self._take(observation)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
@@ -199,12 +197,13 @@ class Controller:
         return self._off(observation, reason, counters)
 
     def _prices(self, replica: ReplicaRecord) -> Prices:
-        return replica.prices(self._proposer_name, self._max_draft_tokens, self._proposer.num_draft_tokens)
+        proposer = self._proposer
+        answered_share = proposer.answers.value
+        return replica.prices(self._proposer_name, self._max_draft_tokens, proposer.num_draft_tokens, answered_share)
 
     def _asking(self, num_positions: int) -> Asking:
         """What this request expects of its drafter."""
-        answered_share = self._answers.probabilities(1, self._proposer.answers.probabilities(1))[0]
-        return Asking(self._acceptance.probabilities(num_positions), answered_share, self._empty_run_tokens)
+        return Asking(self._acceptance.probabilities(num_positions), self._answers.value, self._empty_run_tokens)
 
     def _update_gate(self, replica: ReplicaRecord, prices: Prices, max_draft_tokens: int) -> bool:
         """Whether speculation pays for those that decode there, with drafts as good as all requests' are, of no more
@@ -315,25 +314,32 @@ class Controller:
 
     def _learn(self, observation: Observation) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
-        if observation.num_requested_tokens:
+        was_asked = observation.num_requested_tokens > 0 and not observation.is_draft_deferred
+        is_vain = was_asked and observation.num_decoded_tokens > 0 and not observation.draft_problem
+        is_probe = self._probe_tokens > 0
+        if was_asked:
             # An empty proposal was waited for, too. A probe's tells nothing: none of it was made ahead, and those who
             # decode plainly meanwhile may be many.
-            if not reads_first and not self._probe_tokens:
+            if not reads_first and not is_probe:
                 replica.add_propose(
                     self._proposer_name,
                     observation.num_requested_tokens,
                     observation.propose_s,
                     observation.propose_compute_s,
                 )
-            self._learn_of_answers(observation, replica)
+            if not observation.draft_problem:  # of a drafter that fails others take care
+                self._learn_of_answers(replica, has_answer=not is_vain)
             self._learn_from_proposal(observation)
         self._num_plain_tokens += observation.num_decoded_tokens
         # A first run holds the prefill, which is no decode step.
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
-        if observation.num_requested_tokens and not observation.num_draft_tokens and not observation.draft_problem:
-            self._learn_from_vain_ask(observation, replica)
+        # The first question waits for the prompt to be read, and a draft that cut into the run has a time of its own.
+        num_before = observation.num_output_tokens - observation.num_decoded_tokens
+        if is_vain and not is_probe and num_before > 1 and not observation.num_draft_tokens:
+            elapsed_s = self._round_s(observation)
+            replica.add_vain_ask(self._proposer_name, observation.num_decoded_tokens, elapsed_s)
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
             replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
@@ -342,33 +348,19 @@ class Controller:
     def _round_s(self, observation: Observation) -> float:
         """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for
         prefills."""
-        elapsed_s = observation.propose_s + observation.step_s
+        elapsed_s, prefill_s = observation.propose_s + observation.step_s, observation.round_prefill_s
         handling_s = max(0.0, observation.now_s - self._last_arrival_s - elapsed_s)
         if handling_s <= _MAX_HANDLING * elapsed_s:
-            return elapsed_s + handling_s - observation.prefill_s
+            return elapsed_s + handling_s - prefill_s
         # What does not count held its share of the prefills.
-        return elapsed_s - observation.prefill_s * elapsed_s / (elapsed_s + handling_s)
+        return elapsed_s - prefill_s * elapsed_s / (elapsed_s + handling_s)
 
-    def _learn_of_answers(self, observation: Observation, replica: ReplicaRecord) -> None:
-        if observation.draft_problem:
-            return  # of a drafter that fails others take care
-        has_answer = observation.num_draft_tokens > 0
-        self._answers.add(1, has_answer)
-        # Where only those draft whom it helps their answers are better than everybody's. A probe is one question.
-        if self._probe_tokens:
-            is_anybodys = not self._num_probe_rounds and self._empty_run_tokens == 1
-        else:
-            is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
-        if is_anybodys:
-            self._proposer.answers.add(1, has_answer)
-
-    def _learn_from_vain_ask(self, observation: Observation, replica: ReplicaRecord) -> None:
-        num_tokens = observation.num_decoded_tokens
-        # The drafter read the prompt first, or the run is a probe's, which is no usual one.
-        if self._probe_tokens or observation.num_output_tokens - num_tokens <= 1:
-            return
-        elapsed_s = observation.propose_s + observation.step_s - num_tokens * observation.prefill_s
-        replica.add_vain_ask(self._proposer_name, num_tokens, elapsed_s)
+    def _learn_of_answers(self, replica: ReplicaRecord, *, has_answer: bool) -> None:
+        self._answers.add(has_answer=has_answer)
+        # Where only those draft whom it helps, their answers are better than everybody's. A probe is one question.
+        is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
+        if not self._num_probe_rounds if self._probe_tokens else is_anybodys:
+            self._proposer.answers.add(has_answer=has_answer)
 
     def _reads_first(self, observation: Observation) -> bool:
         """Whether the proposal had to wait until the drafter had read the prompt, or what was decoded plainly."""
@@ -389,7 +381,8 @@ class Controller:
         if not observation.num_draft_tokens and not observation.draft_problem:
             if self._probe_tokens:
                 self._num_plain_tokens = 0
-                self._end_probe()  # it has no idea: another time
+                self._end_probe()
+                self._proposer.add_vain_probe()
             return
         self._num_plain_tokens = 0
         if not self._probe_tokens:

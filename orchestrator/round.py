@@ -105,8 +105,10 @@ class RemoteRound:
         self._timed_from_s: float | None = None
         self._timed_from_length = sequence.length
         """What came after this time and this length tells what a token takes."""
+        self._prefill_timed_from_ns = 0
+        """What prefills had taken then;"""
         self._prefill_before_ns = 0
-        """What prefills had taken then; of a round with a draft: at the verdict before it."""
+        """and at the verdict before the round."""
         self._num_attempts = 0
 
     def __aiter__(self) -> AsyncIterator[Verdict]:
@@ -142,13 +144,17 @@ class RemoteRound:
 
     @property
     def prefill_s(self) -> float:
-        """By how much prefills made the replica's steps longer: since the verdict before this one, or of a run for each
-        of the tokens that token_s tells of."""
+        """By how much prefills made the replica's steps longer, of a run for each of the tokens that token_s tells
+        of."""
         if self._remote is None:
             return 0.0
-        elapsed_ns = max(0, self._remote.prefill_time_ns - self._prefill_before_ns)
-        num_timed_tokens = 1 if self._draft.token_ids else self._sequence.length - self._timed_from_length
-        return elapsed_ns / 1e9 / max(1, num_timed_tokens)
+        elapsed_ns = max(0, self._remote.prefill_time_ns - self._prefill_timed_from_ns)
+        return elapsed_ns / 1e9 / max(1, self._sequence.length - self._timed_from_length)
+
+    @property
+    def round_prefill_s(self) -> float:
+        """The same, of all since the verdict before the round."""
+        return 0.0 if self._remote is None else max(0, self._remote.prefill_time_ns - self._prefill_before_ns) / 1e9
 
     @property
     def num_coming_tokens(self) -> int:
@@ -187,7 +193,7 @@ class RemoteRound:
         if self._started_s != math.inf:
             self._started_s = self._timed_from_s = self._remote.last_arrival_s
             self._timed_from_length = self._sequence.length
-            self._prefill_before_ns = self._remote.prefill_time_ns
+            self._prefill_timed_from_ns = self._prefill_before_ns = self._remote.prefill_time_ns
         try:
             self._remote.send(self._command(self._remote))
         except PilotfishError:
@@ -244,8 +250,7 @@ class RemoteRound:
         if self._timed_from_s is None:
             self._timed_from_s = self._remote.last_arrival_s
             self._timed_from_length = verdict.base_length + len(verdict.token_ids)
-            if not self._draft.token_ids:
-                self._prefill_before_ns = self._remote.prefill_time_ns
+            self._prefill_timed_from_ns = self._remote.prefill_time_ns
         if not self._is_cut:
             self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
         return verdict

@@ -79,9 +79,9 @@ class RunController:
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
 
-    def note_no_draft(self) -> None:
-        """The drafter had no answer to the last decision, or a poor one: the target decodes plainly meanwhile."""
-        self._seat.note_no_draft()
+    def note_draft(self, num_draft_tokens: int) -> None:
+        """What came of the last decision: so many draft tokens are verified. 0: the target decodes plainly."""
+        self._seat.note_draft(num_draft_tokens)
 
     def end(self, observation: Observation) -> None:
         """The last round, which no decision follows: it may be the only one. Where no run is short, that of a whole

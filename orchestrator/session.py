@@ -56,11 +56,12 @@ class Session:
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
                 is_run = decision.num_draft_tokens == draft.num_self_drafted
-                if draft.promises(decision.min_accepted_tokens):
+                is_verified = draft.promises(decision.min_accepted_tokens)
+                if not is_run:
+                    controller.note_draft(len(draft.token_ids) if is_verified else 0)
+                if is_verified:
                     verdicts = target.verify(sequence, draft)
                 else:
-                    if not is_run:
-                        controller.note_no_draft()
                     verdicts = target.decode(
                         sequence, decision.num_decode_tokens, draft.num_self_drafted, awaits_drafts=not is_run
                     )
@@ -111,7 +112,9 @@ class Session:
             step_s=verdicts.elapsed_s,
             token_s=verdicts.token_s,
             prefill_s=verdicts.prefill_s,
+            round_prefill_s=verdicts.round_prefill_s,
             draft_problem=draft.problem,
+            is_draft_deferred=draft.is_deferred,
             drafter_absence=self.drafter.unavailable_reason,
             is_drafter_saturated=self.drafter.is_saturated,
             replica_id="" if link is None or not link.is_connected else link.replica_id,

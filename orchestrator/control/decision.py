@@ -38,10 +38,14 @@ class Observation:
     token_s: float = 0.0
     """Of a run: time of a token after the first, which may have waited for a step under way; 0: not measured."""
     prefill_s: float = 0.0
-    """By how much prefills, of any sequences, made the replica's steps longer: from the verdict before the round to its
-    own, or of a run on average while each of the tokens was decoded that token_s tells of."""
+    """By how much prefills, of any sequences, made the replica's steps longer, on average while each of the tokens of a
+    run was decoded that token_s tells of;"""
+    round_prefill_s: float = 0.0
+    """and from the verdict before the round to its own."""
     draft_problem: str = ""
     """Why the last proposal was empty, when something went wrong."""
+    is_draft_deferred: bool = False
+    """There was no proposal because the drafter was not asked yet."""
     drafter_absence: str = ""
     """Why no proposal can be had now; empty if one can."""
     is_drafter_saturated: bool = False

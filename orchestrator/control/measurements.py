@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from orchestrator.control.answer_share import SharedAnswerShare
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
 from orchestrator.control.round_times import Asking
@@ -18,14 +19,12 @@ from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.6
 _PRIOR_ROUNDS = 2.0
-_PRIOR_QUESTIONS = 16.0
-"""A drafter is believed to have an answer. Those that have none come in a row."""
 _NEIGHBOUR_ROUNDS = 16.0
 """Positions that are rarely drafted are believed to be like those before them, or bad luck would never be mended."""
 _SHARED_HALF_LIFE_ROUNDS = 256.0
 """Of what all requests know together: eight times what one of them remembers."""
 FIRST_PROBE_INTERVAL_TOKENS = 32
-MAX_PROBE_INTERVAL_TOKENS = 512
+MAX_PROBE_INTERVAL_TOKENS, MAX_VAIN_PROBE_INTERVAL_TOKENS = 512, 128
 
 
 class ProposerRecord:
@@ -38,17 +37,14 @@ class ProposerRecord:
             prior_weight=_PRIOR_ROUNDS,
             neighbour_weight=_NEIGHBOUR_ROUNDS,
         )
-        self.answers = DecayedAcceptance(
-            half_life_rounds=_SHARED_HALF_LIFE_ROUNDS, prior=1.0, prior_weight=_PRIOR_QUESTIONS
-        )
-        """Of what it is asked, as drafts of one token: accepted if it has an answer."""
+        self.answers = SharedAnswerShare()
         self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
         """A request that does not speculate tries a draft after so many tokens: doubled by every one that fails."""
         self._nodes_per_level = ClippedAverage(weight=0.2)
 
     def asking(self, num_positions: int) -> Asking:
         """What is expected of it by all requests."""
-        return Asking(self.acceptance.probabilities(num_positions), self.answers.probabilities(1)[0])
+        return Asking(self.acceptance.probabilities(num_positions), self.answers.value)
 
     def add_shape(self, depth: int, num_draft_tokens: int) -> None:
         """A draft whose longest path has depth tokens had num_draft_tokens in all."""
@@ -60,6 +56,11 @@ class ProposerRecord:
 
     def add_failed_probe(self) -> None:
         self.probe_interval_tokens = min(2 * self.probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
+
+    def add_vain_probe(self) -> None:
+        """The drafter had no answer, which says less of the text: it is asked again sooner."""
+        longer = min(2 * self.probe_interval_tokens, MAX_VAIN_PROBE_INTERVAL_TOKENS)
+        self.probe_interval_tokens = max(self.probe_interval_tokens, longer)
 
     def add_success(self) -> None:
         """Speculation pays for somebody."""

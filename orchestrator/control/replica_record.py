@@ -33,6 +33,9 @@ make runs shorter: then they could keep up even less."""
 _MOST = 0.8
 """Of the sequences: if so many speculate, a round takes what it takes if all do, and if so many do not, a decoded
 token."""
+_MOST_OF_SOME = 0.5
+"""The same, where a drafter has answers only to a part of what it is asked: for most of the time even those who ask
+decode plainly, and the rows that they compute are known."""
 
 
 class ReplicaRecord:
@@ -57,7 +60,7 @@ class ReplicaRecord:
         self._doubted_ratio = 1.0
         self._num_others = 0  # sequences of other orchestrators
         self._num_own = 0
-        self._num_own_rows = 0
+        self._num_own_rows = 0.0
         self._num_speculating = 0
         self._peak = RecentPeak(_PEAK_S)
         self._now_s = float("-inf")
@@ -69,18 +72,21 @@ class ReplicaRecord:
         self._num_own += 1
         self._num_own_rows += 1
 
-    def leave(self, num_rows: int, now_s: float) -> None:
+    def leave(self, num_rows: float, now_s: float, *, is_speculating: bool) -> None:
         """One that computed num_rows token rows a step; until now_s it decoded here, however long ago it told."""
         self.see(now_s)
         self._peak.add(self.num_decoding, now_s)
         self._num_own -= 1
         self._num_own_rows -= num_rows
-        self._num_speculating -= num_rows > 1
+        self._num_speculating -= is_speculating
 
-    def change_rows(self, num_before: int, num_now: int) -> None:
+    def change_rows(self, num_before: float, num_now: float) -> None:
         """A sequence computes num_now token rows a step instead of num_before."""
         self._num_own_rows += num_now - num_before
-        self._num_speculating += (num_now > 1) - (num_before > 1)
+
+    def change_speculating(self, num_more: int) -> None:
+        """So many sequences more ask their drafter, whether it has an answer or not."""
+        self._num_speculating += num_more
 
     def see(self, now_s: float) -> None:
         """It is now_s: a load of a while ago is none of now."""
@@ -118,8 +124,9 @@ class ReplicaRecord:
 
     def _is_speculating(self, proposer: str) -> bool:
         """Whether what a round takes now says what it takes when all speculate."""
-        is_most = self._num_speculating >= _MOST * self._num_own
-        return is_most and self.rounds(proposer).gate.is_settled(self._num_own)
+        rounds = self.rounds(proposer)
+        most = _MOST if rounds.answered_share >= 1 else _MOST_OF_SOME
+        return self._num_speculating >= most * self._num_own and rounds.gate.is_settled(self._num_own)
 
     # What is measured.
 
@@ -153,14 +160,17 @@ class ReplicaRecord:
         """The drafter had no answer; asking it and decoding num_run_tokens plainly took elapsed_s."""
         rounds = self.rounds(proposer)
         rounds.gate.count_round()
-        rounds.add_vain_ask(num_run_tokens, elapsed_s - num_run_tokens * self.plain_s(), self.num_decoding)
+        self.count_verifications(1)
+        step_s = self._recent_step_s.value
+        if step_s:
+            rounds.add_vain_ask(num_run_tokens, elapsed_s - num_run_tokens * step_s, self.num_decoding)
 
     def add_propose(self, proposer: str, num_tokens: int, elapsed_s: float, compute_s: float) -> None:
         """Waiting for num_tokens draft tokens took elapsed_s; compute_s: as the drafter says, 0: it does not."""
         self.rounds(proposer).add_propose(num_tokens, elapsed_s, compute_s, max(1, self._num_speculating))
 
     def count_verifications(self, num_verifications: int) -> None:
-        """So much was verified: plain decoding is due to be measured again, at last."""
+        """So much was verified or asked in vain: plain decoding is due to be measured again, at last."""
         self._num_verifications += num_verifications
 
     def take_measurement(self) -> bool:
@@ -237,9 +247,15 @@ class ReplicaRecord:
         num_affordable = int(_MAX_RUN_S / step_s) if step_s else growth * num_tokens
         return max(num_tokens, min(growth * num_tokens, num_affordable))
 
-    def prices(self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int]) -> Prices:
-        """num_nodes: draft tokens of a draft of that depth, which of a tree are more."""
-        return self.rounds(proposer).prices(self.decode_load, max_draft_tokens, num_nodes, self._plain_ratio)
+    def prices(
+        self, proposer: str, max_draft_tokens: int, num_nodes: Callable[[int], int], answered_share: float = 1.0
+    ) -> Prices:
+        """num_nodes: draft tokens of a draft of that depth, which of a tree are more.
+
+        answered_share: of what the drafter is asked.
+        """
+        rounds = self.rounds(proposer)
+        return rounds.prices(self.decode_load, max_draft_tokens, num_nodes, self._plain_ratio, answered_share)
 
     @property
     def _plain_ratio(self) -> float:

@@ -13,10 +13,10 @@ from orchestrator.control.probing import Probing
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
-from orchestrator.control.vain_asks import VainAsks
+from orchestrator.control.vain_asks import ASSUMED_RUN_TOKENS, VainAsks
 from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile
-from pilotfish.speculation.cost import best_gain, gain_of_asking
+from pilotfish.speculation.cost import best_gain
 from pilotfish.types import LoadReport
 
 _MIN_STEPS = 8
@@ -45,7 +45,7 @@ class LoadLevel:
         self.vain_asks = VainAsks()
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
-        self._num_proposals = self._num_rounds = 0
+        self._num_proposals = self._num_rounds = self._num_vain_asks = 0
         self._num_plain_tokens = 0
         self._retry_tokens = _FIRST_RETRY_TOKENS
 
@@ -78,6 +78,11 @@ class LoadLevel:
         self._num_proposals += 1
         spacing = one_in(num_sequences)
         return self._num_proposals % spacing == 1 % spacing
+
+    def takes_vain_ask(self, num_sequences: int) -> bool:
+        """As takes_proposal."""
+        self._num_vain_asks += 1
+        return self._num_vain_asks % one_in(num_sequences) == 0
 
     def takes_round(self, num_sequences: int) -> bool:
         """Count a round; whether it is one of those that are believed."""
@@ -116,7 +121,8 @@ class Asking:
 
 @dataclass(frozen=True)
 class Prices:
-    """What the next tokens cost if all sequences that decode on the replica do the same. Seconds."""
+    """What the next tokens cost if all sequences that decode on the replica do the same, and have answers to the same
+    share of what they ask. Seconds."""
 
     plain_s: float
     """One plain decode step."""
@@ -125,10 +131,14 @@ class Prices:
     ideal_s: Callable[[int], float]
     """Of K tokens: if verifications waited for nothing but their step and proposals took what they take a lone
     sequence."""
-    vain_s: float = 0.0
-    """What is lost where the drafter has no answer;"""
-    vain_run_tokens: float = 4.0
-    """and how far sequences decode plainly, then, before it is asked again."""
+    steps_s: Sequence[float]
+    """Element K: a token of a plain run beside rounds of K tokens."""
+    vain_s: float
+    """What is lost where the drafter has no answer, besides;"""
+    ideal_vain_s: float
+    """at best; and"""
+    vain_run_tokens: float
+    """how far sequences decode plainly, then, before it is asked again."""
 
     def best(
         self, asking: Asking, preferred: int = 0, margin: float = 0.0, *, is_ideal: bool = False
@@ -138,13 +148,14 @@ class Prices:
         is_ideal: at ideal prices.
         """
         rounds_s = self.ideal_rounds_s if is_ideal else self.rounds_s
-        num_draft_tokens, gain = best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin)
-        if asking.answered_share >= 1 or not num_draft_tokens:
-            return num_draft_tokens, gain
+        vain_s = self.ideal_vain_s if is_ideal else self.vain_s
+        if asking.answered_share >= 1:
+            return best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin)
+        num_vain_asks = 1 / asking.answered_share - 1  # for one that is answered
         run_tokens = max(self.vain_run_tokens, asking.run_tokens)
-        round_s = rounds_s[num_draft_tokens]
-        gain = gain_of_asking(gain, round_s, self.plain_s, asking.answered_share, run_tokens, self.vain_s)
-        return num_draft_tokens, gain
+        between_s = [num_vain_asks * (run_tokens * step_s + vain_s) for step_s in self.steps_s]
+        between_tokens = num_vain_asks * run_tokens
+        return best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin, between_tokens, between_s)
 
     @cached_property
     def ideal_rounds_s(self) -> Sequence[float]:
@@ -172,6 +183,8 @@ class RoundTimes:
         self.probing = Probing()
         self.runs: dict[int, MedianWindow] = defaultdict(MedianWindow)
         """Seconds of a token in runs that the target drafts for itself, by the decoding sequences' bit length."""
+        self.answered_share = 1.0
+        """Of what all requests ask, as known when prices were found last."""
         self._costs = costs
         self._profile = profile
         self._levels: dict[int, LoadLevel] = {}
@@ -200,8 +213,10 @@ class RoundTimes:
             level.propose.add(num_tokens, elapsed_s, compute_s)
 
     def add_vain_ask(self, num_run_tokens: int, lost_s: float, num_sequences: int) -> None:
-        """The drafter had no answer; lost_s: what asking and num_run_tokens took over what decoding them does."""
-        self.level(num_sequences).vain_asks.add(num_run_tokens, lost_s)
+        """The drafter had no answer; lost_s: what asking and decoding num_run_tokens took over as many steps."""
+        level = self.level(num_sequences)
+        if level.takes_vain_ask(num_sequences):
+            level.vain_asks.add(num_run_tokens, lost_s)
 
     def add_round(self, elapsed_s: float, num_draft_tokens: int, num_rows: float, num_sequences: int) -> None:
         """A round of num_draft_tokens while (nearly) all of num_sequences speculate, with num_rows rows on average."""
@@ -214,7 +229,12 @@ class RoundTimes:
             level.add_round(elapsed_s / expected_s, num_draft_tokens, num_sequences)
 
     def prices(
-        self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
+        self,
+        num_sequences: int,
+        max_draft_tokens: int,
+        num_nodes: Callable[[int], int],
+        plain_ratio: float,
+        answered_share: float = 1.0,
     ) -> Prices:
         """Found for some of the sequences; the others are told the same object.
 
@@ -228,29 +248,39 @@ class RoundTimes:
             # The first rounds under a load teach most.
             longest = max(_MAX_TOLD_ALONE, num_sequences // _PRICES_PER_STEP)
             max_decisions = 1 if told is None or is_new else min(2 * told.max_decisions, longest)
+            self.answered_share = answered_share
             prices = self._new_prices(num_sequences, max_draft_tokens, num_nodes, plain_ratio)
             self._told[max_draft_tokens] = told = _ToldPrices(prices, num_sequences, number, max_decisions)
         return told.prices
 
     def _new_prices(
-        self, num_sequences: int, max_draft_tokens: int, num_nodes: Callable[[int], int], plain_ratio: float
+        self,
+        num_sequences: int,
+        max_draft_tokens: int,
+        num_nodes: Callable[[int], int],
+        plain_ratio: float,
     ) -> Prices:
         step_s, propose_s, lone_propose_s = self._costs.step_s, self._propose_s(num_sequences), self._propose_s(1)
         share = self._share(num_sequences)
         corrections = self._corrections(max_draft_tokens, num_sequences) or [plain_ratio] * (max_draft_tokens + 1)
+        vain_asks = self._vain_asks(num_sequences)
+        run_tokens = ASSUMED_RUN_TOKENS if vain_asks is None else vain_asks.run_tokens
+        # Of the steps of a sequence.
+        drafted_share = self.answered_share / (self.answered_share + (1 - self.answered_share) * run_tokens)
         rounds_s = [plain_ratio * step_s(num_sequences, num_sequences)]
+        steps_s = rounds_s[:]
         for depth in range(1, max_draft_tokens + 1):
-            expected_s = self._expected_s(num_nodes(depth) + 1, propose_s(depth), num_sequences, share)
+            num_rows = 1 + drafted_share * num_nodes(depth)
+            expected_s = self._expected_s(num_rows, propose_s(depth), num_sequences, share)
             rounds_s.append(corrections[depth] * expected_s)
+            steps_s.append(plain_ratio * step_s(num_sequences, round(num_sequences * num_rows)))
 
         def ideal_s(depth: int) -> float:
-            num_rows = num_sequences * (num_nodes(depth) + 1)
-            return plain_ratio * step_s(num_sequences, num_rows) + lone_propose_s(depth)
+            return steps_s[depth] + lone_propose_s(depth)
 
-        vain_asks = self._vain_asks(num_sequences)
-        if vain_asks is None:
-            return Prices(rounds_s[0], rounds_s, ideal_s, propose_s(1))
-        return Prices(rounds_s[0], rounds_s, ideal_s, vain_asks.lost_s, vain_asks.run_tokens)
+        ideal_vain_s = lone_propose_s(1)
+        vain_s = ideal_vain_s if vain_asks is None else vain_asks.lost_s
+        return Prices(rounds_s[0], rounds_s, ideal_s, steps_s, vain_s, min(vain_s, ideal_vain_s), run_tokens)
 
     def _expected_s(self, num_rows: float, propose_s: float, num_sequences: int, share: float) -> float:
         """Proposing and verifying if every sequence computes num_rows rows, before it is corrected.

@@ -19,7 +19,9 @@ class Seat:
         self._measurements = measurements
         self._proposer = proposer
         self._replica: ReplicaRecord | None = None
-        self._num_rows = 1
+        self._num_rows = 1.0
+        self._is_speculating = False
+        """Whether it asks its drafter. Where that has no answer it computes one row nevertheless."""
         self.draft_tokens: Counter[int] = Counter()
         """Rounds by the draft tokens they asked for."""
 
@@ -48,19 +50,25 @@ class Seat:
             # A proposal may have been shorter than was asked for.
             self._compute(observation.num_draft_tokens + 1)
 
-    def note(self, decision: Decision, num_draft_tokens: int) -> None:
-        """The next round does this; num_draft_tokens: to verify, which of a tree are more than its depth."""
+    def note(self, decision: Decision, num_draft_tokens: int, answered_share: float = 1.0) -> None:
+        """The next round does this; num_draft_tokens: to verify, which of a tree are more than its depth.
+
+        answered_share: how likely the drafter has them.
+        """
         counts = self._measurements.counts
         counts.decisions[decision.reason] += 1
         if decision.reason not in _ROUTINE:
             counts.latest_reason = decision.reason
         counts.draft_tokens[decision.num_draft_tokens] += 1
         self.draft_tokens[decision.num_draft_tokens] += 1
-        self._compute(num_draft_tokens + 1)
+        self._compute(answered_share * num_draft_tokens + 1)
+        if self._replica is not None and self._is_speculating != (num_draft_tokens > 0):
+            self._is_speculating = not self._is_speculating
+            self._replica.change_speculating(1 if self._is_speculating else -1)
 
-    def note_no_draft(self) -> None:
-        """There is no draft for the round that was noted: it decodes plainly."""
-        self._compute(1)
+    def note_draft(self, num_draft_tokens: int) -> None:
+        """The round that was noted verifies so many, or decodes plainly if 0."""
+        self._compute(num_draft_tokens + 1)
 
     def plain_run_tokens(self, observation: Observation, num_tokens: int) -> int:
         """Of a run that is decoded because drafts do not pay, or there are none: num_tokens, and more under load.
@@ -74,10 +82,10 @@ class Seat:
     def leave(self, now_s: float) -> None:
         """Idempotent."""
         if self._replica is not None:
-            self._replica.leave(self._num_rows, now_s)
-        self._replica, self._num_rows = None, 1
+            self._replica.leave(self._num_rows, now_s, is_speculating=self._is_speculating)
+        self._replica, self._num_rows, self._is_speculating = None, 1, False
 
-    def _compute(self, num_rows: int) -> None:
+    def _compute(self, num_rows: float) -> None:
         if self._replica is not None and num_rows != self._num_rows:
             self._replica.change_rows(self._num_rows, num_rows)
             self._num_rows = num_rows

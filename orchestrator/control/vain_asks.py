@@ -6,6 +6,7 @@ from orchestrator.control.window import ClippedAverage, RunningAverage
 
 _MIN_ASKS = 16
 """Of which it is known. They come in a row, where a text is new: a few of them say little."""
+ASSUMED_RUN_TOKENS = 4.0
 
 
 class VainAsks:
@@ -27,8 +28,9 @@ class VainAsks:
     @property
     def run_tokens(self) -> float:
         """Decoded plainly before the next time."""
-        return self._run_tokens.value or 1.0
+        return self._run_tokens.value or ASSUMED_RUN_TOKENS
 
     def add(self, num_run_tokens: int, lost_s: float) -> None:
+        """lost_s: what asking took, and num_run_tokens, over the steps in which they were decoded."""
         self._run_tokens.add(num_run_tokens)
         self._lost_s.add(lost_s)

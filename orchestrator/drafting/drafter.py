@@ -28,6 +28,8 @@ class DraftBlock:
     """Time that it took the drafter, as that says; 0: it does not say."""
     problem: str = ""
     """Why it is empty, when something went wrong; empty if the drafter had no idea."""
+    is_deferred: bool = False
+    """It is empty because the drafter was not asked: what it drafts from comes with the next verdict."""
 
     def promises(self, num_accepted_tokens: float) -> bool:
         """Whether there is a draft, and nothing says that fewer of its tokens will be accepted."""

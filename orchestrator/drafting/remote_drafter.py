@@ -136,18 +136,22 @@ class RemoteDrafter:
         except PilotfishError as error:
             self._give_up(error)
             return DraftBlock(elapsed_s=time.monotonic() - started_s, problem=str(error))
-        self._has_answered = True
         elapsed_s = time.monotonic() - started_s
+        if proposal is None:
+            return DraftBlock(elapsed_s=elapsed_s, is_deferred=True)
+        self._has_answered = True
         self._ahead.add_ask(elapsed_s)
         return _block(proposal, sequence, elapsed_s)
 
-    async def _ask(self, sequence: Sequence, num_tokens: int) -> Proposal:
-        """The proposal on the committed tokens. Raises PilotfishError for every way to fail but lateness."""
+    async def _ask(self, sequence: Sequence, num_tokens: int) -> Proposal | None:
+        """The proposal on the committed tokens; None if features have to come first.
+
+        Raises PilotfishError for every way to fail but lateness.
+        """
         for _ in range(_MAX_OPENINGS):
             remote = self._opened(sequence)
             if remote.link.model.feature_layers and self._features.is_empty:
-                # They come with the next verdict.
-                return Proposal(remote.sequence_id, sequence.length, ())
+                return None  # they come with the next verdict
             num_tokens = min(num_tokens, remote.link.limits.max_draft_tokens)
             tree = self._send_propose(remote, sequence, num_tokens)
             proposal = await self._answer(remote, sequence, num_tokens)

@@ -38,12 +38,19 @@ def speedup(acceptance_rate: float, num_draft_tokens: int, cost_ratio: float) ->
 
 
 def best_gain(
-    probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float], preferred: int = 0, margin: float = 0.0
+    probabilities: Sequence[float],
+    plain_s: float,
+    rounds_s: Sequence[float],
+    preferred: int = 0,
+    margin: float = 0.0,
+    between_tokens: float = 0.0,
+    between_s: Sequence[float] = (),
 ) -> tuple[int, float]:
     """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
 
     probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
     preferred: a K that is left only for one which is better by `margin`, as a fraction; 0: none.
+    between_tokens: decoded without a draft between two rounds, of K in element K of between_s.
     (0, 1.0) where there is nothing to choose.
     """
     best, best_rate, preferred_rate = 0, 0.0, 0.0
@@ -51,7 +58,8 @@ def best_gain(
     for num_draft_tokens, probability in enumerate(probabilities, start=1):
         reached *= probability
         num_tokens += reached
-        rate = num_tokens / rounds_s[num_draft_tokens]
+        elapsed_s = rounds_s[num_draft_tokens] + (between_s[num_draft_tokens] if between_s else 0.0)
+        rate = (num_tokens + between_tokens) / elapsed_s
         if num_draft_tokens == preferred:
             preferred_rate = rate
         if rate > best_rate:
@@ -59,17 +67,3 @@ def best_gain(
     if preferred_rate * (1 + margin) > best_rate:
         best, best_rate = preferred, preferred_rate
     return (best, best_rate * plain_s) if best else (0, 1.0)
-
-
-def gain_of_asking(
-    gain: float, round_s: float, plain_s: float, answered_share: float, run_tokens: float, vain_s: float
-) -> float:
-    """Speed over that of plain decoding with a drafter that has an answer only to a share of what it is asked.
-
-    gain, round_s: of the rounds in which it has. Where it has none the sequence decodes run_tokens plainly before it
-    asks again, and has lost vain_s.
-    """
-    vain_share = 1 - answered_share
-    num_tokens = answered_share * gain * round_s / plain_s + vain_share * run_tokens
-    elapsed_s = answered_share * round_s + vain_share * (run_tokens * plain_s + vain_s)
-    return num_tokens * plain_s / elapsed_s

@@ -113,8 +113,9 @@ class SimulatedSequence:
             yield
         propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
         if not self._is_foreseeable():
-            self.controller.note_no_draft()
-            return (yield from self._decode_instead(decision, propose_s))
+            self.controller.note_draft(0)
+            return (yield from self._decode_instead(decision, propose_s, prefill_before_s))
+        self.controller.note_draft(num_drafts)
         num_accepted = self._num_accepted(num_drafts)
         self._ask_target(num_drafts + 1, 1, num_accepted + 1)
         yield
@@ -126,19 +127,21 @@ class SimulatedSequence:
             num_committed_tokens=num_accepted + 1,
             propose_s=propose_s,
             step_s=self._world.now_s - sent_s,
-            prefill_s=self._prefill_s - prefill_before_s,
+            round_prefill_s=self._prefill_s - prefill_before_s,
         )
 
-    def _decode_instead(self, decision: Decision, propose_s: float) -> Generator[None, None, Observation]:
+    def _decode_instead(
+        self, decision: Decision, propose_s: float, prefill_before_s: float
+    ) -> Generator[None, None, Observation]:
         """The run of a round whose drafter has no answer."""
         num_tokens = min(decision.num_decode_tokens, self.num_remaining)
-        sent_s, first_s, prefill_before_s = self._world.now_s, 0.0, 0.0
+        sent_s, first_s, prefill_first_s = self._world.now_s, 0.0, 0.0
         self._ask_target(1, num_tokens)
         for number in range(num_tokens):
             yield
             self._commit(1)
             if number == 0:
-                first_s, prefill_before_s = self._world.now_s, self._prefill_s
+                first_s, prefill_first_s = self._world.now_s, self._prefill_s
         num_timed = max(1, num_tokens - 1)
         return self._observe(
             num_requested_tokens=decision.num_draft_tokens,
@@ -147,7 +150,8 @@ class SimulatedSequence:
             propose_s=propose_s,
             step_s=self._world.now_s - sent_s,
             token_s=(self._world.now_s - first_s) / num_timed,
-            prefill_s=(self._prefill_s - prefill_before_s) / num_timed,
+            prefill_s=(self._prefill_s - prefill_first_s) / num_timed,
+            round_prefill_s=self._prefill_s - prefill_before_s,
         )
 
     def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:

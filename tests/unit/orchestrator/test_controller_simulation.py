@@ -97,13 +97,15 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     ("profile_name", "concurrency", "answered", "acceptance"),
     [
         ("cpu", 1, 0.6, 0.9),
-        ("cpu", 4, 0.25, 0.6),
+        ("cpu", 4, 0.6, 0.9),
+        ("cpu", 16, 0.0, 0.9),
         ("cpu", 16, 0.25, 0.6),
         ("cpu", 16, 0.6, 0.9),
         ("a100-70b", 1, 0.25, 0.9),
         ("a100-70b", 4, 0.05, 0.6),
-        ("a100-70b", 16, 0.05, 0.9),
+        ("a100-70b", 12, 0.5, 0.6),
         ("a100-70b", 16, 0.6, 0.9),
+        ("a100-70b", 64, 0.5, 0.9),
     ],
 )
 def test_never_slower_with_a_drafter_that_often_has_no_answer(

@@ -141,8 +141,8 @@ async def test_a_round_knows_of_prefills_since_the_verdict_before_it(memory_pool
     link.on_event = arriving
     await finished(target.decode(sequence, 1))
     prefilled(30)
-    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).prefill_s == 130
+    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).round_prefill_s == 130
     link.load = LoadReport()  # it was started anew
     link.on_event = lambda event: (event,)
-    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).prefill_s == 0
+    assert (await finished(target.verify(sequence, DraftBlock((1, 2))))).round_prefill_s == 0
     target.close()

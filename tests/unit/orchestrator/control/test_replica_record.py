@@ -103,6 +103,7 @@ def speculating(replica: ReplicaRecord, num_sequences: int) -> None:
     """So many of its sequences verify four draft tokens each step."""
     for _ in range(num_sequences):
         replica.change_rows(1, 5)
+        replica.change_speculating(1)
 
 
 def test_a_run_among_those_who_speculate_says_nothing_of_plain_decoding() -> None:
@@ -138,7 +139,7 @@ def test_only_a_lone_sequence_interrupts_speculation_to_measure(num_sequences: i
 def test_the_moment_between_two_requests_leaves_nobody_alone() -> None:
     replica = measured(2)
     speculating(replica, 2)
-    replica.leave(5, 0.0)
+    replica.leave(5, 0.0, is_speculating=True)
     replica.count_verifications(512)
     assert not replica.take_measurement()
     replica.see(1.0)
@@ -149,7 +150,7 @@ def test_the_moment_between_two_requests_leaves_nobody_alone() -> None:
 def test_those_who_have_just_left_were_here_until_then_however_long_ago_they_told() -> None:
     replica = measured(64)
     for _ in range(64):
-        replica.leave(1, 3.0)
+        replica.leave(1, 3.0, is_speculating=False)
     replica.see(3.1)
     assert replica.decode_load == 64
     replica.see(3.6)
@@ -234,8 +235,10 @@ def verifications_until_doubt(replica: ReplicaRecord, ratio: float) -> int:
         replica.take_measurement()
     for _ in range(4):
         replica.change_rows(5, 1)
+        replica.change_speculating(-1)
     for _ in range(32):
         replica.add_decode(ratio * PROFILE.target.step_s(4, 4))
     for _ in range(4):
         replica.change_rows(1, 5)
+        replica.change_speculating(1)
     return num_verifications

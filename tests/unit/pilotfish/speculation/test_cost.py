@@ -8,7 +8,6 @@ from pilotfish.speculation.cost import (
     best_gain,
     expected_tokens,
     expected_tokens_by_position,
-    gain_of_asking,
     speedup,
 )
 
@@ -62,8 +61,9 @@ def test_best_gain_is_expected_tokens_over_time():
     assert best_gain([], 1.0, [1.0]) == (0, 1.0)
 
 
-def test_a_drafter_that_seldom_has_an_answer_gains_less():
-    # Of 4 questions one is answered, with 3 tokens in 2 s; after the others 3 tokens take 3 s, and 1 s is lost.
-    assert gain_of_asking(1.5, 2.0, 1.0, 0.25, 3.0, 1.0) == pytest.approx((3 + 3 * 3) / (2 + 3 * 4))
-    assert gain_of_asking(1.5, 2.0, 1.0, 1.0, 3.0, 1.0) == pytest.approx(1.5)
-    assert gain_of_asking(1.5, 2.0, 1.0, 0.0, 16.0, 1.0) == pytest.approx(16 / 17)
+def test_what_is_decoded_between_rounds_counts_with_its_time():
+    # Of 4 questions one is answered, with 1.75 tokens in 2 s; after each of the others 3 tokens take 4 s.
+    best, gain = best_gain([0.5, 0.5], 1.0, [1.0, 2.0, 2.0], between_tokens=9, between_s=[0, 12, 12])
+    assert (best, gain) == (2, pytest.approx((1.75 + 9) / (2 + 12)))
+    # Longer drafts make everybody's steps longer.
+    assert best_gain([0.5, 0.5], 1.0, [1.0, 2.0, 2.0], between_tokens=9, between_s=[0, 12, 13])[0] == 1
