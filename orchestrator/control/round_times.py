@@ -97,14 +97,15 @@ class LoadLevel:
 
     def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
         """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed, but for
-        half of what is known of draft lengths."""
+        half of what is known of draft lengths and of asking in vain."""
         self._num_plain_tokens += num_tokens
         if self._num_plain_tokens >= self._retry_tokens * num_sequences:
             self._num_plain_tokens = 0
             self._retry_tokens = min(2 * self._retry_tokens, _MAX_RETRY_TOKENS)
             self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
             self._ratio.hope()
-            self.propose, self.vain_asks = ProposeTime(), VainAsks()
+            self.vain_asks.hope()
+            self.propose = ProposeTime()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class VainAsks:
         """Decoded plainly before the next time."""
         return self._run_tokens.value or ASSUMED_RUN_TOKENS
 
+    def hope(self) -> None:
+        """Another try: half of it is believed, so that the next loss is noticed in a few questions."""
+        self._lost_s.scale(0.5)
+
     def add(self, num_run_tokens: int, lost_s: float) -> None:
         """lost_s: what asking took, and num_run_tokens, over the steps in which they were decoded."""
         self._run_tokens.add(num_run_tokens)
