@@ -14,6 +14,7 @@ import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from report import Report, parser
 
@@ -31,11 +32,22 @@ RATES = (0.3, 0.6, 0.9)
 CONCURRENCIES = (1, 2, 4, 8, 16, 32, 64, 128)
 PROMPT_TOKENS = (150, 900, 250, 80, 330, 190, 420)
 """Of requests in turn: 331 on average."""
-ARMS: tuple[tuple[float, Sequence[int]], ...] = ((0.0, ()), (0.5, ()), (0.5, PROMPT_TOKENS))
-"""Shares of the drafts that were made ahead, and prompts; without any prompts are free. What was made ahead costs the
-simulated drafter nothing, however many sequences it serves, nor do prompts, and what is sent takes no time of the
-processor, only what arrives: with many at once a real round takes longer. Nor are there empty drafts or load reports
-under way."""
+
+
+class Arm(NamedTuple):
+    """What was made ahead costs the simulated drafter nothing, however many sequences it serves, nor do prompts, and
+    what is sent takes no time of the processor, only what arrives: with many at once a real round takes longer. Nor are
+    there load reports under way."""
+
+    ahead: float = 0.0
+    """Share of the drafts that were made ahead."""
+    prompt_tokens: Sequence[int] = ()
+    """Without any, prompts are free."""
+    answered: float = 1.0
+    """Share of the passages in which the drafter has an answer at all."""
+
+
+ARMS = (Arm(), Arm(0.5), Arm(0.5, PROMPT_TOKENS), Arm(0.0, PROMPT_TOKENS, 0.3))
 MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
 SEEDS, QUICK_SEEDS = 8, 2
@@ -59,8 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         },
     )
     ratios, single, from_start = [], [], []
-    for (ahead, prompt_tokens), rate, concurrency in itertools.product(ARMS, RATES, CONCURRENCIES):
-        row = _row(ahead, prompt_tokens, rate, concurrency, seeds)
+    for arm, rate, concurrency in itertools.product(ARMS, RATES, CONCURRENCIES):
+        row = _row(arm, rate, concurrency, seeds)
         report.row(**row)
         ratios.append(row["auto_over_best"])
         single.append(row["worst_seed"])
@@ -73,18 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _row(
-    ahead: float, prompt_tokens: Sequence[int], rate: float, concurrency: int, seeds: Sequence[int]
-) -> dict[str, float]:
-    runs = [
-        {mode: _tokens_per_s(ahead, prompt_tokens, rate, concurrency, seed, mode) for mode in MODES} for seed in seeds
-    ]
+def _row(arm: Arm, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
+    runs = [{mode: _tokens_per_s(arm, rate, concurrency, seed, mode) for mode in MODES} for seed in seeds]
     warm = [{mode: after for mode, (after, _) in run.items()} for run in runs]
     whole = [{mode: all_of_it for mode, (_, all_of_it) in run.items()} for run in runs]
     mean = _mean(warm)
     return {
-        "made ahead": ahead,
-        "prompt tokens": round(sum(prompt_tokens) / max(1, len(prompt_tokens))),
+        "made ahead": arm.ahead,
+        "prompt tokens": round(sum(arm.prompt_tokens) / max(1, len(arm.prompt_tokens))),
+        "answered": arm.answered,
         "acceptance": rate,
         "at once": concurrency,
         **{f"{mode} tok/s": round(tokens_per_s) for mode, tokens_per_s in mean.items()},
@@ -102,11 +111,9 @@ def _ratio(rates: Mapping[Mode, float]) -> float:
     return rates["auto"] / max(rates["off"], rates["on"])
 
 
-def _tokens_per_s(
-    ahead: float, prompt_tokens: Sequence[int], rate: float, concurrency: int, seed: int, mode: Mode
-) -> tuple[float, float]:
+def _tokens_per_s(arm: Arm, rate: float, concurrency: int, seed: int, mode: Mode) -> tuple[float, float]:
     """After the warm-up, and with it."""
-    stack = SimulatedStack(PROFILE, rate, seed, ahead=ahead, noise=BUSY_MACHINE, prompt_tokens=prompt_tokens)
+    stack = SimulatedStack(PROFILE, rate, seed, noise=BUSY_MACHINE, **arm._asdict())
     after_warm_up = closed_loop_tokens_per_s(
         stack,
         partial(controller, mode, Measurements(), MAX_DRAFT_TOKENS),

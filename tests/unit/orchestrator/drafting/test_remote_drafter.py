@@ -243,7 +243,7 @@ async def test_features_are_asked_for_and_each_is_sent_once(memory_pool, head_li
     drafter = fed_drafter(memory_pool, feed, head_link)
     commit(sequence, 7)
     block = await drafter.propose(sequence, 2)
-    assert (block.token_ids, block.problem) == ((), "")
+    assert (block.token_ids, block.problem, block.is_deferred) == ((), "", True)
     assert [type(command) for command in head_link.commands] == [OpenSequence]
     assert feed.request(head_link.model, sequence.length) == FeatureRequest(0, FeatureFormat.BF16)
     feed.add(features_at(0, 3))
