@@ -17,9 +17,9 @@ from orchestrator.control.answer_share import AnswerShare
 from orchestrator.control.batch_rules import BatchRules
 from orchestrator.control.decision import Decision, Observation
 from orchestrator.control.measurements import Measurements
+from orchestrator.control.prices import Asking, Prices
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
-from orchestrator.control.round_times import Asking, Prices
 from orchestrator.control.seat import Seat
 from orchestrator.control.standing import standing_reason
 from orchestrator.requests.request import GenerationRequest

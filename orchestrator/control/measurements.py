@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.control.answer_share import SharedAnswerShare
+from orchestrator.control.prices import Asking
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
-from orchestrator.control.round_times import Asking
 from orchestrator.control.window import ClippedAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.speculation.statistics import DecayedAcceptance

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from orchestrator.control.load_level import one_in
+from orchestrator.control.prices import Prices
 from orchestrator.control.recent_peak import RecentPeak
-from orchestrator.control.round_times import Prices, RoundTimes, one_in
+from orchestrator.control.round_times import RoundTimes
 from orchestrator.control.step_costs import StepCosts
 from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile

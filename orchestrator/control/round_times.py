@@ -6,163 +6,21 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from orchestrator.control.gate import Gate
+from orchestrator.control.load_level import LoadLevel
+from orchestrator.control.prices import Prices
 from orchestrator.control.probing import Probing
-from orchestrator.control.propose_time import ProposeTime
-from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.step_costs import StepCosts
 from orchestrator.control.vain_asks import ASSUMED_RUN_TOKENS, VainAsks
-from orchestrator.control.window import MedianWindow, RunningAverage
+from orchestrator.control.window import MedianWindow
 from pilotfish.profiles import HardwareProfile
-from pilotfish.speculation.cost import best_gain
 from pilotfish.types import LoadReport
 
-_MIN_STEPS = 8
-"""Of which the share is known: fewer may be those of one half."""
-_SHARE_WEIGHT = 0.01
-"""Of the latest step: it wanders as sequences fall into groups and out of them, and what rounds take follows later."""
 _PRICES_PER_STEP = 4
 _MAX_TOLD_ALONE = 8
 """Finding prices takes a tenth of a millisecond, for which a round waits: so often while every sequence decides once,
 and once in so many decisions of a few sequences, is enough."""
-_SAMPLES_PER_STEP = 3
-"""The sequences of one step all measure the same: as many of them are believed."""
-_FIRST_RETRY_TOKENS = 512
-_MAX_RETRY_TOKENS = 64 * _FIRST_RETRY_TOKENS
-"""Plain tokens of each sequence after which rounds that once took too long are tried again; doubled each time."""
-
-
-class LoadLevel:
-    """Rounds while about so many sequences decode."""
-
-    def __init__(self) -> None:
-        self._share = RunningAverage(weight=_SHARE_WEIGHT)
-        self._assumed_share: float | None = None
-        self._ratio = RoundRatio()
-        self.propose = ProposeTime()
-        self.vain_asks = VainAsks()
-        self.num_draft_tokens = 0
-        """What was best for drafts as good as all requests' are; 0: not known yet."""
-        self._num_proposals = self._num_rounds = self._num_vain_asks = 0
-        self._num_plain_tokens = 0
-        self._retry_tokens = _FIRST_RETRY_TOKENS
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether there were enough rounds to tell what they take."""
-        return self._ratio.is_known or self._share.num_values >= _MIN_STEPS
-
-    @property
-    def share(self) -> float | None:
-        """Sequences in a step over all that decode: those that draft meanwhile miss it. Sequences that start a round
-        while others are verified stay apart from them, so that two halves take turns: then it is a half. None as long
-        as too little is known."""
-        return self._share.value if self._share.num_values >= _MIN_STEPS else self._assumed_share
-
-    def corrections(self, max_draft_tokens: int) -> Sequence[float] | None:
-        """Element K: time of a round of K draft tokens over what is expected of it, K up to max_draft_tokens; None as
-        long as too little is known."""
-        factors = self._ratio.factors(max_draft_tokens)
-        if factors is not None or self._assumed_share is None:
-            return factors
-        return [self._assumed_share] * (max_draft_tokens + 1)  # which is 1.0: the best is assumed
-
-    def add_share(self, share: float) -> None:
-        self._share.add(share)
-
-    def takes_proposal(self, num_sequences: int) -> bool:
-        """Count a proposal; whether it is one of those that are believed: one moment in which all drafts are late must
-        not count once for each sequence."""
-        self._num_proposals += 1
-        spacing = one_in(num_sequences)
-        return self._num_proposals % spacing == 1 % spacing
-
-    def takes_vain_ask(self, num_sequences: int) -> bool:
-        """As takes_proposal."""
-        self._num_vain_asks += 1
-        return self._num_vain_asks % one_in(num_sequences) == 0
-
-    def takes_round(self, num_sequences: int) -> bool:
-        """Count a round; whether it is one of those that are believed."""
-        if self._share.num_values < _MIN_STEPS:
-            return False  # a correction makes sense only with what it corrects
-        self._num_rounds += 1
-        return self._num_rounds % one_in(num_sequences) == 0
-
-    def add_round(self, ratio: float, num_draft_tokens: int, num_sequences: int) -> None:
-        """ratio: time of the round over what was expected."""
-        self._ratio.add(ratio, num_draft_tokens, self._num_rounds, num_sequences)
-
-    def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
-        """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed, but for
-        half of what is known of draft lengths and of asking in vain."""
-        self._num_plain_tokens += num_tokens
-        if self._num_plain_tokens >= self._retry_tokens * num_sequences:
-            self._num_plain_tokens = 0
-            self._retry_tokens = min(2 * self._retry_tokens, _MAX_RETRY_TOKENS)
-            self._share, self._assumed_share = RunningAverage(weight=_SHARE_WEIGHT), 1.0
-            self._ratio.hope()
-            self.vain_asks.hope()
-            self.propose = ProposeTime()
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What is expected of a drafter that is asked."""
-
-    probabilities: Sequence[float]
-    """Of each draft token to be accepted, given that those before it were."""
-    answered_share: float = 1.0
-    """Of what it is asked: a lookup may find nothing."""
-    run_tokens: float = 1.0
-    """Decoded at least before it is asked again where it has no answer."""
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What the next tokens cost if all sequences that decode on the replica do the same, and have answers to the same
-    share of what they ask. Seconds."""
-
-    plain_s: float
-    """One plain decode step."""
-    rounds_s: Sequence[float]
-    """Element K: proposing and verifying K tokens; element 0 is plain_s."""
-    ideal_s: Callable[[int], float]
-    """Of K tokens: if verifications waited for nothing but their step and proposals took what they take a lone
-    sequence."""
-    steps_s: Sequence[float]
-    """Element K: a token of a plain run beside rounds of K tokens."""
-    vain_s: float
-    """What is lost where the drafter has no answer, besides;"""
-    ideal_vain_s: float
-    """at best; and"""
-    vain_run_tokens: float
-    """how far sequences decode plainly, then, before it is asked again."""
-
-    def best(
-        self, asking: Asking, preferred: int = 0, margin: float = 0.0, *, is_ideal: bool = False
-    ) -> tuple[int, float]:
-        """The best draft length and its speed over that of plain decoding, as best_gain says.
-
-        is_ideal: at ideal prices.
-        """
-        rounds_s = self.ideal_rounds_s if is_ideal else self.rounds_s
-        vain_s = self.ideal_vain_s if is_ideal else self.vain_s
-        if asking.answered_share >= 1:
-            return best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin)
-        num_vain_asks = 1 / asking.answered_share - 1  # for one that is answered
-        run_tokens = max(self.vain_run_tokens, asking.run_tokens)
-        between_s = [num_vain_asks * (run_tokens * step_s + vain_s) for step_s in self.steps_s]
-        between_tokens = num_vain_asks * run_tokens
-        return best_gain(asking.probabilities, self.plain_s, rounds_s, preferred, margin, between_tokens, between_s)
-
-    @cached_property
-    def ideal_rounds_s(self) -> Sequence[float]:
-        """As rounds_s, but ideal ones: only looked at where speculation is off, and decisions are rare."""
-        ideal_s = [min(round_s, self.ideal_s(k)) for k, round_s in enumerate(self.rounds_s[1:], start=1)]
-        return [self.plain_s, *ideal_s]
 
 
 @dataclass(slots=True)
@@ -323,11 +181,6 @@ class RoundTimes:
         if profile is None:
             return lambda _num_tokens: 0.0  # so that it gets measured
         return lambda num_tokens: profile.propose_s(num_sequences, num_tokens)
-
-
-def one_in(num_sequences: int) -> int:
-    """Of so many samples one is believed, where so many sequences measure the same steps."""
-    return 1 + num_sequences // _SAMPLES_PER_STEP
 
 
 def _size(num_sequences: int) -> int:
