@@ -186,13 +186,13 @@ class Controller:
         is_open = self._update_gate(replica, prices, allowed)
         preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
         num_draft_tokens, gain = prices.best(asking, preferred, _OWN_LENGTH)
+        # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
+        min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
         if gain >= self._least_gain(is_open):
             self._switch(True)
-            # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
-            min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
         reason, counters = self._reason_against(replica, asking, prices)
-        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining)):
+        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining, min_accepted)):
             return probe
         return self._off(observation, reason, counters)
 
@@ -247,7 +247,7 @@ class Controller:
             return Reason.LOAD, (gate,)
         return Reason.ROUND_TIME, (gate, probing, level)
 
-    def _probe(self, limit: int, num_remaining: int) -> Decision | None:
+    def _probe(self, limit: int, num_remaining: int, min_accepted_tokens: float = 0.0) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
         if self._num_probe_rounds and not self._may_pay():
             self._fail_probe()
@@ -256,7 +256,7 @@ class Controller:
             if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
                 return None
             self._probe_tokens, self._empty_run_tokens = _PROBE_TOKENS, 1
-        return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE)
+        return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE, min_accepted_tokens)
 
     def _drafted(
         self, num_draft_tokens: int, num_remaining: int, reason: Reason, min_accepted_tokens: float = 0.0
@@ -358,8 +358,11 @@ class Controller:
     def _learn_of_answers(self, replica: ReplicaRecord, *, has_answer: bool) -> None:
         self._answers.add(has_answer=has_answer)
         # Where only those draft whom it helps, their answers are better than everybody's. A probe is one question.
-        is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
-        if not self._num_probe_rounds if self._probe_tokens else is_anybodys:
+        if self._probe_tokens:
+            is_anybodys = not self._num_probe_rounds
+        else:
+            is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
+        if is_anybodys:
             self._proposer.answers.add(has_answer=has_answer)
 
     def _reads_first(self, observation: Observation) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.control.window import RunningAverage
 from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_QUESTIONS, _MEMORY_QUESTIONS = 16, 64
@@ -16,17 +17,15 @@ class SharedAnswerShare:
     """Of all requests."""
 
     def __init__(self) -> None:
-        self._num_questions = _PRIOR_QUESTIONS
-        self._share = 1.0
+        self._share = RunningAverage(1.0, 1 / _MEMORY_QUESTIONS, _PRIOR_QUESTIONS)
 
     @property
     def value(self) -> float:
         """Of the next questions, the part that has an answer: above 0, and 1 as long as all had one."""
-        return max(_LEAST, self._share)
+        return max(_LEAST, self._share.value or 0.0)
 
     def add(self, *, has_answer: bool) -> None:
-        self._num_questions = min(self._num_questions + 1, _MEMORY_QUESTIONS)
-        self._share += (has_answer - self._share) / self._num_questions
+        self._share.add(float(has_answer))
 
 
 class AnswerShare:

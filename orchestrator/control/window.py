@@ -43,10 +43,11 @@ class RunningAverage:
 
     __slots__ = ("_weight", "num_values", "value")
 
-    def __init__(self, value: float | None = None, weight: float = 0.05) -> None:
-        """value: the belief until there is a measurement. weight: of the latest value; about 2 / weight count."""
+    def __init__(self, value: float | None = None, weight: float = 0.05, num_values: int = 0) -> None:
+        """value: the belief until there is a measurement, worth num_values of them. weight: of the latest value; about
+        2 / weight count."""
         self._weight = weight
-        self.num_values = 0
+        self.num_values = num_values
         self.value = value
 
     def add(self, value: float) -> None:

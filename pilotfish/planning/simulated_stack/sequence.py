@@ -23,6 +23,19 @@ _PASSAGE_TOKENS = 16
 """In which a lookup finds something or nothing."""
 
 
+class _Numbers:
+    """Random ones by place, the same whatever the schedule."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = random.Random(seed)
+        self._values: list[float] = []
+
+    def between(self, start: int, end: int) -> list[float]:
+        while len(self._values) < end:
+            self._values.append(self._random.random())
+        return self._values[start:end]
+
+
 class SimulatedSequence:
     """Begins by itself, a moment after it is made."""
 
@@ -42,11 +55,9 @@ class SimulatedSequence:
         luck = self._id if luck is None else luck
         self._num_prompt_rows = stack.prompt_tokens[luck % len(stack.prompt_tokens)] if stack.prompt_tokens else 0
         """Not asked for yet."""
-        self._difficulty = random.Random(1000 * self._world.seed + luck)
-        self._difficulties: list[float] = []
-        """Of each output position: a draft there is accepted if the acceptance is larger, whatever the schedule."""
-        self._text = random.Random(f"text {self._world.seed} {luck}")
-        self._passages: list[float] = []
+        self._difficulties = _Numbers(1000 * self._world.seed + luck)
+        """Of each output position: a draft there is accepted if the acceptance is larger."""
+        self._passages = _Numbers(f"text {self._world.seed} {luck}")
         """Of each passage: the drafter has an answer in it if the share that has one is larger."""
         self._life = self._live()
         self._world.after(self._world.random.random() * _MAX_START_S, self._resume)
@@ -74,17 +85,13 @@ class SimulatedSequence:
         return self._stack.target.load.prefill_time_ns / 1e9
 
     def _num_accepted(self, num_draft_tokens: int) -> int:
-        while len(self._difficulties) < self._num_output + num_draft_tokens:
-            self._difficulties.append(self._difficulty.random())
-        drafted = self._difficulties[self._num_output : self._num_output + num_draft_tokens]
+        drafted = self._difficulties.between(self._num_output, self._num_output + num_draft_tokens)
         return sum(1 for _ in itertools.takewhile(lambda value: value < self._stack.acceptance, drafted))
 
     def _is_foreseeable(self) -> bool:
         """Whether the drafter has an answer here."""
         passage = self._num_output // _PASSAGE_TOKENS
-        while len(self._passages) <= passage:
-            self._passages.append(self._text.random())
-        return self._passages[passage] < self._stack.answered
+        return self._passages.between(passage, passage + 1)[0] < self._stack.answered
 
     def _commit(self, num_tokens: int) -> None:
         self._num_output += num_tokens
@@ -142,15 +149,11 @@ class SimulatedSequence:
             self._commit(1)
             if number == 0:
                 first_s, prefill_first_s = self._world.now_s, self._prefill_s
-        num_timed = max(1, num_tokens - 1)
-        return self._observe(
+        return dataclasses.replace(
+            self._decoded(num_tokens, 1, first_s, prefill_first_s),
             num_requested_tokens=decision.num_draft_tokens,
-            num_decoded_tokens=num_tokens,
-            num_committed_tokens=num_tokens,
             propose_s=propose_s,
             step_s=self._world.now_s - sent_s,
-            token_s=(self._world.now_s - first_s) / num_timed,
-            prefill_s=(self._prefill_s - prefill_first_s) / num_timed,
             round_prefill_s=self._prefill_s - prefill_before_s,
         )
 

@@ -28,9 +28,8 @@ class SimulatedStack:
         """acceptance: probability of each draft token, given those before it; may be changed at any time.
 
         gathers: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
-        ahead, so that a round does not wait for them. answered: share of the passages of texts in which
-        the drafter has an answer at all. prompt_tokens: lengths that requests have in turn; without any
-        prompts cost nothing.
+        ahead, so that a round does not wait for them. answered: share of the passages of texts in which the drafter
+        has an answer at all. prompt_tokens: lengths that requests have in turn; without any prompts cost nothing.
         """
         self.world = World(seed, noise, start_s)
         self.acceptance = acceptance

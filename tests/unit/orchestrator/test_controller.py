@@ -73,6 +73,14 @@ def follow(
     return decisions
 
 
+def until_probe(subject: Controller) -> Decision:
+    """Drafts are rejected until it is off, and runs are decoded until a probe is due: that one."""
+    decision = follow(subject, 100)[-1]
+    while decision.reason is not Reason.PROBE:
+        decision = subject.next_k(run_of())
+    return decision
+
+
 def test_off_is_one_run_over_everything_that_is_left() -> None:
     subject = controller("off")
     assert subject.next_k(observed(0, 300)) == Decision(0, 300, Reason.MODE_OFF)
@@ -197,10 +205,7 @@ def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
 
 def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once() -> None:
     subject = controller("auto", k=8, measurements=measured(), max_tokens=10**6)
-    decisions = follow(subject, 100)
-    while decisions[-1].reason is not Reason.PROBE:
-        decisions.append(subject.next_k(run_of()))
-    assert decisions[-1].num_draft_tokens == 2
+    assert until_probe(subject).num_draft_tokens == 2
     second = subject.next_k(round_of(2, 2))
     assert (second.reason, second.num_draft_tokens) == (Reason.PROBE, 4)
 
@@ -273,9 +278,7 @@ def test_what_a_probe_waits_for_is_not_what_drafts_take() -> None:
 def test_a_probe_is_one_question_where_the_drafter_has_no_answer() -> None:
     measurements = measured()
     subject = controller("auto", measurements=measurements, max_tokens=10**6)
-    decisions = follow(subject, 100)
-    while decisions[-1].reason is not Reason.PROBE:
-        decisions.append(subject.next_k(run_of()))
+    until_probe(subject)
     measurements.proposer("draft").add_success()
     for expected in (64, 128, 128):
         assert subject.next_k(vain_ask(1, 0.001)).num_draft_tokens == 0
@@ -336,9 +339,7 @@ def test_a_drafter_that_waits_for_what_it_drafts_from_was_not_asked() -> None:
     """An EAGLE-3 head's first question of a request."""
     measurements = measured()
     subject = controller("auto", measurements=measurements, max_tokens=10**6)
-    decisions = follow(subject, 100)
-    while decisions[-1].reason is not Reason.PROBE:
-        decisions.append(subject.next_k(run_of()))
+    until_probe(subject)
     deferred = observed(num_requested_tokens=2, num_decoded_tokens=1, step_s=0.01, is_draft_deferred=True)
     assert subject.next_k(deferred).reason is Reason.PROBE
     assert measurements.proposer("draft").answers.value == 1

