@@ -16,6 +16,10 @@ from pilotfish.speculation.statistics import DecayedAcceptance
 
 _PRIOR_ACCEPTANCE = 0.7
 """Believed for the first few rounds."""
+_NEIGHBOUR_ROUNDS = 8
+"""What a position's neighbour says of it, in rounds. A position's own rounds are few, and the outcomes that they make
+look likely are the wrong ones: with 0.8 everywhere 12 outcomes foresee 77 % of the rounds if a neighbour is worth one
+round, 79 % so, and 80 % where the acceptance is known."""
 
 
 class CommittedTokens(Protocol):
@@ -35,7 +39,7 @@ class AheadDrafts:
     def __init__(self, policy: AheadPolicy) -> None:
         self._policy = policy
         self._cache = SpeculationCache(policy.counters)
-        self._acceptance = DecayedAcceptance(prior=_PRIOR_ACCEPTANCE)
+        self._acceptance = DecayedAcceptance(prior=_PRIOR_ACCEPTANCE, neighbour_weight=_NEIGHBOUR_ROUNDS)
         self._last_draft: tuple[int, ...] = ()
         self._last_length = 0
         self._last_s = 0.0

@@ -5,11 +5,14 @@ waits for what is about to be, as the real ones do. Where waiting does not pay, 
 turns, which the closed formulas do not see: what is verified in two half batches waits twice for the weights, what
 drafts meanwhile costs nothing.
 
-Deterministic: a round's yield is an expectation elsewhere, and hits of drafting ahead are spread evenly.
+A round's yield is an expectation elsewhere; which rounds drafting ahead hits is luck, as it is there: where a step has
+many sequences, mostly somebody's draft was not foreseen, and the others wait for it or go without. The same luck every
+time.
 """
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -23,7 +26,6 @@ _NUM_MEASURED = 3000
 """Rounds of all sequences together; a large batch finds its rhythm sooner."""
 _FEWEST_ROUNDS, _MOST_ROUNDS = 8, 200
 """Of one sequence."""
-_GOLDEN_RATIO = 0.6180339887498949
 
 Process = Generator[simpy.Event, None, None]
 
@@ -44,8 +46,8 @@ class _Sequence:
     number: int
     target: _Target
     drafter: _Drafter
-    hits: float
-    """Fraction of the next hit of drafting ahead that has come together."""
+    luck: random.Random
+    """Of drafting ahead."""
     draft: _Draft | None = None
     """Of the round that begins, or ahead for the one after it."""
 
@@ -65,9 +67,7 @@ class Rounds:
         self._targets = [_Target(self) for _ in range(num_targets)]
         drafters = [_Drafter(self) for _ in range(num_drafters)]
         self._sequences = [
-            _Sequence(
-                index, self._targets[index % num_targets], drafters[index % num_drafters], index * _GOLDEN_RATIO % 1
-            )
+            _Sequence(index, self._targets[index % num_targets], drafters[index % num_drafters], random.Random(index))
             for index in range(batch * num_targets)
         ]
         self._half_trip_s = model.round_trip_s / 2
@@ -108,11 +108,9 @@ class Rounds:
 
     def _go_on(self, sequence: _Sequence) -> None:
         """After a verdict: with the draft that was made ahead, or with a new one."""
-        sequence.hits += self._hit_rate
-        if sequence.hits < 1 or sequence.draft is None:
+        if sequence.draft is None or sequence.luck.random() >= self._hit_rate:
             self._begin_round(sequence)
             return
-        sequence.hits -= 1
         sequence.draft.is_waited_for = True
         if sequence.draft.num_left == 0:
             self._verify(sequence)

@@ -176,7 +176,7 @@ async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_
         commit(sequence, right[0], (right[1] + 1) % 50)
     first, second, _ = link.commands[-1].ahead.acceptance
     assert first > 0.9
-    assert second < 0.1
+    assert second < 0.25
 
 
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
