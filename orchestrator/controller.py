@@ -184,10 +184,12 @@ class Controller:
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = self._prices(replica)
         is_open = self._update_gate(replica, prices, allowed)
-        preferred = replica.rounds(self._proposer_name).level(replica.decode_load).num_draft_tokens
-        num_draft_tokens, gain = prices.best(asking, preferred, _OWN_LENGTH)
+        level = replica.rounds(self._proposer_name).level(replica.decode_load)
+        num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _OWN_LENGTH)
         # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
         min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
+        if not is_open:
+            gain *= level.achieved.ratio  # if it is open, promises are kept well enough
         if gain >= self._least_gain(is_open):
             self._switch(True)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
@@ -217,6 +219,8 @@ class Controller:
         level = rounds.level(replica.decode_load)
         asking = self._proposer.asking(max_draft_tokens)
         level.num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _COMMON_LENGTH)
+        gate.expected_tokens_per_s = gain / prices.plain_s
+        gain *= level.achieved.ratio
         is_open = gate.update(gain, replica.decode_load, replica.own_load, is_measured=level.is_measured)
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
@@ -283,7 +287,8 @@ class Controller:
         replica = self._seat.replica
         prices, limit = self._prices(replica), self._rules.max_draft_tokens(replica, self._max_draft_tokens)
         # What drafts take is not learned in a probe: if it is too much, all may be accepted for ever.
-        return prices.best(Asking([1.0] * limit), is_ideal=True)[1] > 1
+        gain = prices.best(Asking([1.0] * limit), is_ideal=True)[1]
+        return replica.rounds(self._proposer_name).level(replica.decode_load).achieved.ratio * gain > 1
 
     def _end_probe(self) -> None:
         self._probe_tokens = self._num_probe_rounds = 0
@@ -335,6 +340,7 @@ class Controller:
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
+        replica.add_tokens(self._proposer_name, observation.num_committed_tokens, self._round_s(observation))
         # The first question waits for the prompt to be read, and a draft that cut into the run has a time of its own.
         num_before = observation.num_output_tokens - observation.num_decoded_tokens
         if is_vain and not is_probe and num_before > 1 and not observation.num_draft_tokens:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from orchestrator.control.achieved_speed import AchievedSpeed
 from orchestrator.control.propose_time import ProposeTime
 from orchestrator.control.round_ratio import RoundRatio
 from orchestrator.control.vain_asks import VainAsks
@@ -29,6 +30,7 @@ class LoadLevel:
         self._ratio = RoundRatio()
         self.propose = ProposeTime()
         self.vain_asks = VainAsks()
+        self.achieved = AchievedSpeed()
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
         self._num_proposals = self._num_rounds = self._num_vain_asks = 0
@@ -54,6 +56,12 @@ class LoadLevel:
         if factors is not None or self._assumed_share is None:
             return factors
         return [self._assumed_share] * (max_draft_tokens + 1)  # which is 1.0: the best is assumed
+
+    def add_tokens(self, num_tokens: int, num_expected: float, num_sequences: int) -> None:
+        """One of num_sequences got num_tokens in a time in which num_expected were. At first the best is expected,
+        which is no promise."""
+        if self._ratio.is_believed:
+            self.achieved.add(num_tokens, num_expected, num_sequences)
 
     def add_share(self, share: float) -> None:
         self._share.add(share)
@@ -83,7 +91,7 @@ class LoadLevel:
 
     def count_plain_tokens(self, num_tokens: int, num_sequences: int) -> None:
         """Tokens that were decoded plainly only because of what is recorded here: at last the best is assumed, but for
-        half of what is known of draft lengths and of asking in vain."""
+        half of what is known of draft lengths, of asking in vain and of promises."""
         self._num_plain_tokens += num_tokens
         if self._num_plain_tokens >= self._retry_tokens * num_sequences:
             self._num_plain_tokens = 0
@@ -92,6 +100,7 @@ class LoadLevel:
             self._ratio.hope()
             self.vain_asks.hope()
             self.propose = ProposeTime()
+            self.achieved.hope()
 
 
 def one_in(num_sequences: int) -> int:

@@ -25,6 +25,9 @@ _MAX_PLAIN_ROWS = 1.25
 _MIN_PLAIN_STEPS = 0.65
 """Of the latest steps, where other orchestrators' sequences decode plainly, too. Where they speculate, up to half of
 the steps pass while all of them draft."""
+_BELIEVED_RUNS = 5
+"""One run of a few tokens scatters by a tenth, and where speculation is on there may be no other: what fewer say is
+believed in part. Where that makes plain decoding look too fast, it will be measured."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
@@ -158,6 +161,13 @@ class ReplicaRecord:
         if elapsed_s > 0 and self._is_speculating(proposer):
             rounds.add_round(elapsed_s, num_draft_tokens, self._rows_per_sequence, self.num_decoding)
 
+    def add_tokens(self, proposer: str, num_tokens: int, elapsed_s: float) -> None:
+        """A sequence got num_tokens in elapsed_s, prefills left out, in whatever way."""
+        rounds = self.rounds(proposer)
+        if elapsed_s > 0 and rounds.gate.is_open and self._is_speculating(proposer):
+            num_expected = elapsed_s * rounds.gate.expected_tokens_per_s
+            rounds.level(self.decode_load).add_tokens(num_tokens, num_expected, self.own_load)
+
     def add_vain_ask(self, proposer: str, num_run_tokens: int, elapsed_s: float) -> None:
         """The drafter had no answer; asking it and decoding num_run_tokens plainly took elapsed_s."""
         rounds = self.rounds(proposer)
@@ -185,7 +195,7 @@ class ReplicaRecord:
         self._num_verifications = 0
         if is_alone:
             self._recent_step_s = RunningAverage(weight=_STEP_WEIGHT)  # the steps of now verified drafts
-        elif abs(self._plain_ratio - 1) > _MAX_PLAIN_EXCESS:
+        elif abs((self._plain.value or 1.0) - 1) > _MAX_PLAIN_EXCESS:
             # One run among those who speculate would measure their steps.
             self._doubt_plain_ratio()
         return is_alone
@@ -194,7 +204,7 @@ class ReplicaRecord:
         """What was believed too slow or too fast, by a first measurement beside prefills perhaps, must not be believed
         for ever; but ever more seldom what was measured again: it is true where steps are short beside what the
         services do for one."""
-        ratio = self._plain_ratio
+        ratio = self._plain.value or 1.0
         is_confirmed = abs(ratio - self._doubted_ratio) <= _MAX_PLAIN_EXCESS
         doubled = min(2 * self._max_verifications, _MAX_DOUBTLESS_VERIFICATIONS)
         self._max_verifications = doubled if is_confirmed else _MAX_VERIFICATIONS_PER_DECODE
@@ -261,4 +271,5 @@ class ReplicaRecord:
 
     @property
     def _plain_ratio(self) -> float:
-        return self._plain.value or 1.0
+        ratio = self._plain.value or 1.0
+        return 1 + (ratio - 1) * min(1.0, len(self._plain) / _BELIEVED_RUNS)

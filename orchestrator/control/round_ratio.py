@@ -22,8 +22,7 @@ _NUM_ERRORS = 2.0
 """Standard errors by which the rounds of a draft length may differ from those of all lengths by chance. Draft lengths
 side by side differ by a few per cent in what they yield: what is chance would decide between them."""
 _DOUBT = 0.5
-"""Of the loss measured for a draft length, believed of the one beside it; of the one after that, of this again: it
-gets tried."""
+"""Of the loss measured for a draft length, believed of those that were not: they get tried."""
 _FIRST_AGE_ROUNDS = 64
 _MAX_AGE_ROUNDS = 512
 """Of each sequence, after which a draft length that was not used is as good as its neighbours again. Doubled each time:
@@ -56,6 +55,11 @@ class RoundRatio:
         """Whether a round was measured, if only one."""
         return self._common.value is not None
 
+    @property
+    def is_believed(self) -> bool:
+        """Whether rounds of some length were measured often enough."""
+        return bool(self._measured)
+
     def add(self, ratio: float, num_draft_tokens: int, num_rounds: int, num_sequences: int) -> None:
         """A round took ratio of what was expected; it is one of num_rounds so far, of num_sequences."""
         own = self._own[num_draft_tokens]
@@ -80,7 +84,7 @@ class RoundRatio:
         """Element K: time of a round of K draft tokens over what is expected of it, K up to max_draft_tokens; None as
         long as too little is known.
 
-        Of a length that was not measured no worse is believed the farther it is from one that was.
+        Of a length that was not measured half of the loss is believed that the nearest one has which was.
         """
         # Fewer were measured only since another try began.
         common = self._common.value if self._common.num_values >= _MIN_HOPE_SAMPLES else None
@@ -121,4 +125,4 @@ def _certain_excess(own: ClippedAverage) -> float:
 def _expected_factor(measured: Mapping[int, float], num_draft_tokens: int) -> float:
     nearest = min(measured, key=lambda k: abs(k - num_draft_tokens))
     factor = measured[nearest]
-    return 1 + (factor - 1) * _DOUBT ** abs(nearest - num_draft_tokens) if factor > 1 else factor
+    return 1 + _DOUBT * (factor - 1) if factor > 1 and nearest != num_draft_tokens else factor

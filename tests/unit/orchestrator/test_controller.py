@@ -220,6 +220,24 @@ def test_a_probe_ends_where_even_drafts_that_are_all_accepted_take_too_long() ->
     assert sum(decision.num_draft_tokens > 0 for decision in decisions) < 0.2 * len(decisions)
 
 
+@pytest.mark.parametrize(("num_committed_tokens", "is_kept"), [(2, True), (1, False)])
+def test_speculation_that_does_not_keep_its_promise_is_off(num_committed_tokens: int, is_kept: bool) -> None:
+    """Two tokens in 15 ms for one in 10 are promised; one is no reason to go on."""
+    subject = controller("auto", k=1, measurements=measured(propose_s=0.004), max_tokens=10**6)
+    decision, rounds_s, plain_s = subject.next_k(run_of()), 0.0, 0.0
+    for _ in range(3000):
+        if decision.num_draft_tokens:
+            rounds_s += 0.015
+            load = LoadReport(num_sequences_decoding=1, num_step_tokens=2, step_time_ns=11_000_000)
+            values = {"target_load": load, "num_committed_tokens": num_committed_tokens}
+            decision = subject.next_k(round_of(1, 1, 0.004, **values))
+        else:
+            plain_s += 0.01 * decision.num_decode_tokens
+            decision = subject.next_k(run_of(decision.num_decode_tokens))
+    drafted_share = rounds_s / (rounds_s + plain_s)
+    assert drafted_share > 0.95 if is_kept else drafted_share < 0.2
+
+
 def test_a_drafter_that_has_become_faster_is_tried_again() -> None:
     subject = controller("auto", measurements=measured(propose_s=0.02), max_tokens=10**6)
     assert follow(subject, 20, lambda k: k, draft_s=0.02)[-1].num_draft_tokens == 0

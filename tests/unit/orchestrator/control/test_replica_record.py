@@ -91,6 +91,17 @@ def test_what_goes_on_is_believed() -> None:
     assert replica.plain_s() == pytest.approx(before_s / 2)
 
 
+def test_one_run_is_believed_in_part() -> None:
+    replica = measured(1)
+    before_s = replica.plain_s()
+    replica = ReplicaRecord(PROFILE)
+    replica.join()
+    replica.observe("draft", step(1, 1, before_s), 0, now_s=0.0)
+    for num_runs in range(1, 8):
+        replica.add_decode(1.5 * before_s)
+        assert replica.plain_s() == pytest.approx((1 + 0.1 * min(num_runs, 5)) * before_s)
+
+
 def test_a_lone_sequence_is_believed_every_time() -> None:
     replica = measured(1)
     before_s = replica.plain_s()
@@ -158,13 +169,14 @@ def test_those_who_have_just_left_were_here_until_then_however_long_ago_they_tol
 
 
 def doubted(ratio: float) -> ReplicaRecord:
-    """One on which four speculate, whose only plain run took ratio times its steps."""
+    """One on which four speculate, whose only plain runs took ratio times their steps."""
     replica = ReplicaRecord(PROFILE)
     for _ in range(4):
         replica.join()
     step_s = PROFILE.target.step_s(4, 4)
     replica.observe("draft", step(4, 4, step_s), 0, now_s=0.0)
-    replica.add_decode(ratio * step_s)
+    for _ in range(16):
+        replica.add_decode(ratio * step_s)
     assert replica.plain_s() == pytest.approx(ratio * step_s)
     speculating(replica, 4)
     return replica

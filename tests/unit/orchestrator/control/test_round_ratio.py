@@ -35,10 +35,10 @@ def test_nothing_is_said_of_a_few_rounds() -> None:
     assert rounds.ratio.factors(4) is None
 
 
-def test_of_lengths_that_were_not_measured_the_better_is_believed_the_farther_they_are() -> None:
+def test_of_lengths_that_were_not_measured_half_of_the_loss_is_believed() -> None:
     rounds = Rounds()
     rounds.take(1.4, 4)
-    assert [factor(rounds, k) for k in (4, 5, 6, 3)] == pytest.approx([1.4, 1.2, 1.1, 1.2])
+    assert [factor(rounds, k) for k in (4, 5, 6, 3)] == pytest.approx([1.4, 1.2, 1.2, 1.2])
     faster = Rounds()
     faster.take(0.8, 4)
     assert factor(faster, 7) == pytest.approx(0.8)
