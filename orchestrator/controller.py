@@ -18,6 +18,7 @@ from orchestrator.control.batch_rules import BatchRules
 from orchestrator.control.decision import Decision, Observation
 from orchestrator.control.measurements import Measurements
 from orchestrator.control.prices import Asking, Prices
+from orchestrator.control.probe import Probe
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
 from orchestrator.control.seat import Seat
@@ -29,10 +30,6 @@ _Counter = Callable[[int], None]
 
 MEASURING_TOKENS = 4
 """Shorter runs would measure the round trip more than the decoding."""
-_PROBE_TOKENS = 2
-"""Draft tokens of a first probe: enough to see whether guesses hold again."""
-_MAX_PROBE_ROUNDS = 64
-"""Of which every draft token is accepted: what is believed of them has followed by then."""
 _MARGIN = 0.02
 """Speed that has to be gained for a reason to be looked for elsewhere."""
 _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
@@ -72,10 +69,7 @@ class Controller:
         self._last_arrival_s = 0.0
         """When what came before the last round's verdict did."""
         self._num_plain_tokens = 0  # since the last draft, or the last one that went wrong
-        self._probe_tokens = 0
-        """Draft tokens of the probe that is under way or due at once; 0: none."""
-        self._num_probe_rounds = 0
-        """Of the probe that is under way."""
+        self._probe = Probe()
         self._counters: tuple[_Counter, ...] = ()
         """What waits for the tokens of the run under way."""
         self._standing_reason = standing_reason(request, config)
@@ -179,7 +173,7 @@ class Controller:
         limit = min(limit, allowed)
         asking = self._asking(allowed)
         if asking.probabilities[0] < self._min_acceptance_rate:
-            probe = self._probe(limit, num_remaining)
+            probe = self._probed(limit, num_remaining)
             probing = replica.rounds(self._proposer_name).probing
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = self._prices(replica)
@@ -194,7 +188,7 @@ class Controller:
             self._switch(True)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
         reason, counters = self._reason_against(replica, asking, prices)
-        if reason is not Reason.LOAD and (probe := self._probe(limit, num_remaining, min_accepted)):
+        if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining, min_accepted)):
             return probe
         return self._off(observation, reason, counters)
 
@@ -251,16 +245,17 @@ class Controller:
             return Reason.LOAD, (gate,)
         return Reason.ROUND_TIME, (gate, probing, level)
 
-    def _probe(self, limit: int, num_remaining: int, min_accepted_tokens: float = 0.0) -> Decision | None:
+    def _probed(self, limit: int, num_remaining: int, min_accepted_tokens: float = 0.0) -> Decision | None:
         """A draft although it does not seem to pay, where it is time for one."""
-        if self._num_probe_rounds and not self._may_pay():
+        if self._probe.num_rounds and not self._may_pay():
             self._fail_probe()
-        if not self._probe_tokens:
+        if not self._probe.is_under_way:
             interval_tokens = self._proposer.probe_interval_tokens
             if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
                 return None
-            self._probe_tokens, self._empty_run_tokens = _PROBE_TOKENS, 1
-        return self._drafted(min(self._probe_tokens, limit), num_remaining, Reason.PROBE, min_accepted_tokens)
+            self._probe.begin()
+            self._empty_run_tokens = 1
+        return self._drafted(min(self._probe.num_draft_tokens, limit), num_remaining, Reason.PROBE, min_accepted_tokens)
 
     def _drafted(
         self, num_draft_tokens: int, num_remaining: int, reason: Reason, min_accepted_tokens: float = 0.0
@@ -282,7 +277,7 @@ class Controller:
 
     def _may_pay(self) -> bool:
         """Whether it is worth while to go on with a probe of which all was accepted."""
-        if self._num_probe_rounds >= _MAX_PROBE_ROUNDS:
+        if self._probe.is_exhausted:
             return False
         replica = self._seat.replica
         prices, limit = self._prices(replica), self._rules.max_draft_tokens(replica, self._max_draft_tokens)
@@ -290,17 +285,14 @@ class Controller:
         gain = prices.best(Asking([1.0] * limit), is_ideal=True)[1]
         return replica.rounds(self._proposer_name).level(replica.decode_load).achieved.ratio * gain > 1
 
-    def _end_probe(self) -> None:
-        self._probe_tokens = self._num_probe_rounds = 0
-
     def _fail_probe(self) -> None:
-        self._end_probe()
+        self._probe.end()
         self._proposer.add_failed_probe()
 
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on
         if is_on:
-            self._end_probe()
+            self._probe.end()
             self._proposer.add_success()
 
     def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
@@ -321,7 +313,7 @@ class Controller:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
         was_asked = observation.num_requested_tokens > 0 and not observation.is_draft_deferred
         is_vain = was_asked and observation.num_decoded_tokens > 0 and not observation.draft_problem
-        is_probe = self._probe_tokens > 0
+        is_probe = self._probe.is_under_way
         if was_asked:
             # An empty proposal was waited for, too. A probe's tells nothing: none of it was made ahead, and those who
             # decode plainly meanwhile may be many.
@@ -364,8 +356,8 @@ class Controller:
     def _learn_of_answers(self, replica: ReplicaRecord, *, has_answer: bool) -> None:
         self._answers.add(has_answer=has_answer)
         # Where only those draft whom it helps, their answers are better than everybody's. A probe is one question.
-        if self._probe_tokens:
-            is_anybodys = not self._num_probe_rounds
+        if self._probe.is_under_way:
+            is_anybodys = not self._probe.num_rounds
         else:
             is_anybodys = self._mode == "on" or replica.rounds(self._proposer_name).gate.is_open is not False
         if is_anybodys:
@@ -388,17 +380,15 @@ class Controller:
         if observation.draft_problem:
             self.limitation_reason, self._problem = Reason.DRAFTER_FAILED, observation.draft_problem
         if not observation.num_draft_tokens and not observation.draft_problem:
-            if self._probe_tokens:
+            if self._probe.is_under_way:
                 self._num_plain_tokens = 0
-                self._end_probe()
+                self._probe.end()
                 self._proposer.add_vain_probe()
             return
         self._num_plain_tokens = 0
-        if not self._probe_tokens:
+        if not self._probe.is_under_way:
             return
         if observation.num_draft_tokens and num_accepted >= (observation.draft_depth or observation.num_draft_tokens):
-            # Guesses hold: another one at once, and further.
-            self._probe_tokens = min(2 * self._probe_tokens, self._max_draft_tokens)
-            self._num_probe_rounds += 1
+            self._probe.go_on(self._max_draft_tokens)
         else:
             self._fail_probe()
