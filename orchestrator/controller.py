@@ -25,6 +25,7 @@ from orchestrator.control.seat import Seat
 from orchestrator.control.standing import standing_reason
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
+from pilotfish.speculation.cost import best_gain
 
 _Counter = Callable[[int], None]
 
@@ -180,15 +181,15 @@ class Controller:
         is_open = self._update_gate(replica, prices, allowed)
         level = replica.rounds(self._proposer_name).level(replica.decode_load)
         num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _OWN_LENGTH)
-        # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
-        min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
         if not is_open:
             gain *= level.achieved.ratio  # if it is open, promises are kept well enough
         if gain >= self._least_gain(is_open):
             self._switch(True)
+            # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
+            min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
         reason, counters = self._reason_against(replica, asking, prices)
-        if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining, min_accepted)):
+        if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining)):
             return probe
         return self._off(observation, reason, counters)
 
@@ -213,7 +214,7 @@ class Controller:
         level = rounds.level(replica.decode_load)
         asking = self._proposer.asking(max_draft_tokens)
         level.num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _COMMON_LENGTH)
-        gate.expected_tokens_per_s = gain / prices.plain_s
+        level.expected_tokens_per_s = gain / prices.plain_s
         gain *= level.achieved.ratio
         is_open = gate.update(gain, replica.decode_load, replica.own_load, is_measured=level.is_measured)
         if was_open is not None and was_open != is_open:
@@ -238,15 +239,18 @@ class Controller:
         if prices.best(asking, is_ideal=True)[1] > 1 + _MARGIN:
             return Reason.ROUND_TIME, (gate, probing, level)
         good = Asking([_GOOD_ACCEPTANCE] * len(asking.probabilities))
-        # If rounds were too slow as well, that is looked into when acceptance is good again.
         if prices.best(good, is_ideal=True)[1] > 1 + _MARGIN:
-            return Reason.ACCEPTANCE, (gate, probing)
+            # If rounds were too slow as well, that is looked into when acceptance is good again; but what proposals
+            # took, when they failed perhaps, may be all that is wrong.
+            free_gain = best_gain(asking.probabilities, prices.plain_s, prices.steps_s)[1]
+            return Reason.ACCEPTANCE, (gate, probing, level) if free_gain > 1 + _MARGIN else (gate, probing)
         if num_sequences > 1:
             return Reason.LOAD, (gate,)
         return Reason.ROUND_TIME, (gate, probing, level)
 
-    def _probed(self, limit: int, num_remaining: int, min_accepted_tokens: float = 0.0) -> Decision | None:
-        """A draft although it does not seem to pay, where it is time for one."""
+    def _probed(self, limit: int, num_remaining: int) -> Decision | None:
+        """A draft although it does not seem to pay, where it is time for one; verified whatever it promises, for two
+        tokens never promise what a round costs where that is much."""
         if self._probe.num_rounds and not self._may_pay():
             self._fail_probe()
         if not self._probe.is_under_way:
@@ -255,7 +259,7 @@ class Controller:
                 return None
             self._probe.begin()
             self._empty_run_tokens = 1
-        return self._drafted(min(self._probe.num_draft_tokens, limit), num_remaining, Reason.PROBE, min_accepted_tokens)
+        return self._drafted(min(self._probe.num_draft_tokens, limit), num_remaining, Reason.PROBE)
 
     def _drafted(
         self, num_draft_tokens: int, num_remaining: int, reason: Reason, min_accepted_tokens: float = 0.0
@@ -332,7 +336,10 @@ class Controller:
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
-        replica.add_tokens(self._proposer_name, observation.num_committed_tokens, self._round_s(observation))
+        # Only they follow the promise. What cut into a run came in a time that is not known.
+        is_cut = observation.num_draft_tokens > 0 and observation.num_decoded_tokens > 0
+        if self._mode == "auto" and not is_cut and not observation.draft_problem:
+            replica.add_tokens(self._proposer_name, observation.num_committed_tokens, self._round_s(observation))
         # The first question waits for the prompt to be read, and a draft that cut into the run has a time of its own.
         num_before = observation.num_output_tokens - observation.num_decoded_tokens
         if is_vain and not is_probe and num_before > 1 and not observation.num_draft_tokens:

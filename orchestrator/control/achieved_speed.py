@@ -1,8 +1,8 @@
 """Whether speculation keeps what its prices promise: tokens that all sequences got, over those that were expected.
 
-Prices leave out what no round shows: the rounds that begin and end an answer, sequences that are off by themselves
-beside others' long steps, an average of rounds whose times are two. What is left out is the same for minutes, so it is
-learned slowly, and corrects a promise that follows the load at once.
+Prices leave out what no round shows: an answer's last drafts, which are shorter, sequences that are off by themselves
+beside others' long steps. What is left out is the same for minutes, so it is learned slowly, and corrects a promise
+that follows the load at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ _MEMORY_ROUNDS = 512
 """How far back it looks at least: what rounds yield scatters by half."""
 _MEMORY_ROUNDS_EACH = 16
 """The same, of each sequence."""
-_LEAST = 0.7
+_LEAST, _MOST = 0.7, 1.05
+"""Of what is remembered: a bad second must not outweigh minutes, nor a good one hide a loss."""
 
 
 class AchievedSpeed:
@@ -26,7 +27,7 @@ class AchievedSpeed:
     def ratio(self) -> float:
         """Achieved over expected, 1 at most: who got more than was promised may have been lucky, and where speculation
         is off nothing would tell."""
-        return min(1.0, max(_LEAST, self._num_tokens / self._num_expected))
+        return min(1.0, self._num_tokens / self._num_expected)
 
     def hope(self) -> None:
         """Another try: half of what was missing is believed."""
@@ -35,5 +36,6 @@ class AchievedSpeed:
     def add(self, num_tokens: int, num_expected: float, num_sequences: int) -> None:
         """One of num_sequences got num_tokens in a time in which num_expected were."""
         decay = 1 - 1 / max(_MEMORY_ROUNDS, _MEMORY_ROUNDS_EACH * num_sequences)
-        self._num_tokens = decay * self._num_tokens + num_tokens
         self._num_expected = decay * self._num_expected + num_expected
+        num_tokens_now = decay * self._num_tokens + num_tokens
+        self._num_tokens = min(_MOST * self._num_expected, max(_LEAST * self._num_expected, num_tokens_now))

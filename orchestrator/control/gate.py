@@ -35,8 +35,6 @@ class Gate:
         """Another one after every switch and under every new load: what is counted from then on begins anew."""
         self.judged: object = None
         """What the latest answer was derived from: from the same it would be the same."""
-        self.expected_tokens_per_s = 0.0
-        """Of a sequence, when it was judged last."""
         self._num_sequences = 1
         """Of the load that it was decided for."""
         self._num_rounds = 0

@@ -31,6 +31,8 @@ class LoadLevel:
         self.propose = ProposeTime()
         self.vain_asks = VainAsks()
         self.achieved = AchievedSpeed()
+        self.expected_tokens_per_s = 0.0
+        """Of each sequence, as prices promise while speculation is on; 0: nothing was promised yet."""
         self.num_draft_tokens = 0
         """What was best for drafts as good as all requests' are; 0: not known yet."""
         self._num_proposals = self._num_rounds = self._num_vain_asks = 0
@@ -57,11 +59,11 @@ class LoadLevel:
             return factors
         return [self._assumed_share] * (max_draft_tokens + 1)  # which is 1.0: the best is assumed
 
-    def add_tokens(self, num_tokens: int, num_expected: float, num_sequences: int) -> None:
-        """One of num_sequences got num_tokens in a time in which num_expected were. At first the best is expected,
-        which is no promise."""
+    def add_tokens(self, num_tokens: int, elapsed_s: float, num_sequences: int) -> None:
+        """One of num_sequences got num_tokens in elapsed_s. At first, and at first of another try, the best is
+        expected, which is no promise."""
         if self._ratio.is_believed:
-            self.achieved.add(num_tokens, num_expected, num_sequences)
+            self.achieved.add(num_tokens, elapsed_s * self.expected_tokens_per_s, num_sequences)
 
     def add_share(self, share: float) -> None:
         self._share.add(share)

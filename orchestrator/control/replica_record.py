@@ -27,7 +27,8 @@ _MIN_PLAIN_STEPS = 0.65
 the steps pass while all of them draft."""
 _BELIEVED_RUNS = 5
 """One run of a few tokens scatters by a tenth, and where speculation is on there may be no other: what fewer say is
-believed in part. Where that makes plain decoding look too fast, it will be measured."""
+believed in part where they took longer than their steps. If that makes plain decoding look too fast, it will be used,
+and measured."""
 _PEAK_S = 0.25
 """Time in which the places of requests that end are taken by others, their prefills included."""
 _RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
@@ -165,8 +166,7 @@ class ReplicaRecord:
         """A sequence got num_tokens in elapsed_s, prefills left out, in whatever way."""
         rounds = self.rounds(proposer)
         if elapsed_s > 0 and rounds.gate.is_open and self._is_speculating(proposer):
-            num_expected = elapsed_s * rounds.gate.expected_tokens_per_s
-            rounds.level(self.decode_load).add_tokens(num_tokens, num_expected, self.own_load)
+            rounds.level(self.decode_load).add_tokens(num_tokens, elapsed_s, self.own_load)
 
     def add_vain_ask(self, proposer: str, num_run_tokens: int, elapsed_s: float) -> None:
         """The drafter had no answer; asking it and decoding num_run_tokens plainly took elapsed_s."""
@@ -272,4 +272,4 @@ class ReplicaRecord:
     @property
     def _plain_ratio(self) -> float:
         ratio = self._plain.value or 1.0
-        return 1 + (ratio - 1) * min(1.0, len(self._plain) / _BELIEVED_RUNS)
+        return 1 + (ratio - 1) * min(1.0, len(self._plain) / _BELIEVED_RUNS) if ratio > 1 else ratio

@@ -57,8 +57,8 @@ class RoundRatio:
 
     @property
     def is_believed(self) -> bool:
-        """Whether rounds of some length were measured often enough."""
-        return bool(self._measured)
+        """Whether rounds of some length were measured often enough, and in this try."""
+        return self._common.num_values >= _MIN_HOPE_SAMPLES and bool(self._measured)
 
     def add(self, ratio: float, num_draft_tokens: int, num_rounds: int, num_sequences: int) -> None:
         """A round took ratio of what was expected; it is one of num_rounds so far, of num_sequences."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 
 import pytest
 
@@ -235,7 +236,66 @@ def test_speculation_that_does_not_keep_its_promise_is_off(num_committed_tokens:
             plain_s += 0.01 * decision.num_decode_tokens
             decision = subject.next_k(run_of(decision.num_decode_tokens))
     drafted_share = rounds_s / (rounds_s + plain_s)
-    assert drafted_share > 0.95 if is_kept else drafted_share < 0.2
+    assert drafted_share > 0.95 if is_kept else drafted_share < 0.3, drafted_share
+
+
+def keep_going(subject: Controller, num_rounds: int, observe=lambda decision: None) -> float:
+    """Rounds of 18 ms in which a draft is accepted with probability 0.6 if all before it were, or what `observe` says;
+    the share of time in which it was decoded plainly."""
+    decision, rounds_s, plain_s = subject.next_k(run_of()), 0.0, 0.0
+    luck = random.Random(2)
+    for _ in range(num_rounds):
+        k = decision.num_draft_tokens
+        if k and (observation := observe(decision)) is None:
+            load = LoadReport(num_sequences_decoding=1, num_step_tokens=k + 1, step_time_ns=11_000_000)
+            num_accepted = next((n for n in range(k) if luck.random() >= 0.6), k)
+            values = {"target_load": load, "num_committed_tokens": num_accepted + 1}
+            observation = round_of(k, num_accepted, 0.0005 * k, 0.018 - 0.0005 * k, **values)
+        if k:
+            rounds_s += 0.018
+        else:
+            plain_s += 0.01 * decision.num_decode_tokens
+            observation = run_of(decision.num_decode_tokens)
+        decision = subject.next_k(observation)
+    return plain_s / (rounds_s + plain_s)
+
+
+def test_a_drafter_that_missed_many_deadlines_comes_back() -> None:
+    """What a failed proposal took is the price of the next one for a while; of a lone sequence, too, and where drafts
+    that are accepted half the time would not pay at that price."""
+    subject = controller("auto", measurements=measured(), max_tokens=10**6)
+    assert keep_going(subject, 600) < 0.05
+    failures = itertools.count(1)
+
+    def fail(decision: Decision) -> Observation | None:
+        if next(failures) > 12:
+            return None
+        subject.note_draft(0)
+        values = {"num_decoded_tokens": 1, "num_committed_tokens": 1, "propose_s": 0.04, "step_s": 0.011}
+        problem = "a proposal missed its deadline"
+        return observed(num_requested_tokens=decision.num_draft_tokens, draft_problem=problem, **values)
+
+    keep_going(subject, 300, fail)
+    assert keep_going(subject, 300) < 0.05
+
+
+def test_requests_that_always_draft_do_not_follow_a_promise() -> None:
+    """They may be under another load than the one it was made for."""
+    measurements = measured()
+    first = controller("auto", measurements=measurements, max_tokens=10**6)
+    assert keep_going(first, 300) < 0.05
+    first.close(next(SECONDS))
+    level = measurements.replica(REPLICA).rounds("draft").level(1)
+    before = level.achieved.ratio
+    subject = controller("on", measurements=measurements, max_tokens=10**6)
+    subject.next_k(run_of())
+    for _ in range(500):
+        subject.next_k(round_of(4, 4, num_committed_tokens=1, now_s=next(SECONDS)))
+    assert level.achieved.ratio == before
+
+
+def test_a_probe_is_verified_whatever_it_promises() -> None:
+    assert until_probe(controller("auto", measurements=measured(), max_tokens=10**6)).min_accepted_tokens == 0
 
 
 def test_a_drafter_that_has_become_faster_is_tried_again() -> None:

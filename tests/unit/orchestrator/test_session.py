@@ -634,7 +634,8 @@ async def test_a_draft_that_promises_less_than_it_costs_is_not_verified(world, t
         session.drafter = Doubtful(lambda tokens, k: toy_continuation(tokens, k))
         session.drafter.glance = lambda sequence, num_tokens: DraftBlock()
         assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
-        assert (session.sequence.statistics.num_rounds > 0) == is_used
+        # Where drafts are not worth it, speculation is off at last, and a probe verifies one.
+        assert (session.sequence.statistics.num_rounds > 1) == is_used
 
 
 @pytest.mark.parametrize("has_pool", [True, False])

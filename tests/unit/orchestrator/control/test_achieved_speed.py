@@ -37,3 +37,30 @@ def test_each_of_many_sequences_counts() -> None:
     for _ in range(512):
         achieved.add(0, 10.0, 512)
     assert achieved.ratio > 0.93
+
+
+def test_another_try_believes_half_of_what_was_missing() -> None:
+    achieved = AchievedSpeed()
+    for _ in range(4096):
+        achieved.add(1, 10.0, 1)
+    achieved.hope()
+    assert achieved.ratio == pytest.approx(0.85)
+
+
+def test_a_bad_second_does_not_outweigh_minutes() -> None:
+    achieved = AchievedSpeed()
+    for number in range(600):
+        achieved.add(1 if number > 590 else 10, 500.0 if number > 590 else 10.0, 1)
+    assert achieved.ratio == 0.7
+    for _ in range(300):
+        achieved.add(10, 10.0, 1)
+    assert achieved.ratio > 0.75
+
+
+def test_luck_is_not_saved_up() -> None:
+    achieved = AchievedSpeed()
+    for _ in range(4096):
+        achieved.add(20, 10.0, 1)
+    for _ in range(512):
+        achieved.add(9, 10.0, 1)
+    assert achieved.ratio < 0.97

@@ -179,6 +179,21 @@ async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_
     assert second < 0.25
 
 
+async def test_a_position_that_was_hardly_drafted_is_believed_to_be_like_the_one_before_it(
+    drafter, link, sequence, toy_continuation
+) -> None:
+    for _ in range(20):
+        await drafter.propose(sequence, K - 1)
+        commit(sequence, *toy_continuation(sequence.tokens_since(0), K))
+    await drafter.propose(sequence, K)
+    *right, wrong = toy_continuation(sequence.tokens_since(0), K)
+    commit(sequence, *right, (wrong + 1) % 50)
+    await drafter.propose(sequence, K)
+    _, second, third = link.commands[-1].ahead.acceptance
+    assert second > 0.9
+    assert 0.75 < third < second, "its only round was bad luck"
+
+
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
     committed = toy_continuation(PROMPT, K + 1)
     garbage = prepared(3, committed, (999,))
