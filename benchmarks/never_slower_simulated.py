@@ -54,8 +54,7 @@ SEEDS, QUICK_SEEDS = 8, 2
 WARM_UP_S = 1.0
 """Virtual seconds that only `from_start` counts."""
 SEQUENCE_S = 160.0
-"""Virtual seconds of all sequences of a load together, each for between
-these times."""
+"""Virtual seconds of all sequences of a load together, each for between these times."""
 LEAST_S, MOST_S = 6.0, 30.0
 
 
