@@ -47,7 +47,8 @@ QUICK_DURATION_S = 2.0
 SLOW_SCALE = 5.0
 """`emulation.time_scale` where the processors of this machine hardly count, so that what is left is what the
 controller decides;"""
-SLOW_LOADS = {0.3: (2,), 0.6: (2, 8), 0.9: (1, 2, 4, 8)}
+SLOW_LOADS = {0.3: (64,), 0.6: (4, 8), 0.9: (2, 16, 32)}
+"""Those that are the nearest to a loss at full speed."""
 SLOW_DURATION_S = 10.0
 OFF_SHARE = 0.9
 """Where so many of auto's tokens come without drafts, the controller has turned speculation off."""
