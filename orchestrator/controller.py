@@ -34,7 +34,8 @@ MEASURING_TOKENS = 4
 _MARGIN = 0.02
 """Speed that has to be gained for a reason to be looked for elsewhere."""
 _OWN_LOSS, _OWN_RETURN = 0.9, 0.97
-"""Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again."""
+"""Where speculation pays for the others: a request whose own drafts make it slower than this goes off, and on again.
+One's prices are everybody's, so that a moment that is dear for all is left to the gate."""
 _OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
 """Where it does not: a request whose own drafts make it faster than this goes on, and off again."""
 _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
@@ -179,10 +180,15 @@ class Controller:
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         prices = self._prices(replica)
         is_open = self._update_gate(replica, prices, allowed)
-        level = replica.rounds(self._proposer_name).level(replica.decode_load)
+        rounds = replica.rounds(self._proposer_name)
+        level = rounds.level(replica.decode_load)
         num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _OWN_LENGTH)
         if not is_open:
-            gain *= level.achieved.ratio  # if it is open, promises are kept well enough
+            gain *= level.achieved.ratio
+        elif rounds.gate.lasting_gain is not None and replica.decode_load > 1:
+            # Prices wander by a fifth within tenths of a second: all would leave one by one in a moment that is dear
+            # for all, and rounds of those who stay become slower still. A request leaves for its own drafts.
+            gain *= max(1.0, rounds.gate.lasting_gain / (level.expected_tokens_per_s * prices.plain_s))
         if gain >= self._least_gain(is_open):
             self._switch(True)
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.

@@ -42,6 +42,11 @@ class Gate:
         self._gain = RunningAverage(weight=_GAIN_WEIGHT)
         """While it is open, from when every sequence has measured it."""
 
+    @property
+    def lasting_gain(self) -> float | None:
+        """What speculation has gained lately, for all; None while it is closed, or not every sequence has measured."""
+        return self._gain.value
+
     def is_settled(self, num_sequences: int) -> bool:
         """Whether rounds are what they are with all speculating."""
         return self.is_open is not False and self._num_rounds >= _SETTLING_ROUNDS * num_sequences

@@ -260,6 +260,35 @@ def keep_going(subject: Controller, num_rounds: int, observe=lambda decision: No
     return plain_s / (rounds_s + plain_s)
 
 
+@pytest.mark.parametrize(
+    ("dear_by", "num_dear_rounds", "stays"), [(1.3, 36, True), (1.3, 150, False), (2.0, 36, False)]
+)
+def test_no_moment_that_is_dear_for_all_turns_single_requests_off(
+    dear_by: float, num_dear_rounds: int, stays: bool
+) -> None:
+    """Requests whose drafts are as good as everybody's go off together, when a loss lasts or is clear."""
+    measurements, num_sequences = measured(), 4
+    replica = measurements.replica(REPLICA)
+    for rows in (1, 2, 3, 4, 5):
+        replica.costs.add_step(num_sequences, num_sequences * rows, 0.01 if rows == 1 else 0.011)
+    subjects = [controller(measurements=measurements, max_tokens=10**6) for _ in range(num_sequences)]
+    decisions = [subject.next_k(run_of()) for subject in subjects]
+    num_off = 0
+    for round_number in range(300 + num_dear_rounds):
+        round_s = 0.022 * (1 if round_number < 300 else dear_by)
+        num_rows = sum(decision.num_draft_tokens + 1 for decision in decisions)
+        load = LoadReport(num_sequences_decoding=num_sequences, num_step_tokens=num_rows, step_time_ns=11_000_000)
+        for i, subject in enumerate(subjects):
+            k = decisions[i].num_draft_tokens
+            num_accepted = min(k, (round_number + i) % 4)
+            values = {"target_load": load, "num_committed_tokens": num_accepted + 1}
+            draft_s = 0.0005 * k
+            observation = round_of(k, num_accepted, draft_s, round_s - draft_s, **values) if k else run_of()
+            decisions[i] = subject.next_k(observation)
+            num_off += decisions[i].num_draft_tokens == 0
+    assert (num_off == 0) is stays
+
+
 def test_a_drafter_that_missed_many_deadlines_comes_back() -> None:
     """What a failed proposal took is the price of the next one for a while; of a lone sequence, too, and where drafts
     that are accepted half the time would not pay at that price."""
