@@ -18,7 +18,7 @@ from report import Report, parser
 from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.outcome import Outcome, quantile
-from pilotfish.planning.planner import Fleet, Planner
+from pilotfish.planning.planner import WARM_UP_SHARE, Fleet, Planner
 from pilotfish.planning.steady_state import steady_state
 from pilotfish.planning.workload import PoissonWorkload
 from pilotfish.profiles import load_profile
@@ -31,7 +31,6 @@ FLEETS = ((4, 100_000), (250, 1_000_000), (1_000, 1_000_000), (4_000, 4_000_000)
 """Target replicas and requests."""
 QUICK_FLEETS = ((4, 20_000), (250, 100_000))
 TARGETS_PER_DRAFTER = 4
-WARM_UP_SHARE = 0.1
 MAX_COST_RATIO = 2.0
 MAX_ERROR = 0.10
 

@@ -23,7 +23,8 @@ MIN_REQUESTS = 4_000
 MAX_REQUESTS = 200_000
 _REQUESTS_PER_CONCURRENT = 20
 """A simulation is long against what one request takes, so that beginning and end count for little."""
-_WARM_UP_SHARE = 0.1
+WARM_UP_SHARE = 0.1
+"""Of the requests that are simulated: the first ones, which are not counted."""
 TARGETS_PER_DRAFTER = (1, 2, 4, 8, 16)
 """Tried when a fleet is sized."""
 MAX_TARGETS = 20_000
@@ -105,7 +106,7 @@ class Planner:
                 fleet.num_targets,
                 round_trip_s=self.round_trip_s,
                 seed=self.seed,
-                warm_up=int(_WARM_UP_SHARE * num_requests),
+                warm_up=int(WARM_UP_SHARE * num_requests),
             )
             self._outcomes[fleet] = simulation.run_open(self.workload.requests(num_requests, self.seed))
         return self._outcomes[fleet]
