@@ -191,6 +191,9 @@ class Controller:
             gain *= max(1.0, rounds.gate.lasting_gain / (level.expected_tokens_per_s * prices.plain_s))
         if gain >= self._least_gain(is_open):
             self._switch(True)
+            if is_open:
+                # That one's own drafts pay where the others' do not is no reason to try them sooner.
+                self._proposer.add_success()
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
             return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
@@ -303,7 +306,6 @@ class Controller:
         self._is_on = is_on
         if is_on:
             self._probe.end()
-            self._proposer.add_success()
 
     def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
         if not replica.costs.is_known:

@@ -17,6 +17,8 @@ _MIN_PLAIN_TOKENS = 32
 """Of each sequence, before it is on again."""
 _GAIN_WEIGHT = 0.03
 """Of the latest gain: what rounds take wanders by a fifth within tenths of a second, and a switch off lasts seconds."""
+_CLOSED_GAIN_WEIGHT = 0.1
+"""The same where it is closed. A moment in which speculation seems to pay comes soon where it never does."""
 _NEW_LOAD = 1.25
 """By how much the decoding sequences change for a decision of a while ago to say nothing about now."""
 
@@ -41,6 +43,8 @@ class Gate:
         self._num_plain_tokens = 0
         self._gain = RunningAverage(weight=_GAIN_WEIGHT)
         """While it is open, from when every sequence has measured it."""
+        self._closed_gain = RunningAverage(weight=_CLOSED_GAIN_WEIGHT)
+        """While it is closed, from when it has waited."""
 
     @property
     def lasting_gain(self) -> float | None:
@@ -79,8 +83,12 @@ class Gate:
             is_clear = gain < _CLEAR_LOSS and self.is_settled(num_own)
             if gain < 1 - _MARGIN and (is_new_load or is_lasting or is_clear):
                 self._switch()
-        elif gain > 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN) and (is_new_load or has_waited):
-            self._switch()
+        else:
+            if has_waited:
+                self._closed_gain.add(gain)
+            least = 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN)
+            if gain > least and (is_new_load or (self._closed_gain.value or 0.0) > least):
+                self._switch()
         if is_new_load:
             self._num_sequences = num_sequences
             self._begin_anew()
@@ -93,5 +101,5 @@ class Gate:
 
     def _begin_anew(self) -> None:
         self.state_number += 1
-        self._gain = RunningAverage(weight=_GAIN_WEIGHT)
+        self._gain, self._closed_gain = RunningAverage(weight=_GAIN_WEIGHT), RunningAverage(weight=_CLOSED_GAIN_WEIGHT)
         self._num_rounds = self._num_plain_tokens = 0

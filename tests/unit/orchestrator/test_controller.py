@@ -192,6 +192,24 @@ def test_the_last_tokens_are_drafted_as_those_before_them() -> None:
     assert (last.reason, last.num_draft_tokens) == (Reason.FASTEST, 2)
 
 
+def test_drafts_that_pay_for_one_request_are_no_reason_for_others_to_try_them_sooner() -> None:
+    measurements = measured()
+    follow(controller(measurements=measurements, max_tokens=10**6), 100)
+    interval_tokens = measurements.proposer("draft").probe_interval_tokens
+    subject = controller(measurements=measurements, max_tokens=10**6)
+    unlucky = controller("on", measurements=measurements, max_tokens=10**6)
+    unlucky.next_k(observed(1))
+    decision = subject.next_k(run_of())
+    for _ in range(80):
+        for _ in range(8):
+            unlucky.next_k(round_of(4, 0))
+        k = decision.num_draft_tokens
+        decision = subject.next_k(round_of(k, k) if k else run_of(decision.num_decode_tokens))
+    gate = measurements.replica(REPLICA).rounds("draft").gate
+    assert (decision.reason, gate.is_open) == (Reason.FASTEST, False)
+    assert measurements.proposer("draft").probe_interval_tokens == interval_tokens > 32
+
+
 def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
     measurements = measured()
     follow(controller("auto", measurements=measurements, max_tokens=10**6), 400)
@@ -234,7 +252,8 @@ def test_speculation_that_does_not_keep_its_promise_is_off(num_committed_tokens:
             decision = subject.next_k(round_of(1, 1, 0.004, **values))
         else:
             plain_s += 0.01 * decision.num_decode_tokens
-            decision = subject.next_k(run_of(decision.num_decode_tokens))
+            load = LoadReport(num_sequences_decoding=1, num_step_tokens=1, step_time_ns=10_000_000)
+            decision = subject.next_k(run_of(decision.num_decode_tokens, target_load=load))
     drafted_share = rounds_s / (rounds_s + plain_s)
     assert drafted_share > 0.95 if is_kept else drafted_share < 0.3, drafted_share
 

@@ -74,6 +74,14 @@ def test_a_bad_moment_is_sat_out_and_a_lasting_loss_is_not() -> None:
     assert not all(update(gate, 0.94) for _ in range(60))
 
 
+def test_a_good_moment_opens_nothing_and_a_lasting_gain_does() -> None:
+    gate = Gate()
+    update(gate, 0.9)
+    gate.count_plain_tokens(128, gate.state_number)
+    assert not any(update(gate, gain) for gain in (0.88, 0.9, 1.1, 0.92, 1.05, 0.9) * 10)
+    assert any(update(gate, 1.1) for _ in range(20))
+
+
 def test_it_opens_again_after_a_while() -> None:
     gate = Gate()
     update(gate, 0.5)
