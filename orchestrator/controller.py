@@ -85,7 +85,7 @@ class Controller:
         """Whether it is worth while that the drafter reads the prompt now."""
         if self._standing_reason:
             return False
-        return self._mode == "on" or self._drafts_pay_on(self._seat.replica)
+        return self._mode == "on" or self._may_draft_on(self._seat.replica)
 
     @property
     def limitation(self) -> str:
@@ -191,8 +191,8 @@ class Controller:
             gain *= max(1.0, rounds.gate.lasting_gain / (level.expected_tokens_per_s * prices.plain_s))
         if gain >= self._least_gain(is_open):
             self._switch(True)
-            if is_open:
-                # That one's own drafts pay where the others' do not is no reason to try them sooner.
+            if is_open or replica.decode_load == 1:
+                # That one's own drafts pay where the others' do not is no reason to try theirs sooner.
                 self._proposer.add_success()
             # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
             min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
@@ -216,16 +216,20 @@ class Controller:
         than max_draft_tokens."""
         rounds = replica.rounds(self._proposer_name)
         gate = rounds.gate
-        if gate.judged is prices and gate.is_open is not None:
+        if gate.judged.get(self._max_draft_tokens) is prices and gate.is_open is not None:
             return gate.is_open
-        gate.judged = prices
+        gate.judged[self._max_draft_tokens] = prices
         was_open = gate.is_open
         level = rounds.level(replica.decode_load)
         asking = self._proposer.asking(max_draft_tokens)
         level.num_draft_tokens, gain = prices.best(asking, level.num_draft_tokens, _COMMON_LENGTH)
         level.expected_tokens_per_s = gain / prices.plain_s
         gain *= level.achieved.ratio
-        is_open = gate.update(gain, replica.decode_load, replica.own_load, is_measured=level.is_measured)
+        is_open = gate.update(
+            gain, replica.decode_load, replica.own_load, is_measured=level.is_measured, is_retry=level.is_retry_due
+        )
+        if is_open:
+            level.is_retry_due = False
         if was_open is not None and was_open != is_open:
             self._measurements.counts.add_switch(is_open)
         return is_open
@@ -263,8 +267,8 @@ class Controller:
         if self._probe.num_rounds and not self._may_pay():
             self._fail_probe()
         if not self._probe.is_under_way:
-            interval_tokens = self._proposer.probe_interval_tokens
-            if not self._seat.replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
+            replica, interval_tokens = self._seat.replica, self._probe_interval_tokens
+            if not replica.takes_probe(self._proposer_name, interval_tokens, self._num_plain_tokens):
                 return None
             self._probe.begin()
             self._empty_run_tokens = 1
@@ -305,13 +309,22 @@ class Controller:
     def _switch(self, is_on: bool) -> None:
         self._is_on = is_on
         if is_on:
-            self._probe.end()
+            self._probe.add_success()
 
-    def _drafts_pay_on(self, replica: ReplicaRecord) -> bool:
+    def _may_draft_on(self, replica: ReplicaRecord) -> bool:
+        """Whether drafts seem to pay there. That all agree is not asked, only whether they were found not to."""
         if not replica.costs.is_known:
             return True
         limit = self._rules.max_draft_tokens(replica, min(self._max_draft_tokens, self._max_tokens))
-        return self._prices(replica).best(self._asking(limit))[1] > 1
+        gain = self._prices(replica).best(self._asking(limit))[1]
+        rounds = replica.rounds(self._proposer_name)
+        if rounds.gate.is_closed_under(replica.decode_load):
+            return gain * rounds.level(replica.decode_load).achieved.ratio >= self._least_gain(is_open=False)
+        return gain > 1
+
+    @property
+    def _probe_interval_tokens(self) -> int:
+        return max(self._probe.interval_tokens, self._proposer.probe_interval_tokens)
 
     # Learning.
 
@@ -405,5 +418,7 @@ class Controller:
             return
         if observation.num_draft_tokens and num_accepted >= (observation.draft_depth or observation.num_draft_tokens):
             self._probe.go_on(self._max_draft_tokens)
-        else:
-            self._fail_probe()
+            return
+        if observation.num_draft_tokens:  # of a drafter that fails others take care
+            self._probe.add_rejection()
+        self._fail_probe()

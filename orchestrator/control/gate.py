@@ -18,7 +18,9 @@ _MIN_PLAIN_TOKENS = 32
 _GAIN_WEIGHT = 0.03
 """Of the latest gain: what rounds take wanders by a fifth within tenths of a second, and a switch off lasts seconds."""
 _CLOSED_GAIN_WEIGHT = 0.1
-"""The same where it is closed. A moment in which speculation seems to pay comes soon where it never does."""
+"""The same where it is closed. A moment in which speculation seems to pay comes soon where it never does,"""
+_CLOSED_GAIN_PRIOR = 5
+"""even at first: before the first one there were as many that just do not pay. Only a fifth outweighs them at once."""
 _NEW_LOAD = 1.25
 """By how much the decoding sequences change for a decision of a while ago to say nothing about now."""
 
@@ -35,15 +37,16 @@ class Gate:
         self.num_switches = 0
         self.state_number = 0
         """Another one after every switch and under every new load: what is counted from then on begins anew."""
-        self.judged: object = None
-        """What the latest answer was derived from: from the same it would be the same."""
+        self.judged: dict[int, object] = {}
+        """What the latest answers were derived from, by the most draft tokens that a request allows: from the same they
+        would be the same."""
         self._num_sequences = 1
         """Of the load that it was decided for."""
         self._num_rounds = 0
         self._num_plain_tokens = 0
         self._gain = RunningAverage(weight=_GAIN_WEIGHT)
         """While it is open, from when every sequence has measured it."""
-        self._closed_gain = RunningAverage(weight=_CLOSED_GAIN_WEIGHT)
+        self._closed_gain = _new_closed_gain()
         """While it is closed, from when it has waited."""
 
     @property
@@ -55,6 +58,10 @@ class Gate:
         """Whether rounds are what they are with all speculating."""
         return self.is_open is not False and self._num_rounds >= _SETTLING_ROUNDS * num_sequences
 
+    def is_closed_under(self, num_sequences: int) -> bool:
+        """Whether it is closed, and was for about so many sequences."""
+        return self.is_open is False and not self._is_new_load(num_sequences)
+
     def count_round(self) -> None:
         self._num_rounds += 1
 
@@ -63,16 +70,19 @@ class Gate:
         if state_number == self.state_number:
             self._num_plain_tokens += num_tokens
 
-    def update(self, gain: float, num_sequences: int, num_own: int, *, is_measured: bool) -> bool:
+    def update(
+        self, gain: float, num_sequences: int, num_own: int, *, is_measured: bool, is_retry: bool = False
+    ) -> bool:
         """Returns whether it is open.
 
         gain: expected speed with speculation over that without, for all num_sequences that decode.
         num_own: of them, those whose rounds and tokens are counted here.
         is_measured: rounds under this load were, so that more than a model speaks for the gain.
+        is_retry: rounds are to be tried again: what they were believed to take before says nothing.
         """
         if self.is_open is None:
             self.is_open = gain > 1
-        is_new_load = not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
+        is_new_load = self._is_new_load(num_sequences)
         has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_own
         if self.is_open:
             # Where many went off by themselves, few rounds are left to count.
@@ -87,7 +97,9 @@ class Gate:
             if has_waited:
                 self._closed_gain.add(gain)
             least = 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN)
-            if gain > least and (is_new_load or (self._closed_gain.value or 0.0) > least):
+            lasting_gain = gain if is_retry else self._closed_gain.value
+            is_lasting = has_waited and lasting_gain is not None and lasting_gain > least
+            if gain > least and (is_new_load or is_lasting):
                 self._switch()
         if is_new_load:
             self._num_sequences = num_sequences
@@ -101,5 +113,12 @@ class Gate:
 
     def _begin_anew(self) -> None:
         self.state_number += 1
-        self._gain, self._closed_gain = RunningAverage(weight=_GAIN_WEIGHT), RunningAverage(weight=_CLOSED_GAIN_WEIGHT)
+        self._gain, self._closed_gain = RunningAverage(weight=_GAIN_WEIGHT), _new_closed_gain()
         self._num_rounds = self._num_plain_tokens = 0
+
+    def _is_new_load(self, num_sequences: int) -> bool:
+        return not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
+
+
+def _new_closed_gain() -> RunningAverage:
+    return RunningAverage(1 - _MARGIN, _CLOSED_GAIN_WEIGHT, _CLOSED_GAIN_PRIOR)

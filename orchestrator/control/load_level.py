@@ -38,6 +38,8 @@ class LoadLevel:
         self._num_proposals = self._num_rounds = self._num_vain_asks = 0
         self._num_plain_tokens = 0
         self._retry_tokens = _FIRST_RETRY_TOKENS
+        self.is_retry_due = False
+        """Whether the best was assumed once more, and nobody has acted on it yet."""
 
     @property
     def is_measured(self) -> bool:
@@ -103,6 +105,7 @@ class LoadLevel:
             self.vain_asks.hope()
             self.propose = ProposeTime()
             self.achieved.hope()
+            self.is_retry_due = True
 
 
 def one_in(num_sequences: int) -> int:

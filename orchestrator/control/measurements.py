@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.control.answer_share import SharedAnswerShare
 from orchestrator.control.prices import Asking
+from orchestrator.control.probing import FIRST_INTERVAL_TOKENS, longer_interval_tokens
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
 from orchestrator.control.window import ClippedAverage
@@ -23,8 +24,7 @@ _NEIGHBOUR_ROUNDS = 16.0
 """Positions that are rarely drafted are believed to be like those before them, or bad luck would never be mended."""
 _SHARED_HALF_LIFE_ROUNDS = 256.0
 """Of what all requests know together: eight times what one of them remembers."""
-FIRST_PROBE_INTERVAL_TOKENS = 32
-MAX_PROBE_INTERVAL_TOKENS, MAX_VAIN_PROBE_INTERVAL_TOKENS = 512, 128
+_MAX_VAIN_PROBE_INTERVAL_TOKENS = 128
 
 
 class ProposerRecord:
@@ -38,8 +38,9 @@ class ProposerRecord:
             neighbour_weight=_NEIGHBOUR_ROUNDS,
         )
         self.answers = SharedAnswerShare()
-        self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
-        """A request that does not speculate tries a draft after so many tokens: doubled by every one that fails."""
+        self.probe_interval_tokens = FIRST_INTERVAL_TOKENS
+        """A request that does not speculate tries a draft after so many tokens at least: doubled by every one that
+        fails, of any request."""
         self._nodes_per_level = ClippedAverage(weight=0.2)
 
     def asking(self, num_positions: int) -> Asking:
@@ -55,16 +56,16 @@ class ProposerRecord:
         return round(depth * (self._nodes_per_level.value or 1.0))
 
     def add_failed_probe(self) -> None:
-        self.probe_interval_tokens = min(2 * self.probe_interval_tokens, MAX_PROBE_INTERVAL_TOKENS)
+        self.probe_interval_tokens = longer_interval_tokens(self.probe_interval_tokens)
 
     def add_vain_probe(self) -> None:
         """The drafter had no answer, which says less of the text: it is asked again sooner."""
-        longer = min(2 * self.probe_interval_tokens, MAX_VAIN_PROBE_INTERVAL_TOKENS)
-        self.probe_interval_tokens = max(self.probe_interval_tokens, longer)
+        self.probe_interval_tokens = longer_interval_tokens(self.probe_interval_tokens, _MAX_VAIN_PROBE_INTERVAL_TOKENS)
 
     def add_success(self) -> None:
-        """Speculation pays for somebody."""
-        self.probe_interval_tokens = FIRST_PROBE_INTERVAL_TOKENS
+        """Speculation pays for a request that is like the others: those that do not speculate need not wait long to
+        find that it pays for them, too."""
+        self.probe_interval_tokens = FIRST_INTERVAL_TOKENS
 
 
 @dataclass(slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from orchestrator.control.probing import FIRST_INTERVAL_TOKENS, longer_interval_tokens
+
 _FIRST_TOKENS = 2
 """Draft tokens of the first one: enough to see whether guesses hold again."""
 _MAX_ROUNDS = 64
@@ -9,13 +11,17 @@ _MAX_ROUNDS = 64
 
 
 class Probe:
-    """The one that is under way, if any. When it is time for one, `probing.py` says."""
+    """The one that is under way, if any, and how long the request waits for the next. When it is time for one,
+    `probing.py` says."""
 
     def __init__(self) -> None:
         self.num_draft_tokens = 0
         """Of the round under way or due at once; 0: none."""
         self.num_rounds = 0
         """Of which all was accepted."""
+        self.interval_tokens = FIRST_INTERVAL_TOKENS
+        """Of this request's own plain tokens before the next one, at least: that others' drafts hold says little of
+        one whose drafts do not."""
 
     @property
     def is_under_way(self) -> bool:
@@ -33,6 +39,15 @@ class Probe:
         """Guesses hold: another one at once, and further."""
         self.num_draft_tokens = min(2 * self.num_draft_tokens, max_draft_tokens)
         self.num_rounds += 1
+
+    def add_rejection(self) -> None:
+        """Guesses do not hold."""
+        self.interval_tokens = longer_interval_tokens(self.interval_tokens)
+
+    def add_success(self) -> None:
+        """Drafts pay for this request: it is over."""
+        self.end()
+        self.interval_tokens = FIRST_INTERVAL_TOKENS
 
     def end(self) -> None:
         """Idempotent."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+FIRST_INTERVAL_TOKENS, _MAX_INTERVAL_TOKENS = 32, 512
+"""Between two probes: after a draft that paid, and after many that failed."""
+
 
 class Probing:
     """Counts what was decoded plainly in probes' stead, by all requests that decode there."""
@@ -28,3 +31,8 @@ class Probing:
     def is_due(self, interval_tokens: int, num_own_tokens: int, num_sequences: int) -> bool:
         """Whether takes_probe would say so."""
         return self._num_plain_tokens >= interval_tokens * num_sequences or num_own_tokens >= interval_tokens
+
+
+def longer_interval_tokens(interval_tokens: int, max_tokens: int = _MAX_INTERVAL_TOKENS) -> int:
+    """After a probe that failed, or found nothing."""
+    return max(interval_tokens, min(2 * interval_tokens, max_tokens))

@@ -9,10 +9,14 @@ from orchestrator.control.window import MedianWindow
 from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport
 
-_EXACT_TOKENS = 8
+_EXACT_TOKENS = 32
+"""Up to so many rows each size is learned by itself: kernels work on tiles, so that 15 or 17 rows may take an eighth
+longer than 16. Taken together, they made plain decoding of 16 sequences look so much slower while these speculated."""
 _BUCKETS_PER_DOUBLING = 4
-_MAX_SINGLE_STEPS = 512
-"""After as many others, a step that was the only one of its size is forgotten."""
+_MIN_STEPS = 5
+"""Of a size, for their median to be believed for good."""
+_MAX_STEPS_BETWEEN = 512
+"""After as many others, sizes of which there were fewer are forgotten."""
 _MIN_MIXED_STEPS = 32
 """After as many steps that all held a prefill there will be no other ones."""
 
@@ -26,8 +30,8 @@ class StepCosts:
         self._places: dict[int, float] = {}
         """Token rows that each bucket stands for: of the latest step in it."""
         self._order: list[int] = []
-        self._single: dict[int, int] = {}
-        """Buckets with one step, oldest first, and the number of that step."""
+        self._uncertain: dict[int, int] = {}
+        """Buckets with fewer than _MIN_STEPS, and the number of the latest one of each: the oldest first."""
         self._num_steps = 0
         self._num_mixed_steps = 0
         """With a prefill in them, since the last one without."""
@@ -53,22 +57,23 @@ class StepCosts:
 
     def add_step(self, num_sequences: int, num_tokens: int, seconds: float) -> None:
         bucket = _bucket(num_tokens)
-        if bucket in self._buckets:
-            self._single.pop(bucket, None)
-        else:
+        if bucket not in self._buckets:
             self._buckets[bucket] = MedianWindow()
             insort(self._order, bucket)
-            self._single[bucket] = self._num_steps
         self._places[bucket] = num_tokens
-        self._buckets[bucket].add(seconds / self._modelled_s(num_sequences, num_tokens))
+        steps = self._buckets[bucket]
+        steps.add(seconds / self._modelled_s(num_sequences, num_tokens))
+        self._uncertain.pop(bucket, None)
+        if len(steps) < _MIN_STEPS:
+            self._uncertain[bucket] = self._num_steps
         self._num_steps += 1
-        self._forget_single()
+        self._forget_uncertain()
 
-    def _forget_single(self) -> None:
-        """A step that was slow by chance would keep everybody from steps of its size, and so from a second one."""
-        oldest = next(iter(self._single), None)
-        if oldest is not None and self._num_steps - self._single[oldest] > _MAX_SINGLE_STEPS:
-            del self._single[oldest], self._buckets[oldest], self._places[oldest]
+    def _forget_uncertain(self) -> None:
+        """A few steps that were slow by chance would keep everybody from steps of their size, and so from others."""
+        oldest = next(iter(self._uncertain), None)
+        if oldest is not None and self._num_steps - self._uncertain[oldest] > _MAX_STEPS_BETWEEN:
+            del self._uncertain[oldest], self._buckets[oldest], self._places[oldest]
             self._order.remove(oldest)
 
     def step_s(self, num_sequences: int, num_tokens: int) -> float:
@@ -112,4 +117,4 @@ class StepCosts:
 def _bucket(num_tokens: int) -> int:
     if num_tokens <= _EXACT_TOKENS:
         return num_tokens
-    return _EXACT_TOKENS + round(_BUCKETS_PER_DOUBLING * math.log2(num_tokens / _EXACT_TOKENS))
+    return _EXACT_TOKENS + math.ceil(_BUCKETS_PER_DOUBLING * math.log2(num_tokens / _EXACT_TOKENS))

@@ -210,6 +210,111 @@ def test_drafts_that_pay_for_one_request_are_no_reason_for_others_to_try_them_so
     assert measurements.proposer("draft").probe_interval_tokens == interval_tokens > 32
 
 
+def test_drafts_that_pay_for_one_alone_are_a_reason_to_try_them_soon_again() -> None:
+    """What all requests know keeps the gate closed: others' drafts were bad before."""
+    measurements = measured()
+    first, unlucky = (controller(mode, measurements=measurements, max_tokens=10**6) for mode in ("auto", "on"))
+    follow(first, 400)
+    for _ in range(2000):
+        unlucky.next_k(round_of(4, 0))
+    for other in (first, unlucky):
+        other.close(next(SECONDS))
+    subject = controller(measurements=measurements, max_tokens=10**6)
+    gate, proposer = measurements.replica(REPLICA).rounds("draft").gate, measurements.proposer("draft")
+    decisions = [subject.next_k(run_of())]
+    assert proposer.probe_interval_tokens == 512
+    while decisions[-1].reason is not Reason.FASTEST and len(decisions) < 500:
+        k = decisions[-1].num_draft_tokens
+        decisions.append(subject.next_k(round_of(k, k) if k else run_of(decisions[-1].num_decode_tokens)))
+    assert gate.is_open is False
+    assert proposer.probe_interval_tokens == 32
+
+
+def test_others_good_drafts_are_no_reason_to_try_ones_own_sooner() -> None:
+    measurements = measured()
+    subject = controller(measurements=measurements, max_tokens=10**6)
+    decisions = [subject.next_k(run_of())]
+    for _ in range(600):
+        measurements.proposer("draft").add_success()
+        k = decisions[-1].num_draft_tokens
+        decisions.append(subject.next_k(round_of(k, 0) if k else run_of(decisions[-1].num_decode_tokens)))
+    assert plain_gaps(decisions)[-1] in range(512, 544)
+    decisions = follow(subject, 200, lambda k: k)
+    assert decisions[-1].reason is Reason.FASTEST
+    gaps = plain_gaps(follow(subject, 100))
+    assert gaps[0] <= 64, "its own held meanwhile"
+
+
+def test_a_drafter_that_fails_makes_no_request_wait_longer_than_others() -> None:
+    measurements = measured()
+    first, subject = (controller(measurements=measurements, max_tokens=10**6) for _ in range(2))
+    follow(first, 100)
+    first.close(next(SECONDS))
+    failed = observed(num_requested_tokens=2, num_decoded_tokens=1, propose_s=0.02, step_s=0.01, draft_problem="late")
+    decision = subject.next_k(run_of())
+    for _ in range(600):
+        decision = subject.next_k(failed if decision.reason is Reason.PROBE else run_of())
+    assert measurements.proposer("draft").probe_interval_tokens == 512
+    measurements.proposer("draft").add_success()
+    assert Reason.PROBE in {subject.next_k(run_of()).reason for _ in range(4)}
+
+
+def test_another_try_is_made_at_once_when_it_is_due() -> None:
+    measurements = measured(verify_s=0.017)
+    record = measurements.replica(REPLICA).rounds("draft")
+    level, subject = record.level(1), controller(measurements=measurements, max_tokens=10**6)
+    for _ in range(64):
+        record.gate.update(0.8, 1, 1, is_measured=True)
+        record.gate.count_plain_tokens(64, record.gate.state_number)
+    assert subject.next_k(run_of()).reason is Reason.FASTEST, "its own drafts seem to pay"
+    assert record.gate.is_open is False
+    level.count_plain_tokens(512, 1)
+    subject.next_k(round_of(4, 4))
+    assert record.gate.is_open
+    assert not level.is_retry_due
+
+
+def test_the_drafter_reads_no_prompt_where_drafts_were_found_not_to_pay_for_all() -> None:
+    measurements = measured()
+    gate = measurements.replica(REPLICA).rounds("draft").gate
+    gate.update(0.9, 1, 1, is_measured=True)
+    asking = measurements.proposer("draft").asking(4)
+    assert measurements.replica(REPLICA).prices("draft", 4, lambda depth: depth).best(asking)[1] > 1.15
+    first = controller(measurements=measurements)
+    first.next_k(observed(0, 1000))
+    assert first.will_draft_soon, "those whose own drafts are so much better decide for themselves"
+    slower = measured(verify_s=0.019)
+    prices = slower.replica(REPLICA).prices("draft", 4, lambda depth: depth)
+    assert 1 < prices.best(asking)[1] < 1.15
+    second = controller(measurements=slower)
+    assert second.will_draft_soon
+    slower.replica(REPLICA).rounds("draft").gate.update(0.9, 1, 1, is_measured=True)
+    assert not second.will_draft_soon
+    assert second.next_k(observed(0, 1000)).num_decode_tokens == 16
+    better = measured(verify_s=0.017)
+    third, rounds = controller(measurements=better), better.replica(REPLICA).rounds("draft")
+    rounds.gate.update(0.9, 1, 1, is_measured=True)
+    assert third.will_draft_soon
+    for _ in range(4000):
+        rounds.level(1).achieved.add(7, 10.0, 1)
+    assert not third.will_draft_soon, "they never kept their promise"
+    slower.replica(REPLICA).rounds("draft").gate.update(0.9, 8, 8, is_measured=True)
+    assert second.will_draft_soon, "it was found under another load"
+
+
+def test_the_same_prices_judge_once_however_far_requests_draft() -> None:
+    measurements = measured()
+    requests = [controller(k=k, measurements=measurements, max_tokens=10**6) for k in (2, 4)]
+    gate = measurements.replica(REPLICA).rounds("draft").gate
+    num_judged = itertools.count()
+    gate.update = lambda *_values, **_more: next(num_judged) >= 0  # type: ignore[method-assign]
+    gate.is_open = True
+    for _ in range(64):
+        for subject in requests:
+            subject.next_k(run_of(1))
+    assert 0 < next(num_judged) <= 2 * 64 // 3, "prices are found for one decision in eight, at first for more"
+
+
 def test_answers_shorter_than_the_interval_probe_for_each_other() -> None:
     measurements = measured()
     follow(controller("auto", measurements=measurements, max_tokens=10**6), 400)
@@ -252,6 +357,7 @@ def test_speculation_that_does_not_keep_its_promise_is_off(num_committed_tokens:
             decision = subject.next_k(round_of(1, 1, 0.004, **values))
         else:
             plain_s += 0.01 * decision.num_decode_tokens
+            # Without it the only plain step is forgotten after 512 others, and a verification's time passes for its.
             load = LoadReport(num_sequences_decoding=1, num_step_tokens=1, step_time_ns=10_000_000)
             decision = subject.next_k(run_of(decision.num_decode_tokens, target_load=load))
     drafted_share = rounds_s / (rounds_s + plain_s)

@@ -36,6 +36,17 @@ def test_what_is_expected_before_rounds_were_measured_is_no_promise() -> None:
     assert subject.achieved.ratio == pytest.approx(0.7)
 
 
+def test_another_try_is_due_when_it_was_long_waited_for() -> None:
+    subject = level()
+    assert not subject.is_retry_due, "the first one is none"
+    measure(subject, 20)
+    subject.count_plain_tokens(511, 1)
+    assert not subject.is_retry_due
+    subject.count_plain_tokens(1, 1)
+    assert subject.is_retry_due
+    assert not subject.is_measured
+
+
 def test_another_try_believes_half_and_promises_nothing_until_rounds_were_measured_again() -> None:
     subject = level()
     measure(subject, 20)

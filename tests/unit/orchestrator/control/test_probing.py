@@ -1,4 +1,4 @@
-from orchestrator.control.probing import Probing
+from orchestrator.control.probing import Probing, longer_interval_tokens
 
 
 def takes_probe_or_decodes(probing: Probing) -> bool:
@@ -26,3 +26,8 @@ def test_a_probe_of_one_is_one_of_all() -> None:
     assert not any(takes_probe_or_decodes(probing) for _ in range(8))
     assert probing.takes_probe(32, 32, 4)
     assert not takes_probe_or_decodes(probing)
+
+
+def test_an_interval_grows_to_a_bound_and_never_shrinks() -> None:
+    assert [longer_interval_tokens(tokens) for tokens in (32, 256, 512)] == [64, 512, 512]
+    assert [longer_interval_tokens(tokens, 128) for tokens in (32, 64, 128, 512)] == [64, 128, 128, 512]

@@ -30,9 +30,10 @@ def test_between_what_was_measured_steps_are_interpolated_and_below_it_no_shorte
     assert costs.step_s(1, 1) == pytest.approx(0.010)
 
 
-def test_what_was_met_once_is_forgotten_and_what_was_met_twice_is_not() -> None:
+def test_what_was_met_seldom_is_forgotten_and_what_was_met_often_is_not() -> None:
+    """Two slow steps of 16 rows would make plain decoding look slow for as long as sequences speculate."""
     costs = StepCosts()
-    for num_tokens, num_steps in ((24, 1), (48, 2)):
+    for num_tokens, num_steps in ((24, 4), (48, 5)):
         for _ in range(num_steps):
             costs.add(report(4, num_tokens, 0.1))
     for _ in range(600):
@@ -96,3 +97,19 @@ def test_a_slow_step_is_not_believed() -> None:
     for step_s in (0.010, 0.010, 0.5, 0.010):
         costs.add(report(1, 1, step_s))
     assert costs.step_s(1, 1) == pytest.approx(0.010)
+
+
+@pytest.mark.parametrize(
+    ("profile", "num_full", "num_beside"),
+    [(None, 16, 15), (None, 16, 17), (ROOFLINE, 32, 31), (None, 32, 33), (None, 64, 65)],
+)
+def test_sizes_side_by_side_are_learned_apart(profile: RooflineCost | None, num_full: int, num_beside: int) -> None:
+    """Kernels work on tiles, which are full with 16 rows, or 32."""
+    costs = StepCosts(profile)
+    for _ in range(20):
+        costs.add(report(num_full, num_full, 0.0143))
+        costs.add(report(num_beside, num_beside, 0.0162))
+    for _ in range(20):
+        costs.add(report(num_beside, num_beside, 0.0162))
+    assert costs.step_s(num_full, num_full) == pytest.approx(0.0143)
+    assert costs.step_s(num_beside, num_beside) == pytest.approx(0.0162)
