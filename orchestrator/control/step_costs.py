@@ -117,4 +117,4 @@ class StepCosts:
 def _bucket(num_tokens: int) -> int:
     if num_tokens <= _EXACT_TOKENS:
         return num_tokens
-    return _EXACT_TOKENS + math.ceil(_BUCKETS_PER_DOUBLING * math.log2(num_tokens / _EXACT_TOKENS))
+    return _EXACT_TOKENS + max(1, round(_BUCKETS_PER_DOUBLING * math.log2(num_tokens / _EXACT_TOKENS)))
