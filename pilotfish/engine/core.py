@@ -165,12 +165,15 @@ class EngineCore:
             self._grammars.begin(self._sequences[command.sequence_id], grammar)
         return answer
 
-    def step(self) -> list[Event]:
-        """Schedule, run, postprocess. Returns the events of this step and of commands since the last."""
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        """Schedule, run, postprocess. Returns the events of this step and of commands since the last.
+
+        max_rows: see Scheduler.schedule.
+        """
         events, self._pending_events = self._pending_events, []
         start_ns = self._clock_ns()
         events.extend(self._take_grammars())
-        scheduled = self._scheduler.schedule(list(self._sequences.values()))
+        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
         events.extend(self._fail_oversized())
         if not scheduled:
             return events

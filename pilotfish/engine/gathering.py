@@ -4,18 +4,21 @@ A speculating sequence is away between its verdict and its next draft. A step th
 ready leaves those out, and from two sequences up they fall into groups that take turns: the weights are read once
 for each group in every round, however few are in it. Waiting a moment instead fills the step. It pays as long as the
 step then gives more output tokens for the time that it and the wait take; where rows cost what they yield, or many
-that decode plainly would wait for few, it does not.
+that decode plainly would wait for few, it does not. Where rows cost what they yield a step may even leave half of what
+is ready to the next one (`micro_batches.py`).
 
 Pure: no I/O and no clock.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 from pilotfish.engine.absence import Absence, Returns
 from pilotfish.engine.gathering_plan import GatheringPlan
+from pilotfish.engine.micro_batches import first_micro_batch
 from pilotfish.engine.step_curve import StepCurve
 from pilotfish.messages import CloseSequence, Command, Decode, Event, SequenceError, Verdict, Verify
 from pilotfish.types import LoadReport, SequenceErrorCode
@@ -36,6 +39,8 @@ _LIVES_ON = frozenset((SequenceErrorCode.STALE, SequenceErrorCode.INVALID))
 """Errors of a command, of which the sequence knows nothing. INVALID also ends a sequence that has had no result yet, as
 one whose grammar cannot be used: then the replica's front sends CloseSequence (`pilotfish/rpc/stream_connection.py`,
 `deliver`). Without that its run would count for one that decodes plainly, for ever."""
+_LEAST_SHARE_BACK = 1 / 3
+"""Of the sequences that are ready: with so many more to come during the step, sequences take turns already."""
 _NUM_EVALUATED = 16
 """Of the times at which somebody may be back, for many are nearly the same."""
 _NUM_LOOKS = 4
@@ -63,6 +68,10 @@ class StepGathering:
         self._curve = StepCurve()
         self._plan = GatheringPlan()
         """Of the next step."""
+        self._gave_ns = 0
+        """When the last step with verdicts ended,"""
+        self._idle_ns: int | None = 0
+        """and how long nothing was ready then; None: nothing is."""
         self._latest_absence = Absence()
         """Of the sequence that came back last: a new one is believed to be like it."""
 
@@ -90,7 +99,8 @@ class StepGathering:
     def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
         """A step has ended with these events; the load tells what it took."""
         self._plan.cancel()
-        if any(isinstance(event, Verdict) for event in events):
+        has_verdicts = any(isinstance(event, Verdict) for event in events)
+        if has_verdicts:
             # Else the load may still be that of the step before.
             self._curve.add(load.num_step_tokens, load.step_time_ns)
         for event in events:
@@ -103,6 +113,8 @@ class StepGathering:
                 self._forget(event.sequence_id)
             elif isinstance(event, Verdict):
                 self._note_verdict(event, now_ns)
+        if has_verdicts:
+            self._gave_ns, self._idle_ns = now_ns, 0 if self._drafting or self._decoding else None
 
     def wait_ns(self, now_ns: int) -> int:
         """How long the next step should wait for a command to arrive; 0: it begins now.
@@ -114,6 +126,29 @@ class StepGathering:
         if self._plan.is_over(now_ns):
             self._plan_wait(now_ns)
         return max(0, round(self._plan.end_ns - now_ns))
+
+    def max_rows(self, now_ns: int) -> int | None:
+        """Rows that the step which begins now should take, the others waiting for the next; None: all that are ready.
+
+        Only of drafts, for what decodes plainly the target does not stand still; and only if all fit a step, else they
+        take turns anyway.
+        """
+        num_ready, num_rows = len(self._drafting), sum(self._drafting.values())
+        if self._decoding or num_ready < 2 or num_rows > self._max_batch_tokens or not self._idle_ns:
+            return None
+        if self._first_micro_batch(num_ready, num_rows) == num_ready:
+            return None
+        step_ns = self._steps_ns(num_rows)
+        returns = self._returns(self._away, now_ns).values()
+        num_back = round(sum(probability for pairs in returns for in_ns, probability in pairs if in_ns < step_ns))
+        if num_back > _LEAST_SHARE_BACK * num_ready:
+            return None
+        first = self._first_micro_batch(num_ready + num_back, num_rows + num_back * self._round_rows)
+        # In the order in which they came, as far as the scheduler keeps to it.
+        return sum(itertools.islice(self._drafting.values(), first)) if first < num_ready else None
+
+    def _first_micro_batch(self, num_sequences: int, num_rows: float) -> int:
+        return first_micro_batch(num_sequences, num_rows, self._idle_ns or 0, self._curve.interpolated_ns)
 
     def _plan_wait(self, now_ns: int) -> None:
         """Until when to wait, and for whom."""
@@ -195,6 +230,8 @@ class StepGathering:
 
     def _return(self, sequence_id: int, now_ns: int, *, is_seen: bool) -> None:
         self._plan.note_ready(sequence_id)
+        if self._idle_ns is None:
+            self._idle_ns = now_ns - self._gave_ns if is_seen else 0
         absence = self._away.pop(sequence_id, None)
         if absence is not None:
             absence.note_return(now_ns, is_seen=is_seen)

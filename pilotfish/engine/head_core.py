@@ -145,15 +145,18 @@ class HeadCore:
             self._grammars.begin(self._sequences[command.sequence_id], grammar)
         return error or Opened(command.sequence_id, 0)
 
-    def step(self) -> list[Event]:
-        """Draft for as many sequences as fit. Returns the events of this step and of commands since the last."""
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        """Draft for as many sequences as fit. Returns the events of this step and of commands since the last.
+
+        max_rows: of the step, but for a single sequence that has more; None: what fits.
+        """
         events, self._pending_events = self._pending_events, []
         start_ns = self._clock_ns()
         self._step += 1
         if self._grammars is not None and self._grammars.is_waiting:
             # Until its grammar is there, or if it fails, a sequence is drafted for as if it had none.
             self._grammars.take_ready()
-        batch = self._next_batch(events)
+        batch = self._next_batch(events, self._max_rows if max_rows is None else min(self._max_rows, max_rows))
         if not batch:
             return events
         num_rows = sum(len(sequence.tokens) - sequence.num_computed_tokens for sequence in batch)
@@ -197,13 +200,13 @@ class HeadCore:
             self._kv_cache.release(sequence)
             begin_features(sequence, features.first_position, values)
 
-    def _next_batch(self, events: list[Event]) -> list[EngineSequence]:
+    def _next_batch(self, events: list[Event], max_rows: int) -> list[EngineSequence]:
         """Those with rows to compute, and blocks for them; who cannot draft is answered in events."""
         batch: list[EngineSequence] = []
         num_rows = 0
         for sequence_id, sequence in list(self._due.items()):
             needed = len(sequence.tokens) - sequence.num_computed_tokens
-            if batch and num_rows + needed > self._max_rows:
+            if batch and num_rows + needed > max_rows:
                 break
             del self._due[sequence_id]
             if not can_draft(sequence) or not self._reserve(sequence):

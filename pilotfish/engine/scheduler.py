@@ -59,8 +59,10 @@ class Scheduler:
         self.oversized: list[EngineSequence] = []
         """Sequences of the last schedule that the whole pool could not hold: the caller fails them."""
 
-    def schedule(self, sequences: Iterable[EngineSequence]) -> list[ScheduledRows]:
+    def schedule(self, sequences: Iterable[EngineSequence], max_rows: int | None = None) -> list[ScheduledRows]:
         """Rows of the next step, at most max_batch_tokens; reserves their blocks.
+
+        max_rows: of decodes and verifications together, but for a single one that is longer; None: what fits.
 
         Sequences that hold blocks may be preempted (their blocks taken, recomputed later) in favour
         of those that were open longer; a sequence that can have no block at all waits.
@@ -76,9 +78,12 @@ class Scheduler:
         long = [sequence for sequence in ready if sequence.num_pending_rows > self._short]
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
+        for_short = min(budget, max(for_short, self._short))
+        if max_rows is not None and short:
+            for_short = min(for_short, max(max_rows, short[0].num_pending_rows))
         scheduled: list[ScheduledRows] = []
         holders = {sequence.sequence_id: sequence for sequence in sequences if sequence.block_ids}
-        for group, limit in ((short, min(budget, max(for_short, self._short))), (long, budget)):
+        for group, limit in ((short, for_short), (long, budget)):
             for sequence in group:
                 rows = self._fit(sequence, min(limit, budget))
                 if rows is not None and self._reserve(rows, scheduled, holders):

@@ -21,6 +21,8 @@ class StepCurve:
     def __init__(self) -> None:
         self._points: dict[int, tuple[float, float]] = {}
         """Rows and nanoseconds of each bucket, on average."""
+        self._num_steps: dict[int, int] = {}
+        """That were measured in each."""
         self._buckets: list[int] = []
         """Ascending."""
 
@@ -31,9 +33,12 @@ class StepCurve:
         bucket = _bucket(num_rows)
         if bucket not in self._points:
             insort(self._buckets, bucket)
-            self._points[bucket] = (float(num_rows), float(step_ns))
+            self._points[bucket], self._num_steps[bucket] = (float(num_rows), float(step_ns)), 1
             return
         rows, nanoseconds = self._points[bucket]
+        self._num_steps[bucket] += 1
+        if self._num_steps[bucket] == 2:
+            nanoseconds = min(nanoseconds, step_ns)  # the first one of a size may have compiled something
         self._points[bucket] = (rows + _WEIGHT * (num_rows - rows), nanoseconds + _WEIGHT * (step_ns - nanoseconds))
 
     def step_ns(self, num_rows: float) -> float:
@@ -48,6 +53,16 @@ class StepCurve:
             # noise, or was measured while contexts were shorter.
             return min(high_ns, max(low_ns, high_ns * num_rows / high))
         return high_ns + max(0.0, (high_ns - low_ns) / (high - low)) * (num_rows - high)
+
+    def interpolated_ns(self, num_rows: float) -> float:
+        """Of so many rows: on the line between the sizes around them that were measured more than once, which is never
+        less than a roofline takes; beyond, as the nearest one. 0 where there is none."""
+        known = [self._points[bucket] for bucket in self._buckets if self._num_steps[bucket] > 1]
+        above = bisect_left(known, num_rows, key=lambda point: point[0])
+        if above == 0 or above == len(known):
+            return known[min(above, len(known) - 1)][1] if known else 0.0
+        (low, low_ns), (high, high_ns) = known[above - 1], known[above]
+        return low_ns + (high_ns - low_ns) * (num_rows - low) / (high - low)
 
     @property
     def fixed_ns(self) -> float:

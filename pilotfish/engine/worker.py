@@ -105,12 +105,16 @@ def run(
                 wait_s = wait_ns / 1e9
                 outbox.pause()
                 continue
-        events = core.step() if core.has_work else []
+        events = _step(core, gathering) if core.has_work else []
         load = core.load()
         if gathering is not None and events:
             gathering.gave(events, load, time.monotonic_ns())
         outbox.gave(events, load)
         wait_s = _wait_s(core)
+
+
+def _step(core: Core, gathering: StepGathering | None) -> Sequence[Event]:
+    return core.step(None if gathering is None else gathering.max_rows(time.monotonic_ns()))
 
 
 def _wait_s(core: Core) -> float:

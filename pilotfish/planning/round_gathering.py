@@ -10,6 +10,8 @@ from pilotfish.types import LoadReport
 
 _NS = 1e9
 """In a second."""
+_NOBODY = -1
+"""Of the sequences."""
 
 
 class RoundGathering:
@@ -41,6 +43,18 @@ class RoundGathering:
     def wait_s(self, now_s: float) -> float:
         """How long the next step should wait for a draft to arrive; 0: it begins now."""
         return self._gathering.wait_ns(round(now_s * _NS)) / _NS
+
+    def knows(self, num_sequences: int, step_s: float) -> None:
+        """What a step of so many takes, from a time when the load was smaller."""
+        num_rows = num_sequences * (len(self._draft) + 1)
+        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_s * _NS))
+        for _ in range(2):  # a first step of a size is not believed
+            self._gathering.gave([Verdict(_NOBODY, 1, 0, 0, (0,))], load, 0)
+
+    def max_sequences(self, now_s: float) -> int | None:
+        """That the step which begins now should verify; None: all that are ready."""
+        max_rows = self._gathering.max_rows(round(now_s * _NS))
+        return None if max_rows is None else max(1, max_rows // (len(self._draft) + 1))
 
     def _verdict(self, number: int) -> Verdict:
         self._num_owed += self._expected_tokens

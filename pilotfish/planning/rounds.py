@@ -64,7 +64,7 @@ class Rounds:
         """Rounds of all sequences."""
         self.num_steps = 0
         """Of all targets."""
-        self._targets = [_Target(self) for _ in range(num_targets)]
+        self._targets = [_Target(self, batch) for _ in range(num_targets)]
         drafters = [_Drafter(self) for _ in range(num_drafters)]
         self._sequences = [
             _Sequence(index, self._targets[index % num_targets], drafters[index % num_drafters], random.Random(index))
@@ -137,15 +137,18 @@ class Rounds:
 
 
 class _Target:
-    """Verifies what is ready, and what is worth waiting for, as many rows as fit a step."""
+    """Verifies what is ready (or half of it) and what is worth waiting for, as many rows as fit a step."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, batch: int) -> None:
+        """batch: that its load has grown to."""
         self._rounds = rounds
         self.handled_s = 0.0
         """When the orchestrator is done with the messages of its sequences."""
         k = rounds.num_draft_tokens
         model = rounds.model
         self._gathering = RoundGathering(k, model.drafting.expected_tokens(k), model.max_batch_tokens)
+        for size in range(1, min(batch, model.max_batch_tokens // (k + 1)) + 1):
+            self._gathering.knows(size, model.step_s(size, size * (k + 1)))
         self._arrived: list[_Sequence] = []
         self._ready: deque[_Sequence] = deque()
         self._arrival = rounds.env.event()
@@ -169,7 +172,9 @@ class _Target:
             yield rounds.env.timeout(0)
             self._admit(is_seen=is_idle)
             yield from self._gather()
-            batch = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+            num_ready = len(self._ready)
+            most = self._gathering.max_sequences(rounds.env.now) or num_ready
+            batch = [self._ready.popleft() for _ in range(min(limit, most, num_ready))]
             step_s = model.step_s(len(batch), len(batch) * num_rows)
             yield rounds.env.timeout(step_s)
             rounds.num_steps += 1

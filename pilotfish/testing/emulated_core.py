@@ -140,11 +140,14 @@ class EmulatedCore:
         if answer is not None:
             self._answers.append(answer)
 
-    def step(self) -> list[Event]:
-        """Schedule and answer. Returns the events of this step and of commands since the last."""
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        """Schedule and answer. Returns the events of this step and of commands since the last.
+
+        max_rows: see Scheduler.schedule.
+        """
         events, self._answers = self._answers, []
         start_ns = self._clock_ns()
-        scheduled = self._scheduler.schedule(list(self._sequences.values()))
+        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
         events += self._refuse_oversized()
         for rows in scheduled:
             events += self._begin(rows, start_ns)

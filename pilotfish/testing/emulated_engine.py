@@ -138,7 +138,7 @@ class EmulatedEngine:
             self._take(is_seen=end_ns == 0)
             if await self._gather():
                 now_ns, end_ns = time.monotonic_ns(), 0
-            events = self.core.step()
+            events = self.core.step(None if self._gathering is None else self._gathering.max_rows(now_ns))
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.

@@ -74,17 +74,23 @@ class Replica:
         prompts = {number: task for number, task in self._tasks.items() if task.num_prompt_rows}
         budget = self._max_rows
         reserved = int(PREFILL_SHARE * budget) if prompts else 0
+        limit = self._max_decode_rows(budget - reserved)
         batch: list[Rows] = []
         for sequence_id, task in self._tasks.items():
-            if sequence_id not in prompts and task.num_rows <= budget - reserved:
+            if sequence_id not in prompts and task.num_rows <= limit:
                 batch.append(Rows(sequence_id, task, task.num_rows))
                 budget -= task.num_rows
+                limit -= task.num_rows
         for sequence_id, task in prompts.items():
             if budget:
                 num_rows = min(task.num_prompt_rows, budget)
                 batch.append(Rows(sequence_id, task, num_rows, is_prefill=True))
                 budget -= num_rows
         return batch
+
+    def _max_decode_rows(self, num_rows: int) -> int:
+        """Of the step, which has room for num_rows."""
+        return num_rows
 
     def _measure(self, batch: Sequence[Rows], step_s: float) -> LoadReport:
         num_decoding = sum(1 for rows in batch if not rows.is_prefill)
@@ -160,6 +166,10 @@ class GatheringTarget(Replica):
             self._world.after(wait_ns / _NS, lambda: self._give_up(number))
         else:
             super()._start()
+
+    def _max_decode_rows(self, num_rows: int) -> int:
+        max_rows = self._gathering.max_rows(self._now_ns)
+        return num_rows if max_rows is None else min(num_rows, max_rows)
 
     def _give_up(self, num_arrivals: int) -> None:
         if num_arrivals == self._num_arrivals:

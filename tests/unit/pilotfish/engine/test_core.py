@@ -405,6 +405,24 @@ def test_the_load_report_counts(make_core: MakeCore, settle: Settle) -> None:
     assert (load.num_sequences_running, load.num_kv_blocks_used, load.num_kv_blocks_total) == (1, 1, 64)
 
 
+def test_a_step_takes_no_more_rows_than_it_is_told(
+    make_core: MakeCore, settle: Settle, greedy_text: GreedyText
+) -> None:
+    core = make_core()
+    right = greedy_text(PROMPT, 8)
+    for sequence_id in (1, 2, 3, 4):
+        core.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
+    settle(core)
+    for sequence_id in (1, 2, 3, 4):
+        core.submit(Verify(sequence_id, 6, tuple(right[:3])))
+    steps = [core.step(8), core.step(8)]
+    assert [[event.sequence_id for event in events if isinstance(event, Verdict)] for events in steps] == [
+        [1, 2],
+        [3, 4],
+    ]
+    assert text([*steps[0], *steps[1]], 4) == right[:4]
+
+
 def test_a_step_that_fails_costs_its_sequences_only(
     make_core: MakeCore, settle: Settle, greedy_text: GreedyText, monkeypatch: pytest.MonkeyPatch
 ) -> None:

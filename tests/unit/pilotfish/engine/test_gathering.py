@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
+from typing import Any
 
 import pytest
 
@@ -33,7 +35,7 @@ class Replica:
         self._away, self._short_share = away, short_share
         self.gathering = StepGathering(512) if gathers else None
         self.now_ns = 0
-        self.num_steps = 0
+        self.num_steps = self.num_step_rows = 0
         self.num_tokens: dict[int, int] = {}
         self._row_ns, self._fixed_ns, self._is_roofline = row_ms * MS, step_ms * MS, is_roofline
         self._away_ns: dict[int, float] = {}
@@ -49,6 +51,13 @@ class Replica:
         self.num_tokens[sequence_id] = 0
         self._ready[sequence_id] = 1
         self._tell([Decode(sequence_id, 0, ENDLESS)], is_seen=True)
+
+    def knows(self, num_rows: int, step_ms: float = 0.0) -> None:
+        """From a step with so many rows."""
+        assert self.gathering is not None
+        step_ns = step_ms * MS or self._step_ns(num_rows)
+        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
+        self.gathering.gave([Verdict(-1, 10, 0, 0, (7,))], load, 0)
 
     def run(self, until_ms: float) -> None:
         while self.now_ns < until_ms * MS:
@@ -84,12 +93,12 @@ class Replica:
 
     def _step(self) -> None:
         self.num_steps += 1
-        num_rows = sum(self._ready.values())
-        rows_ns = self._row_ns * num_rows
-        step_ns = max(self._fixed_ns, rows_ns) if self._is_roofline else self._fixed_ns + rows_ns
+        batch = self._batch()
+        num_rows = self.num_step_rows = sum(self._ready[sequence_id] for sequence_id in batch)
+        step_ns = self._step_ns(num_rows)
         self.now_ns += step_ns
         verdicts = []
-        for sequence_id in list(self._ready):
+        for sequence_id in batch:
             drafted = sequence_id in self._away_ns
             tokens = (7, 8, 9) if drafted else (7,)
             verdicts.append(Verdict(sequence_id, 10, 5 if drafted else 0, 2 if drafted else 0, tokens))
@@ -102,6 +111,16 @@ class Replica:
         if self.gathering is not None:
             load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
             self.gathering.gave(verdicts, load, round(self.now_ns))
+
+    def _step_ns(self, num_rows: int) -> float:
+        rows_ns = self._row_ns * num_rows
+        return max(self._fixed_ns, rows_ns) if self._is_roofline else self._fixed_ns + rows_ns
+
+    def _batch(self) -> list[int]:
+        """Those in the step, the longest ready first."""
+        max_rows = None if self.gathering is None else self.gathering.max_rows(round(self.now_ns))
+        rows = itertools.accumulate(self._ready.values())
+        return [number for number, upto in zip(self._ready, rows, strict=True) if max_rows is None or upto <= max_rows]
 
     def _tell(self, commands: list[Command], *, is_seen: bool) -> None:
         if self.gathering is not None:
@@ -159,6 +178,133 @@ def test_steps_bound_by_arithmetic_wait_for_nobody_however_equal_they_are(count:
     replica.run(4000)
     # All together a round would take their rows' time and what they are away; in turns either hides the other.
     assert replica.tokens_per_s(0) > 1.03 * 3 / ((0.1 * 6 * count + 6) / 1000)
+
+
+def in_step(count: int, *, away_ms: float, num_plain: int = 0, hiccup_ms: float = 0.0, **costs: Any) -> Replica:
+    """Sequences that all begin at once and come back at once, where smaller batches have come before.
+
+    hiccup_ms: of the first step that half of them share.
+    """
+    replica = Replica(gathers=True, **costs)
+    for size in (1, count // 8, count // 4, count // 8, count // 4):
+        replica.knows(6 * size)
+    replica.knows(6 * (count // 2), hiccup_ms)
+    if not hiccup_ms:
+        replica.knows(6 * (count // 2))
+    for index in range(count):
+        replica.add_speculating(index, away_ms)
+    for index in range(num_plain):
+        replica.add_plain(1000 + index)
+    replica.run(4000)
+    return replica
+
+
+ROOFLINE: dict[str, Any] = {"row_ms": 0.1, "is_roofline": True}
+
+
+@pytest.mark.parametrize(("count", "away_ms"), [(27, 6.0), (32, 8.0), (64, 8.0), (64, 30.0), (84, 12.0)])
+def test_sequences_in_step_take_turns_where_the_arithmetic_takes_the_time(count: int, away_ms: float):
+    replica = in_step(count, away_ms=away_ms, **ROOFLINE)
+    step_ms = 0.1 * 6 * count
+    in_turns_ms = max(step_ms, step_ms / 2 + away_ms)
+    assert replica.tokens_per_s(0) == pytest.approx(3 / in_turns_ms * 1000, rel=0.08), f"not in {step_ms + away_ms} ms"
+
+
+def test_turns_last_once_they_are_taken():
+    replica = in_step(64, away_ms=8.0, **ROOFLINE)
+    assert replica.num_step_rows == 6 * 32
+    replica.run(8000)
+    assert replica.num_step_rows == 6 * 32
+
+
+def test_one_long_step_of_half_the_rows_is_not_believed():
+    replica = in_step(64, away_ms=8.0, hiccup_ms=200.0, **ROOFLINE)
+    assert replica.num_step_rows == 6 * 32
+
+
+@pytest.mark.parametrize(
+    ("count", "away_ms", "costs"),
+    [
+        (2, 3.5, {}),
+        (64, 3.5, {}),
+        (8, 2.0, {"row_ms": 0.05}),
+        (64, 3.0, {"row_ms": 0.05}),
+        (3, 2.0, {"step_ms": 2.0, "row_ms": 0.1}),
+        (16, 6.0, {"step_ms": 20.0, "row_ms": 1.0}),
+        (16, 5.0, ROOFLINE),
+    ],
+)
+def test_sequences_stay_in_step_where_two_steps_take_longer(count: int, away_ms: float, costs: dict[str, Any]):
+    replica = in_step(count, away_ms=away_ms, **costs)
+    row_ms, step_ms = costs.get("row_ms", 0.0), costs.get("step_ms", 8.0)
+    rows_ms = 6 * count * row_ms
+    together_ms = (max(step_ms, rows_ms) if "is_roofline" in costs else step_ms + rows_ms) + away_ms
+    assert replica.tokens_per_s(0) == pytest.approx(3 / together_ms * 1000, rel=0.01)
+
+
+def test_a_target_with_plain_decoding_to_do_never_stands_still():
+    assert in_step(64, away_ms=8.0, num_plain=1, **ROOFLINE).num_step_rows > 6 * 32
+
+
+def ready_after_a_pause(count: int, *, pause_ms: int, num_back: int = 0, wait_ms: int = 0) -> StepGathering:
+    """So many drafts of 6 rows are ready, after nothing was for so long; num_back others are away, usually for 10 ms,
+    and the last draft came wait_ms after the others."""
+    gathering = StepGathering(512)
+    for rows in (6, 48, 96, 192, 384, 512):
+        for _ in range(2):
+            load = LoadReport(num_step_tokens=rows, step_time_ns=round(max(8.0, 0.1 * rows) * MS))
+            gathering.gave([Verdict(9999, 10, 0, 0, (5,))], load, -1000 * MS)
+    drafts = [Verify(number, 10, (1,) * 5) for number in range(count + num_back)]
+    verdicts = [Verdict(number, 10, 5, 2, (7, 8, 9)) for number in range(count + num_back)]
+    gathering.took(drafts, -100 * MS, is_seen=True)
+    gathering.gave(verdicts, LoadReport(), -60 * MS)
+    gathering.took(drafts, -50 * MS, is_seen=True)
+    gathering.gave(verdicts, LoadReport(), 0)
+    gathering.took(drafts[: count - 1], pause_ms * MS, is_seen=True)
+    gathering.took(drafts[count - 1 : count], (pause_ms + wait_ms) * MS, is_seen=True)
+    return gathering
+
+
+@pytest.mark.parametrize(
+    ("count", "pause_ms", "num_back", "max_rows"),
+    [
+        (64, 8, 0, 6 * 32),
+        (61, 8, 0, 6 * 31),
+        (64, 0, 0, None),  # it never stood still
+        (40, 8, 12, 6 * 26),  # they will be back before the step ends: it takes half of all
+        (40, 8, 16, None),  # so many take turns already
+        (40, 60, 16, 6 * 20),  # they come no more
+        (1, 8, 0, None),
+    ],
+)
+def test_a_step_takes_half_of_those_who_would_be_in_step(
+    count: int, pause_ms: int, num_back: int, max_rows: int | None
+):
+    gathering = ready_after_a_pause(count, pause_ms=pause_ms, num_back=num_back)
+    assert gathering.max_rows(pause_ms * MS) == max_rows
+
+
+def test_what_a_step_waited_is_no_time_in_which_nothing_was_ready():
+    """1 ms is not worth two steps."""
+    assert ready_after_a_pause(64, pause_ms=1, wait_ms=7).max_rows(8 * MS) is None
+    assert ready_after_a_pause(64, pause_ms=8).max_rows(8 * MS) is not None
+
+
+def test_a_step_without_verdicts_is_no_end_of_standing_still():
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.gave([], LoadReport(), 8 * MS)
+    assert gathering.max_rows(8 * MS) == 6 * 32
+
+
+def test_what_was_left_over_was_ready():
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.gave([Verdict(0, 11, 5, 2, (7, 8, 9))], LoadReport(), 20 * MS)
+    assert gathering.max_rows(20 * MS) is None
+
+
+def test_what_does_not_fit_a_step_takes_turns_anyway():
+    assert ready_after_a_pause(85, pause_ms=8).max_rows(8 * MS) == 6 * 43
+    assert ready_after_a_pause(86, pause_ms=8).max_rows(8 * MS) is None
 
 
 @pytest.mark.parametrize(("max_batch_tokens", "waits"), [(6, True), (3, False)])

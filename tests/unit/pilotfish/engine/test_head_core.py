@@ -379,15 +379,16 @@ def test_more_at_once_than_there_is_room_for_get_nothing(
     assert [bool(answers[number].draft_token_ids) for number in (1, 2, 3)] == [True, True, False]
 
 
+@pytest.mark.parametrize(("changes", "max_rows"), [({}, None), ({"max_batch_tokens": 512}, 48)])
 def test_a_step_takes_as_many_rows_as_a_batch_may_have(
-    running: Rounds, make_head_core: Callable[..., HeadCore]
+    running: Rounds, make_head_core: Callable[..., HeadCore], changes: dict[str, int], max_rows: int | None
 ) -> None:
     text, features = tuple(running.texts[0]), all_features(running)
-    core = make_head_core()  # 48 rows: one prompt at a time
+    core = make_head_core(**changes)  # 48 rows: one prompt at a time
     for number in (1, 2):
         core.submit(OpenSequence(number, text, GREEDY))
         core.submit(Propose(number, len(text), (), 4, features))
-    first, second = core.step(), core.step()
+    first, second = core.step(max_rows), core.step(max_rows)
     assert [event.sequence_id for event in first if isinstance(event, Proposal)] == [1]
     assert [event.sequence_id for event in second if isinstance(event, Proposal)] == [2]
     assert not core.has_work

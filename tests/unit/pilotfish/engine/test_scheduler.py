@@ -78,6 +78,24 @@ def test_drafts_are_verified_together_or_wait() -> None:
     assert (rows.num_rows, rows.num_logit_rows) == (2, 0), "the last token waits for its drafts"
 
 
+def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
+    scheduler, _ = make(budget=40)
+    verifies = [sequence(order, 8) for order in range(4)]
+    for item in verifies:
+        holding(scheduler, item)
+        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    prompt = sequence(99, 60)
+    first = scheduler.schedule([*verifies, prompt], 8)
+    assert [rows.sequence.sequence_id for rows in first if rows.sequence is not prompt] == [0, 1]
+    assert sum(rows.num_rows for rows in first if rows.sequence is prompt) == 32, "what is left of the budget"
+    second = scheduler.schedule([*verifies, prompt], 8)
+    assert [rows.sequence.sequence_id for rows in second if rows.sequence is not prompt] == [2, 3], "those left out"
+    assert len(scheduler.schedule(verifies, 1)) == 1, "never nobody"
+    generous = [rows.num_rows for rows in scheduler.schedule([*verifies, sequence(98, 60), prompt], 1000)]
+    assert sum(generous) == 40 > sum(generous[:4]), "prompts keep their share"
+    assert len(scheduler.schedule(verifies)) == 4
+
+
 def test_blocks_are_taken_from_the_latest_opened() -> None:
     scheduler, pool = make(num_blocks=7, budget=100)
     early, middle, late = (sequence(order, 8) for order in (1, 2, 3))

@@ -25,6 +25,22 @@ def test_beyond_what_was_measured_it_is_flat_before_and_on_the_last_slope_after(
     assert roofline(160).step_ns(320) == 16 * MS
 
 
+def test_between_sizes_that_were_measured_more_than_once_it_lies_on_a_line() -> None:
+    curve = roofline(16, 16, 160, 160)
+    assert [curve.interpolated_ns(rows) for rows in (4, 16, 88, 160, 320)] == [
+        8 * MS,
+        8 * MS,
+        12 * MS,
+        16 * MS,
+        16 * MS,
+    ]
+    curve.add(80, 100 * MS)
+    assert curve.interpolated_ns(88) == 12 * MS, "once is not enough"
+    curve.add(80, 8 * MS)
+    assert curve.interpolated_ns(80) == 8 * MS, "the first one of a size may have been long"
+    assert roofline(16, 160).interpolated_ns(88) == StepCurve().interpolated_ns(88) == 0
+
+
 def test_what_small_steps_took_is_not_forgotten_where_all_are_large() -> None:
     curve = roofline(1, 72, *[144] * 1000)
     assert curve.step_ns(72) == 8 * MS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 import torch
@@ -52,6 +53,7 @@ class Core:
     def __init__(self) -> None:
         self.waiting: list[Command] = []
         self.steps: list[int] = []
+        self.limits_of_steps: list[int | None] = []
         self.run: list[Event] = []
         """What the next steps give."""
 
@@ -62,7 +64,8 @@ class Core:
     def submit(self, command: Command) -> None:
         self.waiting.append(command)
 
-    def step(self) -> list[Event]:
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        self.limits_of_steps.append(max_rows)
         if self.run:
             self.steps.append(1)
             return [self.run.pop(0)]
@@ -142,6 +145,16 @@ def test_an_idle_core_waits_for_nobody() -> None:
     core = served(front, Gathering(3_000_000))
     assert core.steps == []
     assert front.waits_s == [LOAD_INTERVAL_S] * 3
+
+
+def test_a_step_is_as_large_as_the_gathering_says() -> None:
+    gathering = Gathering(0)
+    asked_ns = []
+    gathering.max_rows = lambda now_ns: asked_ns.append(now_ns) or 7  # type: ignore[method-assign, func-returns-value]
+    before_ns = time.monotonic_ns()
+    assert served(Front([verify(1), verify(2)], []), gathering).limits_of_steps == [7]
+    assert before_ns <= asked_ns[0] <= time.monotonic_ns()
+    assert served(Front([verify(1)], [])).limits_of_steps == [None]
 
 
 def test_the_gathering_hears_of_steps() -> None:

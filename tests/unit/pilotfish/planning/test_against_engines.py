@@ -104,7 +104,7 @@ class VirtualStack:
                         gathering.give_up(self.now_ns)
                         break
                     take(is_seen=True)
-                events = core.step()
+                events = core.step(None if gathering is None else gathering.max_rows(self.now_ns))
                 yield self.env.timeout(core.step_s)
                 if gathering is not None:
                     gathering.gave(events, core.load(), self.now_ns)

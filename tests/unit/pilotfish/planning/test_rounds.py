@@ -39,6 +39,13 @@ def test_two_sequences_out_of_step_are_gathered(make_profile: Callable[..., Hard
     assert rounds.env.now - start_s == pytest.approx(10 * (0.008 + 5 * 0.0005), rel=0.05)
 
 
+def test_sequences_in_step_take_turns_where_rows_take_time(make_profile: Callable[..., HardwareProfile]) -> None:
+    profile = make_profile(target=RooflineCost(weights_s=0.008, token_s=0.0001))
+    model = DecodingModel(profile, Drafting())
+    assert model.round_s(32, 5) == pytest.approx(0.0217), "19.2 ms of rows, 2.5 of drafting"
+    assert Rounds(model, 32, 5).measure_round_s() == pytest.approx(0.0192, rel=0.02)
+
+
 def test_steps_hold_no_more_rows_than_fit(make_profile: Callable[..., HardwareProfile]) -> None:
     model = DecodingModel(make_profile(max_batch_tokens=24), Drafting())
     # Four of eight sequences with six rows each fit: two steps a round, and drafting beside them.

@@ -407,6 +407,23 @@ async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.Mo
     await engine.close()
 
 
+async def test_a_step_takes_as_many_rows_as_the_gathering_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = EmulatedEngine("target")
+    gathering = GatheringOf(2)
+    monkeypatch.setattr(gathering, "max_rows", lambda now_ns: 2)
+    monkeypatch.setattr(engine, "_gathering", gathering)
+    engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, PROMPT, GREEDY)])
+    for _ in range(4):
+        await asyncio.sleep(0)
+    engine.send([Verify(1, 3, (1,)), Verify(2, 3, (1,))])
+    steps = []
+    while len(steps) < 2:
+        events = await asyncio.wait_for(engine.receive(), timeout=10)
+        steps += [[event.sequence_id for event in events if isinstance(event, Verdict)]]
+    assert steps == [[1], [2]]
+    await engine.close()
+
+
 async def test_a_wait_that_brings_nothing_ends_in_a_step_and_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
     gathering = GatheringOf(2, longest_ns=1000)

@@ -69,3 +69,25 @@ def test_gathering_is_told_what_sequences_ask_for_and_get(monkeypatch: pytest.Mo
     assert any(verdict.num_accepted_tokens for verdict in listener.verdicts)
     assert any(verdict.finish_reason for verdict in listener.verdicts)
     assert bool(listener.num_extensions) == (acceptance == 0.3), "plain decoding is the faster of the two"
+
+
+class Halving(Listener):
+    """Has no step take more rows than one verification does."""
+
+    def max_rows(self, now_ns: int) -> int | None:
+        return 9
+
+    def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
+        assert sum(event.num_draft_tokens + 1 for event in events if isinstance(event, Verdict)) <= 9
+        super().gave(events, load, now_ns)
+
+
+def test_a_step_takes_as_many_rows_as_gathering_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Halving(A100.max_batch_tokens)
+    monkeypatch.setattr(replica, "StepGathering", lambda _: listener)
+    stack = SimulatedStack(A100, 0.9, ahead=0.5)
+    measurements = Measurements()
+    for number in range(4):
+        Client(stack, partial(controller, "on", measurements, 8), (ANSWER_TOKENS,), number, 4)
+    stack.world.run(1.0)
+    assert {verdict.sequence_id for verdict in listener.verdicts} >= {0, 1, 2, 3}, "each in its turn"
