@@ -70,8 +70,8 @@ class StepGathering:
         """Of the next step."""
         self._gave_ns = 0
         """When the last step with verdicts ended,"""
-        self._idle_ns: int | None = 0
-        """and how long nothing was ready then; None: nothing is."""
+        self._idle_ns: int | None = None
+        """and how long no draft and no run was here then, prefills or not; None: none is."""
         self._latest_absence = Absence()
         """Of the sequence that came back last: a new one is believed to be like it."""
 
@@ -114,7 +114,8 @@ class StepGathering:
             elif isinstance(event, Verdict):
                 self._note_verdict(event, now_ns)
         if has_verdicts:
-            self._gave_ns, self._idle_ns = now_ns, 0 if self._drafting or self._decoding else None
+            self._gave_ns, self._idle_ns = now_ns, 0
+        self._note_idle()
 
     def wait_ns(self, now_ns: int) -> int:
         """How long the next step should wait for a command to arrive; 0: it begins now.
@@ -148,7 +149,8 @@ class StepGathering:
         return sum(itertools.islice(self._drafting.values(), first)) if first < num_ready else None
 
     def _first_micro_batch(self, num_sequences: int, num_rows: float) -> int:
-        return first_micro_batch(num_sequences, num_rows, self._idle_ns or 0, self._curve.interpolated_ns)
+        curve = self._curve
+        return first_micro_batch(num_sequences, num_rows, self._idle_ns or 0, curve.step_ns, curve.interpolated_ns)
 
     def _plan_wait(self, now_ns: int) -> None:
         """Until when to wait, and for whom."""
@@ -242,3 +244,8 @@ class StepGathering:
             self._plan.cancel()  # it was waited for, or waited itself
         for known in (self._absences, self._away, self._drafting, self._decoding):
             known.pop(sequence_id, None)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if not self._drafting and not self._decoding:
+            self._idle_ns = None

@@ -62,7 +62,7 @@ class Scheduler:
     def schedule(self, sequences: Iterable[EngineSequence], max_rows: int | None = None) -> list[ScheduledRows]:
         """Rows of the next step, at most max_batch_tokens; reserves their blocks.
 
-        max_rows: of decodes and verifications together, but for a single one that is longer; None: what fits.
+        max_rows: of decodes and verifications together, if any of them can be scheduled so; None: what fits.
 
         Sequences that hold blocks may be preempted (their blocks taken, recomputed later) in favour
         of those that were open longer; a sequence that can have no block at all waits.
@@ -79,19 +79,25 @@ class Scheduler:
         budget = self._max_batch_tokens
         for_short = budget - int(budget * PREFILL_SHARE) if long else budget
         for_short = min(budget, max(for_short, self._short))
-        if max_rows is not None and short:
-            for_short = min(for_short, max(max_rows, short[0].num_pending_rows))
         scheduled: list[ScheduledRows] = []
         holders = {sequence.sequence_id: sequence for sequence in sequences if sequence.block_ids}
-        for group, limit in ((short, for_short), (long, budget)):
-            for sequence in group:
-                rows = self._fit(sequence, min(limit, budget))
-                if rows is not None and self._reserve(rows, scheduled, holders):
-                    scheduled.append(rows)
-                    sequence.last_step = self._step
-                    budget -= rows.num_rows
-                    limit -= rows.num_rows
+        if max_rows is not None:
+            self._take(short, min(for_short, max_rows), scheduled, holders)
+        if not scheduled:
+            self._take(short, for_short, scheduled, holders)
+        self._take(long, budget - sum(rows.num_rows for rows in scheduled), scheduled, holders)
         return scheduled
+
+    def _take(
+        self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders
+    ) -> None:
+        """Schedule of the group what fits in so many rows."""
+        for sequence in group:
+            rows = self._fit(sequence, limit)
+            if rows is not None and self._reserve(rows, scheduled, holders):
+                scheduled.append(rows)
+                sequence.last_step = self._step
+                limit -= rows.num_rows
 
     def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
         """As many rows of the sequence as fit; drafts are verified together or not at all."""
@@ -120,7 +126,8 @@ class Scheduler:
             sequence.task = None  # it takes nothing from others
             return False
         if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
-            self.oversized.append(sequence)
+            if sequence not in self.oversized:
+                self.oversized.append(sequence)
             return False
         if sequence.block_ids:
             holders[sequence.sequence_id] = sequence  # a prefix was attached just now

@@ -246,8 +246,10 @@ def test_a_target_with_plain_decoding_to_do_never_stands_still():
     assert in_step(64, away_ms=8.0, num_plain=1, **ROOFLINE).num_step_rows > 6 * 32
 
 
-def ready_after_a_pause(count: int, *, pause_ms: int, num_back: int = 0, wait_ms: int = 0) -> StepGathering:
-    """So many drafts of 6 rows are ready, after nothing was for so long; num_back others are away, usually for 10 ms,
+def ready_after_a_pause(
+    count: int, *, pause_ms: int, num_back: int = 0, wait_ms: int = 0, away_ms: int = 10
+) -> StepGathering:
+    """So many drafts of 6 rows are ready, after nothing was for so long; num_back others are away, usually for away_ms,
     and the last draft came wait_ms after the others."""
     gathering = StepGathering(512)
     for rows in (6, 48, 96, 192, 384, 512):
@@ -256,9 +258,9 @@ def ready_after_a_pause(count: int, *, pause_ms: int, num_back: int = 0, wait_ms
             gathering.gave([Verdict(9999, 10, 0, 0, (5,))], load, -1000 * MS)
     drafts = [Verify(number, 10, (1,) * 5) for number in range(count + num_back)]
     verdicts = [Verdict(number, 10, 5, 2, (7, 8, 9)) for number in range(count + num_back)]
-    gathering.took(drafts, -100 * MS, is_seen=True)
-    gathering.gave(verdicts, LoadReport(), -60 * MS)
-    gathering.took(drafts, -50 * MS, is_seen=True)
+    gathering.took(drafts, -200 * MS, is_seen=True)
+    gathering.gave(verdicts, LoadReport(), -(away_ms + 40) * MS)
+    gathering.took(drafts, -40 * MS, is_seen=True)
     gathering.gave(verdicts, LoadReport(), 0)
     gathering.took(drafts[: count - 1], pause_ms * MS, is_seen=True)
     gathering.took(drafts[count - 1 : count], (pause_ms + wait_ms) * MS, is_seen=True)
@@ -296,10 +298,63 @@ def test_a_step_without_verdicts_is_no_end_of_standing_still():
     assert gathering.max_rows(8 * MS) == 6 * 32
 
 
-def test_what_was_left_over_was_ready():
+def verified(*numbers: int) -> list[Verdict]:
+    return [Verdict(number, 11, 5, 2, (7, 8, 9)) for number in numbers]
+
+
+def drafted(*numbers: int) -> list[Verify]:
+    return [Verify(number, 11, (1,) * 5) for number in numbers]
+
+
+def test_who_comes_late_to_those_that_were_left_over_has_not_left_the_target_idle():
     gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave([Verdict(0, 11, 5, 2, (7, 8, 9))], LoadReport(), 20 * MS)
-    assert gathering.max_rows(20 * MS) is None
+    gathering.gave(verified(*range(32)), LoadReport(), 20 * MS)
+    gathering.took(drafted(*range(32)), 28 * MS, is_seen=True)
+    assert gathering.max_rows(28 * MS) is None
+
+
+def test_a_target_with_a_run_to_decode_was_not_idle():
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.took([Decode(100, 10, 3)], 8 * MS, is_seen=True)
+    assert gathering.max_rows(8 * MS) is None, "nor will it be"
+    gathering.gave([*verified(*range(64)), Verdict(100, 10, 0, 0, (5,))], LoadReport(), 20 * MS)
+    gathering.took(drafted(*range(64)), 28 * MS, is_seen=True)
+    gathering.took([CloseSequence(100)], 28 * MS, is_seen=True)
+    assert gathering.max_rows(28 * MS) is None
+
+
+def test_who_came_in_the_step_before_has_not_left_the_target_idle():
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
+    gathering.took(drafted(*range(64)), 28 * MS, is_seen=False)
+    assert gathering.max_rows(28 * MS) is None, "a prompt was read"
+
+
+def test_a_step_without_verdicts_does_not_begin_a_pause():
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
+    gathering.gave([], LoadReport(), 27 * MS)  # somebody left
+    gathering.took(drafted(*range(64)), 28 * MS, is_seen=True)
+    assert gathering.max_rows(28 * MS) == 6 * 32
+
+
+@pytest.mark.parametrize("ends", ["closed", "refused"])
+def test_a_pause_before_a_draft_that_was_never_verified_says_nothing(ends: str):
+    gathering = ready_after_a_pause(64, pause_ms=8)
+    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
+    gathering.took(drafted(0), 32 * MS, is_seen=True)
+    if ends == "closed":
+        gathering.took([CloseSequence(0)], 32 * MS, is_seen=True)
+    else:
+        gathering.gave(refused(0, SequenceErrorCode.STALE), LoadReport(), 32 * MS)
+    gathering.took(drafted(*range(1, 64)), 3_600_000 * MS, is_seen=True)
+    assert gathering.max_rows(3_600_000 * MS) is None
+
+
+def test_those_who_come_after_the_step_are_not_waited_for_to_take_turns():
+    """Away for 100 ms, usually; the step takes 24."""
+    gathering = ready_after_a_pause(40, pause_ms=8, num_back=16, away_ms=100)
+    assert gathering.max_rows(8 * MS) == 6 * 20
 
 
 def test_what_does_not_fit_a_step_takes_turns_anyway():

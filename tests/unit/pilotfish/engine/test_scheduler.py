@@ -90,10 +90,39 @@ def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
     assert sum(rows.num_rows for rows in first if rows.sequence is prompt) == 32, "what is left of the budget"
     second = scheduler.schedule([*verifies, prompt], 8)
     assert [rows.sequence.sequence_id for rows in second if rows.sequence is not prompt] == [2, 3], "those left out"
-    assert len(scheduler.schedule(verifies, 1)) == 1, "never nobody"
-    generous = [rows.num_rows for rows in scheduler.schedule([*verifies, sequence(98, 60), prompt], 1000)]
-    assert sum(generous) == 40 > sum(generous[:4]), "prompts keep their share"
+    assert len(scheduler.schedule(verifies, 1)) == 4, "a limit that nobody fits does not hold"
     assert len(scheduler.schedule(verifies)) == 4
+
+
+def test_a_limit_does_not_touch_the_share_of_prompts() -> None:
+    scheduler, _ = make(budget=40)
+    verifies = [sequence(order, 8) for order in range(10)]
+    for item in verifies:
+        holding(scheduler, item)
+        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    prompt = sequence(99, 60)
+    prefill = [rows.num_rows for rows in scheduler.schedule([*verifies, prompt], 1000) if rows.sequence is prompt]
+    assert prefill == [12], "a quarter, and what 28 rows of verifications leave"
+
+
+def test_a_limit_that_only_fits_who_has_no_blocks_does_not_hold() -> None:
+    scheduler, pool = make(num_blocks=5)
+    older, later = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, older, later)
+    assert pool.num_used == 4
+    older.task, later.task = VerifyTask(Drafts((1, 2, 3, 4)), 0), VerifyTask(Drafts((1,)), 0)
+    later.last_step = -1  # the longest unserved: it takes no blocks from the older one
+    assert [rows.sequence for rows in scheduler.schedule([older, later], 2)] == [older]
+    assert later.is_preempted
+
+
+def test_what_no_pool_can_hold_is_named_once_where_there_is_a_limit() -> None:
+    scheduler, _ = make(num_blocks=2)
+    too_long = sequence(1, 3)
+    holding(scheduler, too_long)
+    too_long.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
+    assert scheduler.schedule([too_long], 5) == []
+    assert scheduler.oversized == [too_long]
 
 
 def test_blocks_are_taken_from_the_latest_opened() -> None:
