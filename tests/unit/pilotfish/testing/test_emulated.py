@@ -410,7 +410,7 @@ async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.Mo
 async def test_a_step_takes_as_many_rows_as_the_gathering_says(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
     gathering = GatheringOf(2)
-    monkeypatch.setattr(gathering, "max_rows", lambda now_ns: 2)
+    monkeypatch.setattr(gathering, "max_rows", lambda now_ns: 4)  # of a prompt and its draft
     monkeypatch.setattr(engine, "_gathering", gathering)
     engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, PROMPT, GREEDY)])
     for _ in range(4):
