@@ -35,6 +35,14 @@ PARTS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__)
     options_parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts")
+    options_parser.add_argument(
+        "--loads",
+        nargs="+",
+        type=_load,
+        default=[],
+        metavar="ACCEPTANCE:REQUESTS",
+        help="these of never-slower, as 0.9:16",
+    )
     options = options_parser.parse_args(arguments)
     question = "Does the stack do on an emulated 70B what theory says, and is speculation never slower?"
     conditions = {
@@ -46,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in options.only:
         # A table of its own: the parts have few columns in common.
         report = Report(f"{question} ({part})", dict(conditions))
-        PARTS[part](report, quick=options.quick)
+        if part == "never-slower":
+            run_never_slower(report, quick=options.quick, loads=_by_acceptance(options.loads))
+        else:
+            PARTS[part](report, quick=options.quick)
         report.show()
         whole.rows += report.rows
         whole.checks += report.checks
@@ -54,6 +65,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         whole.write(options.json)
     return 0
+
+
+def _load(text: str) -> tuple[float, int]:
+    acceptance, _, requests = text.partition(":")
+    return float(acceptance), int(requests)
+
+
+def _by_acceptance(loads: Sequence[tuple[float, int]]) -> dict[float, list[int]]:
+    result: dict[float, list[int]] = {}
+    for acceptance, requests in loads:
+        result.setdefault(acceptance, []).append(requests)
+    return result
 
 
 if __name__ == "__main__":

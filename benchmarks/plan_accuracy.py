@@ -95,7 +95,11 @@ def drafting_of(mode: str, ahead_tokens: int) -> Drafting:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__).parse_args(arguments)
+    options_parser = parser(__doc__)
+    options_parser.add_argument(
+        "--time-scales", nargs="+", type=float, default=[1.0, SLOW_SCALE], help="of the hardware; --quick: 1 only"
+    )
+    options = options_parser.parse_args(arguments)
     report = Report(
         "Does the planner foretell what the emulated stack does?",
         {
@@ -106,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "answer tokens": list(ANSWER_TOKENS),
         },
     )
-    for time_scale in (1.0,) if options.quick else (1.0, SLOW_SCALE):
+    for time_scale in (1.0,) if options.quick else options.time_scales:
         round_trip_s = asyncio.run(_compare(report, time_scale, quick=options.quick))
         asyncio.run(_compare(report, time_scale, round_trip_s, quick=options.quick))
         for mode in MODES:

@@ -92,10 +92,10 @@ class Result:
     cpu_percent: float
 
 
-def run_never_slower(report: Report, *, quick: bool) -> None:
-    """A row per load, and the worst of them as checks."""
+def run_never_slower(report: Report, *, quick: bool, loads: Mapping[float, Sequence[int]] | None = None) -> None:
+    """A row per load, and the worst of them as checks. loads: concurrencies by acceptance, instead of all."""
     rates, concurrencies = (RATES[1:], (1, 16)) if quick else (RATES, CONCURRENCIES)
-    _run(report, dict.fromkeys(rates, concurrencies), 1.0, quick=quick)
+    _run(report, loads or dict.fromkeys(rates, concurrencies), 1.0, quick=quick)
 
 
 def run_never_slower_slowed(report: Report, *, quick: bool) -> None:
