@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from emulation.ahead import run_ahead
 from emulation.grid import run_grid, run_grid_slowed
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="these of never-slower, as 0.9:16",
     )
     options = options_parser.parse_args(arguments)
+    parts = PARTS | {"never-slower": partial(run_never_slower, loads=_by_acceptance(options.loads))}
     question = "Does the stack do on an emulated 70B what theory says, and is speculation never slower?"
     conditions = {
         "engines": f"EMULATED {PROFILE}: {load_profile(PROFILE).description}",
@@ -54,10 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for part in options.only:
         # A table of its own: the parts have few columns in common.
         report = Report(f"{question} ({part})", dict(conditions))
-        if part == "never-slower":
-            run_never_slower(report, quick=options.quick, loads=_by_acceptance(options.loads))
-        else:
-            PARTS[part](report, quick=options.quick)
+        parts[part](report, quick=options.quick)
         report.show()
         whole.rows += report.rows
         whole.checks += report.checks

@@ -17,6 +17,12 @@ MS = 1_000_000
 ENDLESS = 1 << 30
 
 
+def teach(gathering: StepGathering, num_rows: int, step_ns: float) -> None:
+    """What a step of so many rows took, a while ago."""
+    load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
+    gathering.gave([Verdict(-1, 10, 0, 0, (7,))], load, -1000 * MS)
+
+
 class Replica:
     """An engine whose steps take fixed + per row (by the roofline: the larger of the two), and sequences that are away
     for a while after each verdict."""
@@ -55,9 +61,7 @@ class Replica:
     def knows(self, num_rows: int, step_ms: float = 0.0) -> None:
         """From a step with so many rows."""
         assert self.gathering is not None
-        step_ns = step_ms * MS or self._step_ns(num_rows)
-        load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
-        self.gathering.gave([Verdict(-1, 10, 0, 0, (7,))], load, 0)
+        teach(self.gathering, num_rows, step_ms * MS or self._step_ns(num_rows))
 
     def run(self, until_ms: float) -> None:
         while self.now_ns < until_ms * MS:
@@ -254,8 +258,7 @@ def ready_after_a_pause(
     gathering = StepGathering(512)
     for rows in (6, 48, 96, 192, 384, 512):
         for _ in range(2):
-            load = LoadReport(num_step_tokens=rows, step_time_ns=round(max(8.0, 0.1 * rows) * MS))
-            gathering.gave([Verdict(9999, 10, 0, 0, (5,))], load, -1000 * MS)
+            teach(gathering, rows, max(8.0, 0.1 * rows) * MS)
     drafts = [Verify(number, 10, (1,) * 5) for number in range(count + num_back)]
     verdicts = [Verdict(number, 10, 5, 2, (7, 8, 9)) for number in range(count + num_back)]
     gathering.took(drafts, -200 * MS, is_seen=True)

@@ -33,6 +33,15 @@ def holding(scheduler: Scheduler, *sequences: EngineSequence) -> None:
             )
 
 
+def verifying(scheduler: Scheduler, count: int) -> list[EngineSequence]:
+    """Sequences with four rows each, a token and three drafts."""
+    sequences = [sequence(order, 8) for order in range(count)]
+    for item in sequences:
+        holding(scheduler, item)
+        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    return sequences
+
+
 def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
     scheduler, _ = make(budget=20)
     prompt = sequence(1, 50)
@@ -80,10 +89,7 @@ def test_drafts_are_verified_together_or_wait() -> None:
 
 def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
     scheduler, _ = make(budget=40)
-    verifies = [sequence(order, 8) for order in range(4)]
-    for item in verifies:
-        holding(scheduler, item)
-        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    verifies = verifying(scheduler, 4)
     prompt = sequence(99, 60)
     first = scheduler.schedule([*verifies, prompt], 8)
     assert [rows.sequence.sequence_id for rows in first if rows.sequence is not prompt] == [0, 1]
@@ -96,10 +102,7 @@ def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
 
 def test_a_limit_does_not_touch_the_share_of_prompts() -> None:
     scheduler, _ = make(budget=40)
-    verifies = [sequence(order, 8) for order in range(10)]
-    for item in verifies:
-        holding(scheduler, item)
-        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    verifies = verifying(scheduler, 10)
     prompt = sequence(99, 60)
     prefill = [rows.num_rows for rows in scheduler.schedule([*verifies, prompt], 1000) if rows.sequence is prompt]
     assert prefill == [12], "a quarter, and what 28 rows of verifications leave"
