@@ -122,8 +122,10 @@ class EmulatedEngine:
         self._queue.fail(error or UnavailableError("the emulated engine was told to die"))
 
     async def close(self) -> None:
+        """End at once. What peers closed during the last step counts as closed."""
         self.die(UnavailableError("the engine was closed"))
         await asyncio.wait((self._task,))
+        self._take(is_seen=False)
 
     async def _run(self) -> None:
         """Step after step, each as long as the cost model says; what arrives meanwhile waits for the next."""

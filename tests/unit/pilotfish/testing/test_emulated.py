@@ -447,3 +447,13 @@ async def test_a_dead_engine_says_so_after_its_last_events() -> None:
     with pytest.raises(UnavailableError, match="gone"):
         engine.send([])
     await engine.close()
+
+
+async def test_what_was_closed_during_the_last_step_of_a_closed_engine_is_closed() -> None:
+    engine = EmulatedEngine("target", step_time_s=3600)
+    engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, PROMPT, GREEDY), Decode(1, 3, 8)])
+    for _ in range(4):
+        await asyncio.sleep(0)
+    engine.send([CloseSequence(1)])
+    await engine.close()
+    assert engine.num_sequences == 1, "the second was never closed"
