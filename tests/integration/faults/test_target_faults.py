@@ -50,6 +50,8 @@ async def test_requests_survive_what_happens_to_their_target(cluster, until, fau
     orchestrator = await cluster.start(2, 1)
     victim, other = cluster.targets()
     calls = await ask_all(orchestrator, victim, other)
+    assert victim.engine.num_sequences > 0
+    assert other.engine.num_sequences > 0
     await fault(victim)
     for call in calls:
         await call.finish()
@@ -58,7 +60,9 @@ async def test_requests_survive_what_happens_to_their_target(cluster, until, fau
     victim.apply()
     await until(lambda: orchestrator.is_connected(victim))
     await cluster.nothing_is_left()
-    for call in await ask_all(orchestrator, victim):
+    calls = await ask_all(orchestrator)
+    assert victim.engine.num_sequences > 0
+    for call in calls:
         await call.finish()
     await cluster.nothing_is_left()
 
