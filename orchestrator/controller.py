@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 from orchestrator.control.acceptance_belief import AcceptanceBelief
@@ -43,8 +44,23 @@ _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
 _MAX_HANDLING = 1.0
 """Of the rest of a round: what takes longer between two of them is a client that does not read."""
+_DRAFTING = frozenset((Reason.FASTEST, Reason.REQUESTED))
+"""After a round that was decided for so, the next one most likely is as well."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What drafting promises one request now."""
+
+    num_draft_tokens: int
+    """The best draft length for its own drafts."""
+    gain: float
+    """Speed over that of plain decoding."""
+    is_open: bool
+    """Whether it pays for all that decode there."""
+    prices: Prices
 
 
 class Controller:
@@ -66,6 +82,8 @@ class Controller:
         self._empty_run_tokens = 1
         """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
+        self._is_drafting = False
+        """Whether the round under way has a draft because that pays, or is wished."""
         self._is_on: bool | None = None
         """What was decided last by cost; None before."""
         self._last_arrival_s = 0.0
@@ -79,6 +97,10 @@ class Controller:
         """Why speculation was off or limited, for the summary."""
         self._problem = ""
         """What the drafter says about its failure or absence."""
+        self._foreseen: Decision | None = None
+        """What follows the round under way if nothing special happens in it."""
+        self._unlearned: Observation | None = None
+        """The last round, where the decision after it was foreseen and did not wait for what it teaches."""
 
     @property
     def will_draft_soon(self) -> bool:
@@ -101,28 +123,86 @@ class Controller:
 
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
-        self._take(observation)
-        decision = self._decide(observation)
+        self._learn_rest()
+        decision = self._foreseen_after(observation)
+        self._foreseen = None
+        self._seat.take(observation)
+        if decision is None:
+            self._learn(observation)
+            decision = self._decide(observation)
+        else:
+            self._unlearned = observation
+        self._is_drafting = decision.reason in _DRAFTING
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
         num_draft_tokens = self._proposer.num_draft_tokens(decision.num_draft_tokens)
         self._seat.note(decision, num_draft_tokens, self._answers.value)
         return decision
 
+    def catch_up(self) -> None:
+        """Learn what the last decision did not wait for, and prepare the next one: while the target verifies, so that
+        none of its steps waits for this. Whoever never calls it has every decision made when it is asked for."""
+        self._learn_rest()
+        self._foreseen = self._foresee() if self._is_drafting else None
+
     def note_draft(self, num_draft_tokens: int) -> None:
         """What came of the last decision: so many draft tokens are verified. 0: the target decodes plainly."""
         self._seat.note_draft(num_draft_tokens)
+        if num_draft_tokens == 0:
+            self._is_drafting = False
+            self._learn_rest()  # a run may be long
 
     def end(self, observation: Observation) -> None:
         """The last round, which no decision follows. Of a verification it tells nothing: what ends an answer may cut
         off what was accepted."""
+        self._learn_rest()
         if not observation.num_draft_tokens:
-            self._take(observation)
+            self._seat.take(observation)
+            self._learn(observation)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
         self._count_plain(num_decoded_tokens)
         self._seat.leave(now_s)
+
+    # Foreseeing.
+
+    def _foresee(self) -> Decision | None:
+        """To go on drafting, while all that is known speaks for it; None: that is decided when the round is over."""
+        if self._mode == "on":
+            return self._drafted(self._max_draft_tokens, self._max_tokens, Reason.REQUESTED)
+        replica = self._seat.replica
+        if replica.is_measurement_due or not replica.costs.is_known:
+            return None
+        allowed = self._rules.max_draft_tokens(replica, self._max_draft_tokens)
+        asking = self._asking(allowed)
+        if allowed == 0 or asking.probabilities[0] < self._min_acceptance_rate:
+            return None
+        offer = self._offer(replica, asking, allowed)
+        return self._accept(offer, allowed, self._max_tokens) if self._pays(offer) else None
+
+    def _foreseen_after(self, observation: Observation) -> Decision | None:
+        """What was foreseen, unless the round was no verification of a draft, or something else speaks against it."""
+        limit = observation.num_remaining_tokens - 1
+        is_routine = (
+            limit > 0
+            and observation.num_draft_tokens > 0
+            and not observation.num_decoded_tokens
+            and not observation.drafter_absence
+            and not (self._mode == "auto" and observation.is_drafter_saturated)
+            and self._seat.is_at(observation.replica_id)
+        )
+        if self._foreseen is None or not is_routine:
+            return None
+        num_draft_tokens = min(self._foreseen.num_draft_tokens, limit)
+        num_run_tokens = 1 if observation.num_accepted_tokens else min(self._empty_run_tokens, limit + 1)
+        return replace(self._foreseen, num_draft_tokens=num_draft_tokens, num_decode_tokens=num_run_tokens)
+
+    def _learn_rest(self) -> None:
+        observation, self._unlearned = self._unlearned, None
+        # Of a replica that was lost meanwhile nothing is known any more.
+        if observation is not None and self._seat.is_at(observation.replica_id):
+            self._learn(observation)
 
     # Deciding.
 
@@ -178,6 +258,16 @@ class Controller:
             probe = self._probed(limit, num_remaining)
             probing = replica.rounds(self._proposer_name).probing
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
+        offer = self._offer(replica, asking, allowed)
+        if self._pays(offer):
+            return self._accept(offer, limit, num_remaining)
+        reason, counters = self._reason_against(replica, asking, offer.prices)
+        if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining)):
+            return probe
+        return self._off(observation, reason, counters)
+
+    def _offer(self, replica: ReplicaRecord, asking: Asking, allowed: int) -> _Offer:
+        """asking: of as many draft tokens as are allowed under the load."""
         prices = self._prices(replica)
         is_open = self._update_gate(replica, prices, allowed)
         rounds = replica.rounds(self._proposer_name)
@@ -189,18 +279,19 @@ class Controller:
             # Prices wander by a fifth within tenths of a second: all would leave one by one in a moment that is dear
             # for all, and rounds of those who stay become slower still. A request leaves for its own drafts.
             gain *= max(1.0, rounds.gate.lasting_gain / (level.expected_tokens_per_s * prices.plain_s))
-        if gain >= self._least_gain(is_open):
-            self._switch(True)
-            if is_open or replica.decode_load == 1:
-                # That one's own drafts pay where the others' do not is no reason to try theirs sooner.
-                self._proposer.add_success()
-            # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
-            min_accepted = max(0.0, prices.rounds_s[1] / prices.plain_s - 1)
-            return self._drafted(min(num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
-        reason, counters = self._reason_against(replica, asking, prices)
-        if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining)):
-            return probe
-        return self._off(observation, reason, counters)
+        return _Offer(num_draft_tokens, gain, is_open, prices)
+
+    def _pays(self, offer: _Offer) -> bool:
+        return offer.gain >= self._least_gain(offer.is_open)
+
+    def _accept(self, offer: _Offer, limit: int, num_remaining: int) -> Decision:
+        self._switch(True)
+        if offer.is_open or self._seat.replica.decode_load == 1:
+            # That one's own drafts pay where the others' do not is no reason to try theirs sooner.
+            self._proposer.add_success()
+        # A verification costs more than a step of a run: mostly the round trip, and more on a busy machine.
+        min_accepted = max(0.0, offer.prices.rounds_s[1] / offer.prices.plain_s - 1)
+        return self._drafted(min(offer.num_draft_tokens, limit), num_remaining, Reason.FASTEST, min_accepted)
 
     def _prices(self, replica: ReplicaRecord) -> Prices:
         proposer = self._proposer
@@ -328,13 +419,12 @@ class Controller:
 
     # Learning.
 
-    def _take(self, observation: Observation) -> None:
-        self._seat.take(observation)
+    def _learn(self, observation: Observation) -> None:
         self._count_plain(observation.num_decoded_tokens)
-        self._learn(observation)
+        self._learn_of_round(observation)
         self._last_arrival_s = observation.now_s
 
-    def _learn(self, observation: Observation) -> None:
+    def _learn_of_round(self, observation: Observation) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
         was_asked = observation.num_requested_tokens > 0 and not observation.is_draft_deferred
         is_vain = was_asked and observation.num_decoded_tokens > 0 and not observation.draft_problem

@@ -79,6 +79,9 @@ class RunController:
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
 
+    def catch_up(self) -> None:
+        """Nothing: runs are long, and their drafts no round trip."""
+
     def note_draft(self, num_draft_tokens: int) -> None:
         """What came of the last decision: so many draft tokens are verified. 0: the target decodes plainly."""
         self._seat.note_draft(num_draft_tokens)

@@ -60,7 +60,7 @@ class Session:
                 if not is_run:
                     controller.note_draft(len(draft.token_ids) if is_verified else 0)
                 if is_verified:
-                    verdicts = target.verify(sequence, draft)
+                    verdicts = target.verify(sequence, draft, meanwhile=controller.catch_up)
                 else:
                     verdicts = target.decode(
                         sequence, decision.num_decode_tokens, draft.num_self_drafted, awaits_drafts=not is_run

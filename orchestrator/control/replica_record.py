@@ -185,13 +185,21 @@ class ReplicaRecord:
         """So much was verified or asked in vain: plain decoding is due to be measured again, at last."""
         self._num_verifications += num_verifications
 
-    def take_measurement(self) -> bool:
-        """Whether plain decoding is due to be measured; whoever is told so has to."""
+    @property
+    def is_measurement_due(self) -> bool:
+        """Whether plain decoding was measured too long ago, or never."""
         if self._profile is None and self._plain.value is None:
             return True
-        is_alone = self.decode_load <= 1  # not in the moment between the requests of one of two clients
-        if self._num_verifications < (_MAX_VERIFICATIONS_PER_DECODE if is_alone else self._max_verifications):
+        limit = _MAX_VERIFICATIONS_PER_DECODE if self._is_alone else self._max_verifications
+        return self._num_verifications >= limit
+
+    def take_measurement(self) -> bool:
+        """Whether plain decoding is to be measured now; whoever is told so has to."""
+        if not self.is_measurement_due:
             return False
+        if self._profile is None and self._plain.value is None:
+            return True
+        is_alone = self._is_alone
         self._num_verifications = 0
         if is_alone:
             self._recent_step_s = RunningAverage(weight=_STEP_WEIGHT)  # the steps of now verified drafts
@@ -199,6 +207,10 @@ class ReplicaRecord:
             # One run among those who speculate would measure their steps.
             self._doubt_plain_ratio()
         return is_alone
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.decode_load <= 1  # not in the moment between the requests of one of two clients
 
     def _doubt_plain_ratio(self) -> None:
         """What was believed too slow or too fast, by a first measurement beside prefills perhaps, must not be believed

@@ -30,6 +30,10 @@ class Seat:
         """Where it decodes; before that, where it will most likely."""
         return self._measurements.idlest if self._replica is None else self._replica
 
+    def is_at(self, replica_id: str) -> bool:
+        """Whether it is taken there."""
+        return self._replica is not None and self._measurements.replicas.get(replica_id) is self._replica
+
     def take(self, observation: Observation) -> None:
         """Sit down where the sequence is now, and learn from what the replica there told."""
         replica = self._replica

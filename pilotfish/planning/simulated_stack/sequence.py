@@ -125,6 +125,7 @@ class SimulatedSequence:
         self.controller.note_draft(num_drafts)
         num_accepted = self._num_accepted(num_drafts)
         self._ask_target(num_drafts + 1, 1, num_accepted + 1)
+        self.controller.catch_up()
         yield
         self._commit(num_accepted + 1)
         return self._observe(

@@ -476,6 +476,55 @@ async def test_the_last_round_is_told_to_the_controller_unless_what_follows_was_
     assert [(last.num_output_tokens, last.num_decoded_tokens) for last in ended] == [(20, 20)]
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_the_controller_catches_up_once_a_round_while_the_target_verifies(world, is_lost: bool) -> None:
+    world.targets.links.append(world.target_b)
+    session, verified = world.session(mode="on", max_tokens=40), []
+    catch_up, next_k, decided = session.controller.catch_up, session.controller.next_k, []
+
+    def next_k_spied(observation):
+        decided.append(observation.num_output_tokens)
+        return next_k(observation)
+
+    def catch_up_spied():
+        commands = (*world.target_a.commands, *world.target_b.commands)
+        sent = {command.base_length for command in commands if isinstance(command, Verify)}
+        assert session.sequence.length in sent, "it is on its way"
+        verified.append(session.sequence.num_output_tokens)
+        catch_up()
+
+    def losing(event):
+        if is_lost and isinstance(event, Verdict) and len(verified) == 3:
+            world.target_a.lose()
+        return (event,)
+
+    session.controller.catch_up, session.controller.next_k = catch_up_spied, next_k_spied
+    world.target_a.on_event = losing
+    await collect(session)
+    assert session.target.num_failovers == is_lost
+    assert verified == decided[1:], "each decision but for the first one is followed by a verification"
+    assert len(verified) > 5
+
+
+async def test_what_was_not_learned_is_learned_when_the_drafter_has_no_answer(world) -> None:
+    session, num_learned = world.session(mode="on", max_tokens=40), []
+    catch_up = session.controller.catch_up
+
+    def catch_up_spied():
+        catch_up()
+        world.draft_a.on_event = _silent
+
+    def deciding(event):
+        if isinstance(event, Verdict) and not event.num_draft_tokens:
+            num_learned.append(session.controller._unlearned is None)
+        return (event,)
+
+    session.controller.catch_up, world.target_a.on_event = catch_up_spied, deciding
+    await collect(session)
+    assert len(num_learned) > 30
+    assert all(num_learned), "a run waits for no verdict on a draft"
+
+
 async def test_prefills_are_told_to_the_controller(world) -> None:
     """Half a second for each event of the target: a step of a run, or a verdict on a draft."""
     session, told = world.session(mode="on", max_tokens=30), []
@@ -565,8 +614,10 @@ async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None
 
 
 async def test_a_wrong_draft_does_not_disturb_a_run(world, watched, toy_continuation) -> None:
-    watched.drafter = Watcher(lambda tokens, k: (49,) * k)
-    assert tokens_of(await collect(watched)) == toy_continuation(PROMPT, 60)
+    answer = toy_continuation(PROMPT, 60)
+    wrong = next(token_id for token_id in range(50) if token_id not in answer)
+    watched.drafter = Watcher(lambda tokens, k: (wrong,) * k)
+    assert tokens_of(await collect(watched)) == answer
     assert watched.sequence.statistics.num_accepted_tokens == 0
     runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
     assert len(runs) <= 14
