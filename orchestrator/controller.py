@@ -51,6 +51,24 @@ _GOOD_ACCEPTANCE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
+class _Foreseen:
+    """What follows the round under way if nothing special happens in it."""
+
+    decision: Decision
+    gate_state: int
+    """In which it was foreseen: in another one it does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unlearned:
+    """A round that the decision after it did not wait for."""
+
+    observation: Observation
+    num_rows: float
+    """Rows of each sequence on the replica, when the round was over."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Offer:
     """What drafting promises one request now."""
 
@@ -83,7 +101,7 @@ class Controller:
         """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
         Asking again costs a round trip in which the target waits."""
         self._is_drafting = False
-        """Whether the round under way has a draft because that pays, or is wished."""
+        """Whether the round under way was to have a draft because that pays, or is wished."""
         self._is_on: bool | None = None
         """What was decided last by cost; None before."""
         self._last_arrival_s = 0.0
@@ -97,10 +115,8 @@ class Controller:
         """Why speculation was off or limited, for the summary."""
         self._problem = ""
         """What the drafter says about its failure or absence."""
-        self._foreseen: Decision | None = None
-        """What follows the round under way if nothing special happens in it."""
-        self._unlearned: Observation | None = None
-        """The last round, where the decision after it was foreseen and did not wait for what it teaches."""
+        self._foreseen: _Foreseen | None = None
+        self._unlearned: _Unlearned | None = None
 
     @property
     def will_draft_soon(self) -> bool:
@@ -124,14 +140,15 @@ class Controller:
     def next_k(self, observation: Observation) -> Decision:
         """The decision for the next round."""
         self._learn_rest()
-        decision = self._foreseen_after(observation)
-        self._foreseen = None
+        has_stayed = self._seat.is_at(observation.replica_id)
         self._seat.take(observation)
+        decision = self._foreseen_after(observation) if has_stayed else None
+        self._foreseen = None
         if decision is None:
-            self._learn(observation)
+            self._learn(observation, self._seat.replica.rows_per_sequence)
             decision = self._decide(observation)
         else:
-            self._unlearned = observation
+            self._unlearned = _Unlearned(observation, self._seat.replica.rows_per_sequence)
         self._is_drafting = decision.reason in _DRAFTING
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
@@ -147,10 +164,10 @@ class Controller:
 
     def note_draft(self, num_draft_tokens: int) -> None:
         """What came of the last decision: so many draft tokens are verified. 0: the target decodes plainly."""
-        self._seat.note_draft(num_draft_tokens)
         if num_draft_tokens == 0:
             self._is_drafting = False
             self._learn_rest()  # a run may be long
+        self._seat.note_draft(num_draft_tokens)
 
     def end(self, observation: Observation) -> None:
         """The last round, which no decision follows. Of a verification it tells nothing: what ends an answer may cut
@@ -158,19 +175,21 @@ class Controller:
         self._learn_rest()
         if not observation.num_draft_tokens:
             self._seat.take(observation)
-            self._learn(observation)
+            self._learn(observation, self._seat.replica.rows_per_sequence)
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
+        self._learn_rest()
+        self._is_drafting = False
         self._count_plain(num_decoded_tokens)
         self._seat.leave(now_s)
 
     # Foreseeing.
 
-    def _foresee(self) -> Decision | None:
-        """To go on drafting, while all that is known speaks for it; None: that is decided when the round is over."""
+    def _foresee(self) -> _Foreseen | None:
+        """Go on drafting, while all that is known speaks for it; None: that is decided when the round is over."""
         if self._mode == "on":
-            return self._drafted(self._max_draft_tokens, self._max_tokens, Reason.REQUESTED)
+            return _Foreseen(self._drafted(self._max_draft_tokens, self._max_tokens, Reason.REQUESTED), 0)
         replica = self._seat.replica
         if replica.is_measurement_due or not replica.costs.is_known:
             return None
@@ -179,30 +198,37 @@ class Controller:
         if allowed == 0 or asking.probabilities[0] < self._min_acceptance_rate:
             return None
         offer = self._offer(replica, asking, allowed)
-        return self._accept(offer, allowed, self._max_tokens) if self._pays(offer) else None
+        if not self._pays(offer):
+            return None
+        gate = replica.rounds(self._proposer_name).gate
+        return _Foreseen(self._take_up(offer, allowed, self._max_tokens), gate.state_number)
 
     def _foreseen_after(self, observation: Observation) -> Decision | None:
         """What was foreseen, unless the round was no verification of a draft, or something else speaks against it."""
-        limit = observation.num_remaining_tokens - 1
-        is_routine = (
-            limit > 0
-            and observation.num_draft_tokens > 0
-            and not observation.num_decoded_tokens
-            and not observation.drafter_absence
-            and not (self._mode == "auto" and observation.is_drafter_saturated)
-            and self._seat.is_at(observation.replica_id)
-        )
-        if self._foreseen is None or not is_routine:
+        is_verified = observation.num_draft_tokens > 0 and not observation.num_decoded_tokens
+        if self._foreseen is None or not is_verified or observation.drafter_absence:
             return None
-        num_draft_tokens = min(self._foreseen.num_draft_tokens, limit)
-        num_run_tokens = 1 if observation.num_accepted_tokens else min(self._empty_run_tokens, limit + 1)
-        return replace(self._foreseen, num_draft_tokens=num_draft_tokens, num_decode_tokens=num_run_tokens)
+        limit, decision = observation.num_remaining_tokens - 1, self._foreseen.decision
+        if self._mode == "auto":
+            replica = self._seat.replica
+            is_same_state = replica.rounds(self._proposer_name).gate.state_number == self._foreseen.gate_state
+            if observation.is_drafter_saturated or not is_same_state:
+                return None
+            limit = min(limit, self._rules.max_draft_tokens(replica, self._max_draft_tokens))
+        if limit <= 0:
+            return None
+        # An accepted token ends the ever longer runs, which is not learned yet.
+        num_run_tokens = 1 if observation.num_accepted_tokens else self._empty_run_tokens
+        return replace(
+            decision,
+            num_draft_tokens=min(decision.num_draft_tokens, limit),
+            num_decode_tokens=min(num_run_tokens, observation.num_remaining_tokens),
+        )
 
     def _learn_rest(self) -> None:
-        observation, self._unlearned = self._unlearned, None
-        # Of a replica that was lost meanwhile nothing is known any more.
-        if observation is not None and self._seat.is_at(observation.replica_id):
-            self._learn(observation)
+        rest, self._unlearned = self._unlearned, None
+        if rest is not None:
+            self._learn(rest.observation, rest.num_rows)
 
     # Deciding.
 
@@ -260,7 +286,7 @@ class Controller:
             return probe or self._off(observation, Reason.ACCEPTANCE_FLOOR, (probing.count_plain_tokens,))
         offer = self._offer(replica, asking, allowed)
         if self._pays(offer):
-            return self._accept(offer, limit, num_remaining)
+            return self._take_up(offer, limit, num_remaining)
         reason, counters = self._reason_against(replica, asking, offer.prices)
         if reason is not Reason.LOAD and (probe := self._probed(limit, num_remaining)):
             return probe
@@ -284,7 +310,7 @@ class Controller:
     def _pays(self, offer: _Offer) -> bool:
         return offer.gain >= self._least_gain(offer.is_open)
 
-    def _accept(self, offer: _Offer, limit: int, num_remaining: int) -> Decision:
+    def _take_up(self, offer: _Offer, limit: int, num_remaining: int) -> Decision:
         self._switch(True)
         if offer.is_open or self._seat.replica.decode_load == 1:
             # That one's own drafts pay where the others' do not is no reason to try theirs sooner.
@@ -419,12 +445,13 @@ class Controller:
 
     # Learning.
 
-    def _learn(self, observation: Observation) -> None:
+    def _learn(self, observation: Observation, num_rows: float) -> None:
+        """num_rows: of each sequence on the replica, when the round was over."""
         self._count_plain(observation.num_decoded_tokens)
-        self._learn_of_round(observation)
+        self._learn_of_round(observation, num_rows)
         self._last_arrival_s = observation.now_s
 
-    def _learn_of_round(self, observation: Observation) -> None:
+    def _learn_of_round(self, observation: Observation, num_rows: float) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
         was_asked = observation.num_requested_tokens > 0 and not observation.is_draft_deferred
         is_vain = was_asked and observation.num_decoded_tokens > 0 and not observation.draft_problem
@@ -459,7 +486,8 @@ class Controller:
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
             replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
-            replica.add_round(self._proposer_name, observation.num_requested_tokens, self._round_s(observation))
+            elapsed_s = self._round_s(observation)
+            replica.add_round(self._proposer_name, observation.num_requested_tokens, elapsed_s, num_rows)
 
     def _round_s(self, observation: Observation) -> float:
         """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for

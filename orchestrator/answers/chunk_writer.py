@@ -78,7 +78,7 @@ class _Chunks:
         """Let the answer go on until it waits, and its command be sent."""
         if self._upcoming is None:
             self._upcoming = asyncio.create_task(self._next())
-            await asyncio.sleep(0)  # it runs until it waits for a replica
+            await asyncio.sleep(0)  # it runs until its command is sent
             await asyncio.sleep(0)  # the stream to that replica writes
 
     @property

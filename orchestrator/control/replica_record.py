@@ -154,13 +154,13 @@ class ReplicaRecord:
             return  # those who decode together all measure the same steps: one moment must not count for each of them
         self._plain.add(token_s / (self._recent_step_s.value or token_s))
 
-    def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float) -> None:
-        """Proposing and verifying took elapsed_s; 0 or less: it cannot be told."""
+    def add_round(self, proposer: str, num_draft_tokens: int, elapsed_s: float, num_rows: float) -> None:
+        """Proposing and verifying took elapsed_s; 0 or less: it cannot be told. num_rows: rows_per_sequence then."""
         self.count_verifications(1)
         rounds = self.rounds(proposer)
         rounds.gate.count_round()
         if elapsed_s > 0 and self._is_speculating(proposer):
-            rounds.add_round(elapsed_s, num_draft_tokens, self._rows_per_sequence, self.num_decoding)
+            rounds.add_round(elapsed_s, num_draft_tokens, num_rows, self.num_decoding)
 
     def add_tokens(self, proposer: str, num_tokens: int, elapsed_s: float) -> None:
         """A sequence got num_tokens in elapsed_s, prefills left out, in whatever way."""
@@ -188,17 +188,15 @@ class ReplicaRecord:
     @property
     def is_measurement_due(self) -> bool:
         """Whether plain decoding was measured too long ago, or never."""
-        if self._profile is None and self._plain.value is None:
+        if self._was_never_measured:
             return True
         limit = _MAX_VERIFICATIONS_PER_DECODE if self._is_alone else self._max_verifications
         return self._num_verifications >= limit
 
     def take_measurement(self) -> bool:
         """Whether plain decoding is to be measured now; whoever is told so has to."""
-        if not self.is_measurement_due:
-            return False
-        if self._profile is None and self._plain.value is None:
-            return True
+        if not self.is_measurement_due or self._was_never_measured:
+            return self.is_measurement_due
         is_alone = self._is_alone
         self._num_verifications = 0
         if is_alone:
@@ -207,6 +205,10 @@ class ReplicaRecord:
             # One run among those who speculate would measure their steps.
             self._doubt_plain_ratio()
         return is_alone
+
+    @property
+    def _was_never_measured(self) -> bool:
+        return self._profile is None and self._plain.value is None
 
     @property
     def _is_alone(self) -> bool:
@@ -229,7 +231,8 @@ class ReplicaRecord:
         return not self._num_others or (self._plain_steps.value or 0.0) >= _MIN_PLAIN_STEPS
 
     @property
-    def _rows_per_sequence(self) -> float:
+    def rows_per_sequence(self) -> float:
+        """Token rows that each computes in a step, on average."""
         return self._num_own_rows / max(1, self._num_own)
 
     # What it costs.

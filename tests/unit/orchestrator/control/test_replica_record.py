@@ -70,8 +70,8 @@ def test_a_time_that_cannot_be_told_teaches_nothing() -> None:
     speculating(replica, 2)
     for _ in range(100):
         replica.observe("draft", step(2, 10, plain_s), 0, now_s=1.0)
-        replica.add_round("draft", 4, 0.0)
-        replica.add_round("draft", 4, -0.001)
+        replica.add_round("draft", 4, 0.0, 5)
+        replica.add_round("draft", 4, -0.001, 5)
     assert replica.prices("draft", 4, lambda depth: depth).rounds_s[4] > plain_s
 
 
