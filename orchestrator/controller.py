@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from orchestrator.control.acceptance_belief import AcceptanceBelief
 from orchestrator.control.answer_share import AnswerShare
 from orchestrator.control.batch_rules import BatchRules
 from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.foreseen import Foreseen, Unlearned
 from orchestrator.control.measurements import Measurements
-from orchestrator.control.prices import Asking, Prices
+from orchestrator.control.prices import Asking, Offer, Prices
 from orchestrator.control.probe import Probe
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_record import ReplicaRecord
@@ -42,43 +43,10 @@ _OWN_GAIN, _OWN_LEAVE = 1.15, 1.05
 _COMMON_LENGTH, _OWN_LENGTH = 0.02, 0.015
 """Speed that has to be gained for another draft length: for that of all requests, and for one of a request's own.
 Sequences with drafts of one length stay in step with each other, and one round's luck is no reason to leave it."""
-_MAX_HANDLING = 1.0
-"""Of the rest of a round: what takes longer between two of them is a client that does not read."""
 _DRAFTING = frozenset((Reason.FASTEST, Reason.REQUESTED))
 """After a round that was decided for so, the next one most likely is as well."""
 _GOOD_ACCEPTANCE = 0.9
 """Where drafting would not even pay with this, it is not for the drafts that are rejected."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Foreseen:
-    """What follows the round under way if nothing special happens in it."""
-
-    decision: Decision
-    gate_state: int
-    """In which it was foreseen: in another one it does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Unlearned:
-    """A round that the decision after it did not wait for."""
-
-    observation: Observation
-    num_rows: float
-    """Rows of each sequence on the replica, when the round was over."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """What drafting promises one request now."""
-
-    num_draft_tokens: int
-    """The best draft length for its own drafts."""
-    gain: float
-    """Speed over that of plain decoding."""
-    is_open: bool
-    """Whether it pays for all that decode there."""
-    prices: Prices
 
 
 class Controller:
@@ -115,8 +83,8 @@ class Controller:
         """Why speculation was off or limited, for the summary."""
         self._problem = ""
         """What the drafter says about its failure or absence."""
-        self._foreseen: _Foreseen | None = None
-        self._unlearned: _Unlearned | None = None
+        self._foreseen: Foreseen | None = None
+        self._unlearned: Unlearned | None = None
 
     @property
     def will_draft_soon(self) -> bool:
@@ -148,7 +116,7 @@ class Controller:
             self._learn(observation, self._seat.replica.rows_per_sequence)
             decision = self._decide(observation)
         else:
-            self._unlearned = _Unlearned(observation, self._seat.replica.rows_per_sequence)
+            self._unlearned = Unlearned(observation, self._seat.replica.rows_per_sequence)
         self._is_drafting = decision.reason in _DRAFTING
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
@@ -186,10 +154,10 @@ class Controller:
 
     # Foreseeing.
 
-    def _foresee(self) -> _Foreseen | None:
+    def _foresee(self) -> Foreseen | None:
         """Go on drafting, while all that is known speaks for it; None: that is decided when the round is over."""
         if self._mode == "on":
-            return _Foreseen(self._drafted(self._max_draft_tokens, self._max_tokens, Reason.REQUESTED), 0)
+            return Foreseen(self._drafted(self._max_draft_tokens, self._max_tokens, Reason.REQUESTED), 0)
         replica = self._seat.replica
         if replica.is_measurement_due or not replica.costs.is_known:
             return None
@@ -201,7 +169,7 @@ class Controller:
         if not self._pays(offer):
             return None
         gate = replica.rounds(self._proposer_name).gate
-        return _Foreseen(self._take_up(offer, allowed, self._max_tokens), gate.state_number)
+        return Foreseen(self._take_up(offer, allowed, self._max_tokens), gate.state_number)
 
     def _foreseen_after(self, observation: Observation) -> Decision | None:
         """What was foreseen, unless the round was no verification of a draft, or something else speaks against it."""
@@ -292,7 +260,7 @@ class Controller:
             return probe
         return self._off(observation, reason, counters)
 
-    def _offer(self, replica: ReplicaRecord, asking: Asking, allowed: int) -> _Offer:
+    def _offer(self, replica: ReplicaRecord, asking: Asking, allowed: int) -> Offer:
         """asking: of as many draft tokens as are allowed under the load."""
         prices = self._prices(replica)
         is_open = self._update_gate(replica, prices, allowed)
@@ -305,12 +273,12 @@ class Controller:
             # Prices wander by a fifth within tenths of a second: all would leave one by one in a moment that is dear
             # for all, and rounds of those who stay become slower still. A request leaves for its own drafts.
             gain *= max(1.0, rounds.gate.lasting_gain / (level.expected_tokens_per_s * prices.plain_s))
-        return _Offer(num_draft_tokens, gain, is_open, prices)
+        return Offer(num_draft_tokens, gain, is_open, prices)
 
-    def _pays(self, offer: _Offer) -> bool:
+    def _pays(self, offer: Offer) -> bool:
         return offer.gain >= self._least_gain(offer.is_open)
 
-    def _take_up(self, offer: _Offer, limit: int, num_remaining: int) -> Decision:
+    def _take_up(self, offer: Offer, limit: int, num_remaining: int) -> Decision:
         self._switch(True)
         if offer.is_open or self._seat.replica.decode_load == 1:
             # That one's own drafts pay where the others' do not is no reason to try theirs sooner.
@@ -474,30 +442,19 @@ class Controller:
         is_first = observation.num_output_tokens == observation.num_decoded_tokens
         if not observation.step_s or is_first:
             return
+        elapsed_s = observation.round_s(self._last_arrival_s)
         # Only they follow the promise. What cut into a run came in a time that is not known.
         is_cut = observation.num_draft_tokens > 0 and observation.num_decoded_tokens > 0
         if self._mode == "auto" and not is_cut and not observation.draft_problem:
-            replica.add_tokens(self._proposer_name, observation.num_committed_tokens, self._round_s(observation))
+            replica.add_tokens(self._proposer_name, observation.num_committed_tokens, elapsed_s)
         # The first question waits for the prompt to be read, and a draft that cut into the run has a time of its own.
         num_before = observation.num_output_tokens - observation.num_decoded_tokens
         if is_vain and not is_probe and num_before > 1 and not observation.num_draft_tokens:
-            elapsed_s = self._round_s(observation)
             replica.add_vain_ask(self._proposer_name, observation.num_decoded_tokens, elapsed_s)
         if observation.num_decoded_tokens >= MEASURING_TOKENS:
             replica.add_decode(observation.token_s - observation.prefill_s)
         elif not observation.num_decoded_tokens and not reads_first:
-            elapsed_s = self._round_s(observation)
             replica.add_round(self._proposer_name, observation.num_requested_tokens, elapsed_s, num_rows)
-
-    def _round_s(self, observation: Observation) -> float:
-        """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for
-        prefills."""
-        elapsed_s, prefill_s = observation.propose_s + observation.step_s, observation.round_prefill_s
-        handling_s = max(0.0, observation.now_s - self._last_arrival_s - elapsed_s)
-        if handling_s <= _MAX_HANDLING * elapsed_s:
-            return elapsed_s + handling_s - prefill_s
-        # What does not count held its share of the prefills.
-        return elapsed_s - prefill_s * elapsed_s / (elapsed_s + handling_s)
 
     def _learn_of_answers(self, replica: ReplicaRecord, *, has_answer: bool) -> None:
         self._answers.add(has_answer=has_answer)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from orchestrator.control.reasons import Reason
 from pilotfish.types import LoadReport
 
+_MAX_HANDLING = 1.0
+"""Of the rest of a round: what takes longer between two of them is a client that does not read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
@@ -56,6 +59,19 @@ class Observation:
     """As that replica told last."""
     num_other_sequences: int = 0
     """Sequences of other orchestrators there."""
+
+    def round_s(self, last_arrival_s: float) -> float:
+        """From verdict to verdict, as a token of a plain run is measured: what is done between them counts, but for
+        prefills.
+
+        last_arrival_s: when what came before this round's verdict did.
+        """
+        elapsed_s, prefill_s = self.propose_s + self.step_s, self.round_prefill_s
+        handling_s = max(0.0, self.now_s - last_arrival_s - elapsed_s)
+        if handling_s <= _MAX_HANDLING * elapsed_s:
+            return elapsed_s + handling_s - prefill_s
+        # What does not count held its share of the prefills.
+        return elapsed_s - prefill_s * elapsed_s / (elapsed_s + handling_s)
 
 
 @dataclass(frozen=True, slots=True)
