@@ -109,14 +109,12 @@ class Controller:
         """The decision for the next round."""
         self._learn_rest()
         has_stayed = self._seat.is_at(observation.replica_id)
-        self._seat.take(observation)
+        self._take(observation)
         decision = self._foreseen_after(observation) if has_stayed else None
         self._foreseen = None
         if decision is None:
-            self._learn(observation, self._seat.replica.rows_per_sequence)
+            self._learn_rest()
             decision = self._decide(observation)
-        else:
-            self._unlearned = Unlearned(observation, self._seat.replica.rows_per_sequence)
         self._is_drafting = decision.reason in _DRAFTING
         if decision.reason.is_limiting:
             self.limitation_reason = decision.reason
@@ -142,8 +140,8 @@ class Controller:
         off what was accepted."""
         self._learn_rest()
         if not observation.num_draft_tokens:
-            self._seat.take(observation)
-            self._learn(observation, self._seat.replica.rows_per_sequence)
+            self._take(observation)
+            self._learn_rest()
 
     def close(self, now_s: float, num_decoded_tokens: int = 0) -> None:
         """The request has ended; num_decoded_tokens: decoded plainly since the last decision. Idempotent."""
@@ -193,10 +191,17 @@ class Controller:
             num_decode_tokens=min(num_run_tokens, observation.num_remaining_tokens),
         )
 
+    def _take(self, observation: Observation) -> None:
+        """Count it where it decodes; what it teaches can wait."""
+        self._seat.take(observation)
+        self._unlearned = Unlearned(observation, self._seat.replica.rows_per_sequence)
+
     def _learn_rest(self) -> None:
         rest, self._unlearned = self._unlearned, None
         if rest is not None:
+            self._count_plain(rest.observation.num_decoded_tokens)
             self._learn(rest.observation, rest.num_rows)
+            self._last_arrival_s = rest.observation.now_s
 
     # Deciding.
 
@@ -415,11 +420,6 @@ class Controller:
 
     def _learn(self, observation: Observation, num_rows: float) -> None:
         """num_rows: of each sequence on the replica, when the round was over."""
-        self._count_plain(observation.num_decoded_tokens)
-        self._learn_of_round(observation, num_rows)
-        self._last_arrival_s = observation.now_s
-
-    def _learn_of_round(self, observation: Observation, num_rows: float) -> None:
         replica, reads_first = self._seat.replica, self._reads_first(observation)
         was_asked = observation.num_requested_tokens > 0 and not observation.is_draft_deferred
         is_vain = was_asked and observation.num_decoded_tokens > 0 and not observation.draft_problem

@@ -18,7 +18,7 @@ class Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Unlearned:
-    """A round that the decision after it did not wait for."""
+    """A round that is over, and taught nothing yet: the decision after it may not wait for that."""
 
     observation: Observation
     num_rows: float
