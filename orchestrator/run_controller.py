@@ -10,12 +10,13 @@ from collections import Counter
 
 from orchestrator.control.batch_rules import BatchRules
 from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.limitation import Limitation
 from orchestrator.control.measurements import Measurements
 from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_record import MEASURING_TOKENS
 from orchestrator.control.seat import Seat
 from orchestrator.control.standing import standing_reason
 from orchestrator.control.window import MedianWindow
-from orchestrator.controller import MEASURING_TOKENS
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.config import SpeculationConfig
 
@@ -37,10 +38,7 @@ class RunController:
         self._mode = request.speculation.mode
         self._max_draft_tokens = request.num_speculative_tokens
         self._standing_reason = standing_reason(request, config)
-        self.limitation_reason: Reason | None = self._standing_reason
-        self._problem = ""
-        self._gain = 1.0
-        """Speed of drafted runs over plain ones when they were found too slow."""
+        self.limitation = Limitation(self._standing_reason)
         self._measurements = measurements
         self._proposer_name = request.speculation.proposer
         self._proposer = measurements.proposer(self._proposer_name)
@@ -57,15 +55,6 @@ class RunController:
         """Whether the run under way is decoded in a probe's stead."""
 
     @property
-    def limitation(self) -> str:
-        """The limitation for people; empty if there was none."""
-        if self.limitation_reason is Reason.NO_DRAFTER:
-            return self._problem
-        if self.limitation_reason is Reason.ACCEPTANCE:
-            return f"measured: plain decoding is faster ({self._gain:.2f} of its speed with drafts)"
-        return self.limitation_reason.text if self.limitation_reason else ""
-
-    @property
     def draft_token_counts(self) -> Counter[int]:
         """Runs of the request by the draft tokens they allowed."""
         return self._seat.draft_tokens
@@ -74,8 +63,7 @@ class RunController:
         """The decision for the next round."""
         self._take(observation)
         decision = self._decide(observation)
-        if decision.reason.is_limiting:
-            self.limitation_reason = decision.reason
+        self.limitation.note(decision)
         self._seat.note(decision, decision.num_draft_tokens)
         return decision
 
@@ -102,8 +90,7 @@ class RunController:
         if self._standing_reason:
             return Decision(0, num_remaining, self._standing_reason)
         if observation.drafter_absence:
-            self._problem = observation.drafter_absence
-            return Decision(0, num_remaining, Reason.NO_DRAFTER)
+            return Decision(0, num_remaining, Reason.NO_DRAFTER, details=observation.drafter_absence)
         if self._mode == "on":
             return Decision(self._max_draft_tokens, num_remaining, Reason.REQUESTED)
         replica = self._seat.replica
@@ -127,9 +114,10 @@ class RunController:
         if self._is_probing or self._takes_probe():
             self._is_probing = True
             return Decision(limit, num_run_tokens, Reason.PROBE)
-        self._gain = plain_s / drafted_s
         self._waits_for_probe = True
-        return self._off(observation, Reason.ACCEPTANCE)
+        gain = plain_s / drafted_s
+        details = f"measured: plain decoding is faster ({gain:.2f} of its speed with drafts)"
+        return self._off(observation, Reason.ACCEPTANCE, details)
 
     def _takes_probe(self) -> bool:
         interval_tokens = self._proposer.probe_interval_tokens
@@ -148,9 +136,10 @@ class RunController:
         replica = self._seat.replica
         return replica.rounds(self._proposer_name).runs[replica.decode_load.bit_length()]
 
-    def _off(self, observation: Observation, reason: Reason) -> Decision:
+    def _off(self, observation: Observation, reason: Reason, details: str = "") -> Decision:
         self._switch(False)
-        return Decision(0, self._seat.plain_run_tokens(observation, self._decode_run_tokens), reason)
+        num_run_tokens = self._seat.plain_run_tokens(observation, self._decode_run_tokens)
+        return Decision(0, num_run_tokens, reason, details=details)
 
     def _count_plain(self, num_tokens: int) -> None:
         """So many of the run that was decided for last were decoded."""

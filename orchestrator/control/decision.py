@@ -85,3 +85,5 @@ class Decision:
     reason: Reason
     min_accepted_tokens: float = 0.0
     """A draft that promises less is not worth the round trip of a verification."""
+    details: str = ""
+    """To tell people instead of the reason's own sentence."""

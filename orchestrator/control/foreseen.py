@@ -1,10 +1,10 @@
-"""What a controller decides before a round is over, and the round that it learns from afterwards (decision 0010)."""
+"""What a controller decides before a round is over (decision 0010)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from orchestrator.control.decision import Decision, Observation
+from orchestrator.control.decision import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +14,3 @@ class Foreseen:
     decision: Decision
     gate_state: int
     """In which it was foreseen: in another one it does not hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unlearned:
-    """A round that is over, and taught nothing yet: the decision after it may not wait for that."""
-
-    observation: Observation
-    num_rows: float
-    """Rows of each sequence on the replica, when the round was over."""

@@ -64,16 +64,3 @@ class Prices:
         """As rounds_s, but ideal ones: only looked at where speculation is off, and decisions are rare."""
         ideal_s = [min(round_s, self.ideal_s(k)) for k, round_s in enumerate(self.rounds_s[1:], start=1)]
         return [self.plain_s, *ideal_s]
-
-
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """What drafting promises one request now."""
-
-    num_draft_tokens: int
-    """The best draft length for its own drafts."""
-    gain: float
-    """Speed over that of plain decoding."""
-    is_open: bool
-    """Whether it pays for all that decode there."""
-    prices: Prices

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+TokenCounter = Callable[[int], None]
+"""Told how many tokens were decoded plainly."""
+
 FIRST_INTERVAL_TOKENS, _MAX_INTERVAL_TOKENS = 32, 512
 """Between two probes: after a draft that paid, and after many that failed."""
 

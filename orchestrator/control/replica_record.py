@@ -13,6 +13,8 @@ from orchestrator.control.window import MedianWindow, RunningAverage
 from pilotfish.profiles import HardwareProfile
 from pilotfish.types import LoadReport
 
+MEASURING_TOKENS = 4
+"""Of a plain run: shorter ones would measure the round trip more than the decoding."""
 _MAX_VERIFICATIONS_PER_DECODE = 512
 """Where speculation always wins, nothing else tells what plain decoding takes by now: it costs well under 1 %."""
 _MAX_DOUBTLESS_VERIFICATIONS = 64 * _MAX_VERIFICATIONS_PER_DECODE

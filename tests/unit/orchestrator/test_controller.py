@@ -85,13 +85,13 @@ def until_probe(subject: Controller) -> Decision:
 def test_off_is_one_run_over_everything_that_is_left() -> None:
     subject = controller("off")
     assert subject.next_k(observed(0, 300)) == Decision(0, 300, Reason.MODE_OFF)
-    assert "off" in subject.limitation
+    assert "off" in subject.limitation.text
 
 
 def test_zero_draft_tokens_is_off() -> None:
     subject = controller("on", k=0)
     assert subject.next_k(observed()).num_draft_tokens == 0
-    assert subject.limitation == "num_speculative_tokens is 0"
+    assert subject.limitation.text == "num_speculative_tokens is 0"
 
 
 def test_on_drafts_in_every_round_after_the_first_token() -> None:
@@ -99,7 +99,7 @@ def test_on_drafts_in_every_round_after_the_first_token() -> None:
     assert subject.next_k(observed(0, 1000)) == Decision(0, 1, Reason.FIRST_TOKEN)
     for _ in range(50):
         assert subject.next_k(round_of()).num_draft_tokens == 4
-    assert subject.limitation == ""
+    assert subject.limitation.text == ""
 
 
 @pytest.mark.parametrize(("remaining", "expected"), [(1, 0), (2, 1), (4, 3), (5, 4), (100, 4)])
@@ -111,15 +111,15 @@ def test_short_answers_are_not_worth_a_drafter_in_auto() -> None:
     subject = controller("auto", max_tokens=9, measurements=measured())
     assert not subject.will_draft_soon
     assert subject.next_k(observed(0, 9)).num_decode_tokens == 9
-    assert subject.limitation_reason is Reason.SHORT_OUTPUT
+    assert subject.limitation.reason is Reason.SHORT_OUTPUT
     assert controller("auto", max_tokens=9, measurements=measured(), min_output_tokens=5).will_draft_soon
 
 
 def test_without_a_drafter_it_decodes_in_runs_and_looks_again() -> None:
     subject = controller("on")
     absent = subject.next_k(observed(drafter_absence="there is no draft replica"))
-    assert absent == Decision(0, 16, Reason.NO_DRAFTER)
-    assert subject.limitation == "there is no draft replica"
+    assert absent == Decision(0, 16, Reason.NO_DRAFTER, details="there is no draft replica")
+    assert subject.limitation.text == "there is no draft replica"
     assert subject.next_k(observed()).num_draft_tokens == 4
 
 
@@ -139,8 +139,8 @@ def test_auto_drafts_far_when_guesses_hold_and_not_at_all_when_they_never_do() -
     bad = controller("auto", measurements=measured())
     assert follow(controller("auto", measurements=measured()), 40, lambda k: k)[-1].num_draft_tokens == 4
     assert follow(bad, 40)[-1].num_draft_tokens == 0
-    assert bad.limitation_reason is Reason.ACCEPTANCE
-    assert "plain decoding is faster" in bad.limitation
+    assert bad.limitation.reason is Reason.ACCEPTANCE
+    assert "plain decoding is faster" in bad.limitation.text
 
 
 def test_a_drafter_as_slow_as_decoding_is_not_used() -> None:
@@ -547,7 +547,7 @@ def test_asking_in_vain_is_worth_while_only_if_it_costs_little() -> None:
     reasons = {decision.reason for decision in ask_mostly_in_vain(dear, 200, propose_s=0.02)[-50:]}
     assert Reason.ACCEPTANCE in reasons
     assert reasons <= {Reason.ACCEPTANCE, Reason.PROBE}
-    assert "plain decoding is faster" in dear.limitation
+    assert "plain decoding is faster" in dear.limitation.text
 
 
 def test_a_short_step_for_want_of_drafts_does_not_make_rounds_of_all_cheap() -> None:
@@ -759,7 +759,7 @@ def test_plain_runs_grow_with_the_load_but_not_beyond_a_second(
     assert subject.next_k(run_of(token_s=10 * step_s, target_load=load)) == Decision(0, expected, Reason.LOAD)
     assert subject.next_k(run_of(remaining=9)).num_decode_tokens == 9
     assert subject.next_k(observed(0, 900, drafter_absence="none")).num_decode_tokens == 16
-    assert subject.next_k(run_of(drafter_absence="none")) == Decision(0, expected, Reason.NO_DRAFTER)
+    assert subject.next_k(run_of(drafter_absence="none")) == Decision(0, expected, Reason.NO_DRAFTER, details="none")
     assert subject.next_k(run_of(is_drafter_saturated=True)).num_decode_tokens == 16  # for a moment
 
 

@@ -180,10 +180,10 @@ def test_a_round_that_was_another_than_expected_is_learned_before_anything_is_de
     subject.take()
     told = {"num_requested_tokens": K, "num_draft_tokens": K, "num_accepted_tokens": 1, "step_s": VERIFY_S}
     subject.controller.next_k(subject._observed(**told))
-    assert subject.controller._unlearned is not None
+    assert subject.controller._lessons._unlearned is not None
     subject.controller.catch_up()
     subject.controller.next_k(subject._observed(**(told | values)))
-    assert subject.controller._unlearned is None
+    assert subject.controller._lessons._unlearned is None
 
 
 def test_a_failing_drafter_is_told_of_by_the_reason() -> None:
@@ -191,7 +191,7 @@ def test_a_failing_drafter_is_told_of_by_the_reason() -> None:
     subject.take()
     assert subject.has_foreseen
     subject.take(num_draft_tokens=0, num_accepted_tokens=0, draft_problem="a proposal missed its deadline")
-    assert subject.controller.limitation == "a proposal missed its deadline"
+    assert subject.controller.limitation.text == "a proposal missed its deadline"
 
 
 def test_drafts_that_fail_are_given_up_as_soon() -> None:
@@ -233,7 +233,7 @@ def test_what_was_foreseen_does_not_hold_when_the_gate_closes() -> None:
     gate.is_open = False
     gate.state_number += 1
     subject.controller.next_k(subject._observed(num_requested_tokens=K, num_draft_tokens=K, step_s=VERIFY_S))
-    assert subject.controller._unlearned is None, "it was decided anew, with the round learned"
+    assert subject.controller._lessons._unlearned is None, "it was decided anew, with the round learned"
 
 
 def test_the_rows_of_the_round_under_way_count_not_those_of_the_one_that_is_learned() -> None:

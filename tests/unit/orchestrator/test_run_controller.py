@@ -79,7 +79,7 @@ def test_on_is_one_drafted_run() -> None:
 def test_off_is_one_plain_run(mode: str, k: int, reason: str) -> None:
     subject = controller(mode, k)
     assert run(subject, 0.01, 0.001) == [(0, 2000)]
-    assert reason in subject.limitation
+    assert reason in subject.limitation.text
 
 
 def test_auto_drafts_where_it_is_faster() -> None:
@@ -100,7 +100,7 @@ def test_auto_gives_up_where_it_is_slower_but_tries_again() -> None:
     subject = controller()
     decisions = run(subject, plain_s=0.01, drafted_s=0.013, num_tokens=4000)
     assert 0.01 < share_drafted(decisions) < 0.1
-    assert "plain decoding is faster (0.77 of its speed with drafts)" in subject.limitation
+    assert "plain decoding is faster (0.77 of its speed with drafts)" in subject.limitation.text
 
 
 def test_answers_shorter_than_the_interval_try_for_each_other() -> None:
@@ -145,7 +145,7 @@ def test_without_the_drafter_the_rest_is_one_plain_run() -> None:
     subject = controller("on")
     decision = subject.next_k(Observation(num_remaining_tokens=50, drafter_absence="it has none"))
     assert (decision.num_draft_tokens, decision.num_decode_tokens) == (0, 50)
-    assert subject.limitation == "it has none"
+    assert subject.limitation.text == "it has none"
 
 
 def test_short_answers_are_not_worth_measuring() -> None:

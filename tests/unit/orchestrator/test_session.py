@@ -121,7 +121,7 @@ async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None
     origins = [origin for chunk in chunks for origin in chunk.origins]
     assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
     assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
-    assert session.controller.limitation == ""
+    assert session.controller.limitation.text == ""
 
 
 @pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
@@ -162,7 +162,7 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
     statistics = session.sequence.statistics
     assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (32, 32)
     assert session.sequence.num_plain_tokens == 1
-    assert session.controller.limitation == ""
+    assert session.controller.limitation.text == ""
     assert world.draft_a.commands == []
     world.assert_nothing_is_left()
 
@@ -170,7 +170,7 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
 async def test_a_target_without_the_drafter_decodes_plainly_and_says_why(world, toy_continuation) -> None:
     session = world.session(proposer="medusa", max_tokens=20)
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 20)
-    assert "no drafter medusa beside the target: it has none" in session.controller.limitation
+    assert "no drafter medusa beside the target: it has none" in session.controller.limitation.text
     assert session.sequence.num_plain_tokens == 20
 
 
@@ -202,7 +202,7 @@ async def test_mode_off_is_one_run_and_never_talks_to_a_drafter(world) -> None:
     runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
     assert [run.num_tokens for run in runs] == [40]
     assert world.draft_a.commands == []
-    assert "off" in session.controller.limitation
+    assert "off" in session.controller.limitation.text
 
 
 async def test_runs_are_bounded_by_what_a_slow_reader_may_leave_waiting(world) -> None:
@@ -215,7 +215,7 @@ async def test_without_a_drafter_a_request_decodes_plainly_and_says_why(world, t
     world.drafts.links.clear()
     session = world.session()
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
-    assert session.controller.limitation == "there is no replica"
+    assert session.controller.limitation.text == "there is no replica"
 
 
 async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -> None:
@@ -434,7 +434,7 @@ async def test_auto_goes_plain_when_guesses_never_hold(world) -> None:
     session = world.session(mode="auto", max_tokens=100)
     await collect(session)
     assert session.sequence.num_plain_tokens > 60
-    assert "plain decoding is faster" in session.controller.limitation
+    assert "plain decoding is faster" in session.controller.limitation.text
 
 
 def _silent(event):
@@ -516,7 +516,7 @@ async def test_what_was_not_learned_is_learned_when_the_drafter_has_no_answer(wo
 
     def deciding(event):
         if isinstance(event, Verdict) and not event.num_draft_tokens:
-            num_learned.append(session.controller._unlearned is None)
+            num_learned.append(session.controller._lessons._unlearned is None)
         return (event,)
 
     session.controller.catch_up, world.target_a.on_event = catch_up_spied, deciding
