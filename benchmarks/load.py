@@ -62,9 +62,10 @@ class Memory:
             thread.join()
 
     def growth(self) -> float:
-        """The largest of the last quarter over the largest of the second one: by then all streams had begun."""
-        quarter = max(len(self.samples_mb) // 4, 1)
-        return max(self.samples_mb[-quarter:]) / max(self.samples_mb[quarter : 2 * quarter] or self.samples_mb)
+        """The largest of the second half over the largest of the first one: each has a turn of every mode, of which
+        those that speculate keep more for a request."""
+        half = max(len(self.samples_mb) // 2, 1)
+        return max(self.samples_mb[-half:]) / max(self.samples_mb[:half])
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
@@ -198,6 +199,7 @@ def streams(report: Report, options: argparse.Namespace, progress: Progress) -> 
         prompt_lengths=parse_lengths("64"),
         output_lengths=parse_lengths("64" if options.quick else "uniform:64-192"),
         num_requests=2 * num_streams,
+        num_turns=2,
         timeout_s=TIMEOUT_S,
     )
     with LocalStack(config, on_line=progress.line) as stack:
