@@ -105,7 +105,7 @@ def run_never_slower_slowed(report: Report, *, quick: bool) -> None:
 
 
 def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float, *, quick: bool) -> None:
-    throughput, errors, latency, inter_token, costs, cost_errors = [], [], [], [], [], []
+    throughput, errors, latency, inter_token, costs = [], [], [], [], []
     report.columns = COLUMNS
     for rate, concurrencies in loads.items():
         for concurrency, turns in asyncio.run(_measure(rate, concurrencies, quick, time_scale)):
@@ -120,7 +120,6 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
             is_off = auto.plain_share >= OFF_SHARE and len(turns["none"]) == len(ratios)
             if is_off:
                 costs.append(auto.tokens_per_s / none.tokens_per_s)
-                cost_errors.append(_standard_error(_turn_ratios(turns, ("none",))))
             report.row(
                 part="never-slower",
                 time_scale=time_scale,
@@ -136,7 +135,7 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
                 latency_over_best=latency[-1],
                 itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
-                off_over_none_error=cost_errors[-1] if is_off and len(ratios) > 1 else "",
+                off_over_none_error=_off_error(turns) if is_off and len(ratios) > 1 else "",
                 plain=auto.plain_share,
                 cpu=max(result.cpu_percent for result in results.values()),
             )
@@ -231,7 +230,12 @@ def _are_enough(turns: Mapping[str, Sequence[Turn]]) -> bool:
     if _standard_error(_turn_ratios(turns)) > STANDARD_ERROR:
         return False
     is_off = len(turns["none"]) == len(turns["auto"])
-    return not is_off or _standard_error(_turn_ratios(turns, ("none",))) <= OFF_STANDARD_ERROR
+    return not is_off or _off_error(turns) <= OFF_STANDARD_ERROR
+
+
+def _off_error(turns: Mapping[str, Sequence[Turn]]) -> float:
+    """Standard error of auto over a deployment without drafters."""
+    return _standard_error(_turn_ratios(turns, ("none",)))
 
 
 def _standard_error(ratios: Sequence[float]) -> float:
