@@ -37,7 +37,8 @@ from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.profiles import HardwareProfile, load_profile
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, Grammar, ModelInfo, TreeRequest
+from pilotfish.structured.guard import GrammarGuard
+from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
 
 
 class Answer:
@@ -112,7 +113,7 @@ class InferenceService:
         self.admission = Admission(config.orchestrator, lambda: targets.num_places)
         targets.on_room(self.admission.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
-        self._grammar_check = GrammarCheck()
+        self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
         self.measurements = Measurements(_cost_profile(config.orchestrator.speculation.cost_profile))
         targets.on_change(lambda: self.measurements.retain(targets.connected_ids))
@@ -157,7 +158,7 @@ class InferenceService:
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
         if options.sampling.grammar is not None:
-            await self.check_grammar(options.sampling.grammar)
+            await self.grammar_check.check(options.sampling.grammar)
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
@@ -166,10 +167,6 @@ class InferenceService:
         if allowance is not None:
             allowance.spend(len(request.prompt_token_ids))
         return Answer(session, link, observed, allowance)
-
-    async def check_grammar(self, grammar: Grammar) -> None:
-        """Raises InvalidRequestError that names what is wrong or not supported."""
-        await self._grammar_check.check(grammar)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""

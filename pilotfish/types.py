@@ -6,7 +6,6 @@ Nothing here imports torch, grpc or ray.
 from __future__ import annotations
 
 import enum
-import math
 
 import msgspec
 
@@ -16,6 +15,12 @@ MAX_LOGPROBS = 20
 """Likeliest tokens a request may ask log-probabilities of (the limit of the OpenAI API)."""
 
 MAX_SEED = 2**64 - 1
+
+MAX_TOP_K = 2**32 - 1
+"""As it travels; keeps all tokens of any vocabulary."""
+
+_MIN_FLOAT32, _MAX_FLOAT32 = 2.0**-149, (2 - 2.0**-23) * 2.0**127
+"""Positive numbers that sampling parameters can be when they travel: others would become 0 or infinite."""
 
 BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
@@ -121,15 +126,20 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
         checks = (
-            ("temperature", self.temperature, math.isfinite(self.temperature) and self.temperature >= 0, "at least 0"),
-            ("top_k", self.top_k, self.top_k >= 0, "at least 0 (0 keeps all tokens)"),
-            ("top_p", self.top_p, 0 < self.top_p <= 1, "above 0 and at most 1"),
+            (
+                "temperature",
+                self.temperature,
+                self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32,
+                "at least 0, as a 32-bit float",
+            ),
+            ("top_k", self.top_k, 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
+            ("top_p", self.top_p, _MIN_FLOAT32 <= self.top_p <= 1, "above 0 and at most 1, as a 32-bit float"),
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1"),
             (
                 "repetition_penalty",
                 self.repetition_penalty,
-                math.isfinite(self.repetition_penalty) and self.repetition_penalty > 0,
-                "above 0 (1 is off)",
+                _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32,
+                "above 0 (1 is off), as a 32-bit float",
             ),
             ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
@@ -144,8 +154,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             (
                 "logit_bias",
                 self.logit_bias,
-                all(math.isfinite(bias) and token_id >= 0 for token_id, bias in self.logit_bias),
-                "finite numbers on token ids of at least 0",
+                all(abs(bias) <= _MAX_FLOAT32 and token_id >= 0 for token_id, bias in self.logit_bias),
+                "finite 32-bit floats on token ids of at least 0",
             ),
         )
         for name, value, holds, allowed in checks:

@@ -10,6 +10,7 @@ from orchestrator.http.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
@@ -104,10 +105,16 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
     param = f"messages[{index}]"
     # Models know the newer name by the older one.
     role = "system" if message.role == "developer" else message.role
-    calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls or ())
+    calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
     if message.content is None and not calls:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "")
+
+
+def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
+    arguments = call.function.arguments
+    check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
+    return ToolCall(call.id, call.function.name, arguments)
 
 
 def _text(content: str | list[ContentPart] | None, param: str) -> str:

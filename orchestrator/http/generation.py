@@ -89,7 +89,7 @@ class GenerationApi:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    await self._service.check_grammar(wanted)
+                    await self._service.grammar_check.check(wanted)
                 exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
             raise
 

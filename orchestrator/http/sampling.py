@@ -10,7 +10,7 @@ from orchestrator.http.response_format import StructuredOutputs
 from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import MAX_SEED, AcceptanceMode, Grammar, SamplingParams
+from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
 
 MAX_LOGIT_BIAS = 100.0
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
@@ -110,7 +110,7 @@ def generation_options(
     return GenerationOptions(
         sampling=SamplingParams(
             **given,
-            top_k=0 if fields.top_k in (None, -1) else fields.top_k,
+            top_k=_top_k(fields.top_k),
             max_tokens=max_tokens,
             logit_bias=_logit_bias(fields.logit_bias),
             # OpenAI's seeds may be negative: each still is a seed of its own.
@@ -155,6 +155,11 @@ def _checked_seed(seed: int) -> int:
     if not -(2**63) <= seed <= MAX_SEED:
         raise InvalidRequestError(f"seed is {seed}; it must be between -2^63 and 2^64 - 1", param="seed")
     return seed
+
+
+def _top_k(top_k: int | None) -> int:
+    """More than any vocabulary holds is all of it."""
+    return 0 if top_k in (None, -1) else min(top_k, MAX_TOP_K)
 
 
 def _logit_bias(logit_bias: dict[int, float] | None) -> tuple[tuple[int, float], ...]:

@@ -29,6 +29,8 @@ class OrchestratorCollector(Collector):
         yield from queue_families(service.admission)
         yield from speculation_families(service.statistics.totals, service.measurements.counts, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
+        num_deaths = service.grammar_check.num_deaths
+        yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)
         num_dropped = service.observer.tracing.num_dropped_spans
         yield counter("trace_spans_dropped", "Spans that the collector never got.", num_dropped)
 

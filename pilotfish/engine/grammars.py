@@ -10,7 +10,9 @@ from llguidance import LLMatcher
 from pilotfish.engine.sequence import EngineSequence
 from pilotfish.errors import PilotfishError
 from pilotfish.models.folder import read_metadata
-from pilotfish.structured.compiler import GrammarCompiler, load_vocabulary
+from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.grammar import load_vocabulary
+from pilotfish.structured.guard import GrammarGuard
 from pilotfish.structured.matching import GrammarMatcher
 from pilotfish.types import Grammar
 
@@ -26,7 +28,8 @@ class Grammars:
     def of_model(cls, folder: Path, vocab_size: int) -> Grammars:
         """Over the tokens of the model in a folder, whose logits are vocab_size wide."""
         eos_token_ids = read_metadata(folder).eos_token_ids
-        return cls(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids)))
+        guard = GrammarGuard(folder, vocab_size, eos_token_ids)
+        return cls(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids), guard))
 
     @property
     def is_waiting(self) -> bool:

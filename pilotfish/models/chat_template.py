@@ -54,7 +54,7 @@ class ChatTemplate:
                 **self._special_tokens,
             )
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
-        except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
 
 

@@ -28,7 +28,10 @@ class Tokenizer:
         metadata: ModelMetadata,
         chat_template: ChatTemplate | None,
         fingerprint: str,
+        folder: Path,
     ) -> None:
+        self.folder = folder
+        """Where it was loaded from."""
         self._backend = backend
         # A tokenizer.json may carry its trainer's settings; they would cut or pad prompts.
         self._backend.no_truncation()
@@ -53,7 +56,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises bare Exception
             raise UnsupportedModelError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from error
-        return cls(backend, read_metadata(folder), load_chat_template(folder), fingerprint)
+        return cls(backend, read_metadata(folder), load_chat_template(folder), fingerprint, folder)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does)."""

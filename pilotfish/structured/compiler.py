@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 from llguidance import LLMatcher, LLTokenizer
 
-from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import engine_grammar, one_line
+from pilotfish.structured.grammar import compile_grammar
+from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar
 
 MAX_KEPT_GRAMMARS = 256
-"""Compiled ones, the least recently used go first; each takes from 50 kB to a few MB."""
-
-
-def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
-    """What grammars need to know of a model's tokens; takes about a second.
-
-    vocab_size: the width of the logits. eos_token_ids: allowed once the grammar is satisfied.
-    """
-    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
-    return LLTokenizer(text, n_vocab=vocab_size, eos_token=sorted(eos_token_ids))
+MAX_KEPT_BYTES = 512 * 2**20
+"""Compiled ones, the least recently used go first; each takes 50 kB to a few MB, at worst what the guard allows."""
 
 
 class GrammarCompiler:
-    """Thread-safe. The library lets the interpreter's lock go while it compiles."""
+    """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles."""
 
-    def __init__(self, load: Callable[[], LLTokenizer], max_kept: int = MAX_KEPT_GRAMMARS) -> None:
-        """load: the vocabulary, called on the thread with the first grammar."""
+    def __init__(self, load: Callable[[], LLTokenizer], guard: GrammarGuard | None = None) -> None:
+        """load: the vocabulary, called on the thread with the first grammar. guard: owned from now on; None: grammars
+        are trusted."""
         self._load = load
-        self._max_kept = max_kept
+        self._guard = guard
         self._vocabulary: LLTokenizer | None = None
         self._kept: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
+        self._num_bytes: dict[Grammar, int] = {}
+        """Of those that are compiled."""
         # One thread: whoever sends many grammars at once takes no more than a core from the engine.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
 
@@ -44,20 +38,24 @@ class GrammarCompiler:
         if future is None:
             future = self._executor.submit(self._compile, grammar)
         self._kept[grammar] = future
-        if len(self._kept) > self._max_kept:
-            self._kept.popitem(last=False)
+        while len(self._kept) > MAX_KEPT_GRAMMARS or self._kept_bytes() > MAX_KEPT_BYTES:
+            oldest, _ = self._kept.popitem(last=False)
+            self._num_bytes.pop(oldest, None)
         return future
 
     def close(self) -> None:
         """Ends after the grammar that is being compiled; others fail as cancelled."""
         self._executor.shutdown(wait=True, cancel_futures=True)
+        if self._guard is not None:
+            self._guard.close()
+
+    def _kept_bytes(self) -> int:
+        return sum(list(self._num_bytes.values()))
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
+        num_bytes = 0 if self._guard is None else self._guard.check(grammar)
         if self._vocabulary is None:
             self._vocabulary = self._load()
-        matcher = LLMatcher(self._vocabulary, engine_grammar(grammar), log_level=0)
-        if not matcher.is_error():
-            matcher.compute_bitmask()  # the first one builds tables that copies share
-        if matcher.is_error():
-            raise InvalidRequestError(f"the grammar cannot be used: {one_line([matcher.get_error()])}", param="grammar")
+        matcher = compile_grammar(self._vocabulary, grammar)
+        self._num_bytes[grammar] = num_bytes
         return matcher

@@ -1,18 +1,24 @@
-"""From what a request asks for to a grammar of llguidance's, checked before anything starts."""
+"""From what a request asks for to a grammar of llguidance's, within bounds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
-from llguidance import LLMatcher, regex_to_lark
+from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.bounds import check_json_depth, check_numbers, embedded_schemas
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
 """Of a schema or grammar; longer ones are refused unread."""
+
+MAX_TOLD_CHARS = 300
+"""Of the library's words, which quote the grammar."""
 
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """As json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
@@ -21,21 +27,14 @@ ANY_OBJECT = '{"type": "object"}'
 """The schema of any JSON object."""
 
 
-def check_grammar(grammar: Grammar, *, param: str = "grammar") -> None:
-    """Compile the grammar without a vocabulary. May take 100 ms: not for an event loop.
-
-    Raises InvalidRequestError, with `param`, that names what is wrong or not supported.
-    """
-    is_error, messages = LLMatcher.validate_grammar_with_warnings(engine_grammar(grammar, param=param))
-    if is_error:
-        raise InvalidRequestError(f"the {_name(grammar)} cannot be used: {one_line(messages)}", param=param)
-
-
 def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
-    """The grammar as llguidance takes it. Raises InvalidRequestError for what is no JSON or too long."""
+    """The grammar as llguidance takes it, not parsed yet.
+
+    Raises InvalidRequestError for what is no JSON, too long, too deep, or holds numbers that cannot be kept exactly.
+    """
     if len(grammar.text) > MAX_GRAMMAR_CHARS:
         raise InvalidRequestError(
-            f"the {_name(grammar)} has {len(grammar.text)} characters; at most {MAX_GRAMMAR_CHARS} are allowed",
+            f"the {name_of(grammar)} has {len(grammar.text)} characters; at most {MAX_GRAMMAR_CHARS} are allowed",
             param=param,
         )
     match grammar.kind:
@@ -46,7 +45,43 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
         case GrammarKind.REGEX:
             return str(LLMatcher.grammar_from_regex(grammar.text))
         case GrammarKind.LARK:
+            for schema in schemas_of(grammar, param=param):
+                check_numbers(schema, param)
             return str(LLMatcher.grammar_from_lark(grammar.text))
+
+
+def schemas_of(grammar: Grammar, *, param: str = "grammar") -> list[Any]:
+    """The JSON schemas in it. Raises InvalidRequestError for what is no JSON or too deep."""
+    match grammar.kind:
+        case GrammarKind.JSON_SCHEMA:
+            return [_schema(grammar.text, param)]
+        case GrammarKind.LARK:
+            return list(embedded_schemas(grammar.text, param))
+        case _:
+            return []
+
+
+def load_vocabulary(folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:
+    """What grammars need to know of a model's tokens; takes about a second.
+
+    vocab_size: the width of the logits. eos_token_ids: allowed once the grammar is satisfied.
+    """
+    text = (folder / "tokenizer.json").read_text(encoding="utf-8")
+    return LLTokenizer(text, n_vocab=vocab_size, eos_token=sorted(eos_token_ids))
+
+
+def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
+    """The grammar at its start. The library may crash or take very long: see GrammarGuard.
+
+    Raises InvalidRequestError, with `param`, that names what is wrong or not supported.
+    """
+    matcher = LLMatcher(vocabulary, engine_grammar(grammar), log_level=0)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # the first one builds tables that copies share
+    if matcher.is_error():
+        told = one_line(matcher.get_error())
+        raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {told}", param="grammar")
+    return matcher
 
 
 def json_rule(schema: Mapping[str, Any] | bool) -> str:
@@ -68,15 +103,18 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
 
 
 def _json_grammar(text: str, param: str) -> str:
+    schema = _schema(text, param)
+    check_numbers(schema, param)
     # The library's own options, which a schema may hold, are not the caller's to set.
-    schema = {**_as_object(_schema(text, param)), "x-guidance": _JSON_OPTIONS}
-    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    options = {**_as_object(schema), "x-guidance": _JSON_OPTIONS}
+    return str(LLMatcher.grammar_from_json_schema(json.dumps(options)))
 
 
 def _schema(text: str, param: str) -> Mapping[str, Any] | bool:
+    check_json_depth(text.encode(errors="replace"), "the JSON schema", param)
     try:
         schema: Any = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     if not isinstance(schema, dict | bool):
         raise InvalidRequestError(f"a JSON schema is an object or a boolean, not {type(schema).__name__}", param=param)
@@ -90,7 +128,8 @@ def _as_object(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
     return schema
 
 
-def _name(grammar: Grammar) -> str:
+def name_of(grammar: Grammar) -> str:
+    """What callers know it as."""
     return {
         GrammarKind.JSON_SCHEMA: "JSON schema",
         GrammarKind.JSON_OBJECT: "JSON schema",
@@ -99,7 +138,9 @@ def _name(grammar: Grammar) -> str:
     }[grammar.kind]
 
 
-def one_line(messages: Sequence[str]) -> str:
-    """The library's words, which show the place of a mistake over several lines."""
-    words = [word for message in messages for word in message.split() if word.strip("^|")]
-    return " ".join(words) if words else "the library does not say why"
+def one_line(message: str) -> str:
+    """The library's words, which show the place of a mistake over several lines, without its state after them."""
+    if "NoExtension" in message:
+        return "no text follows it"
+    words = [word for word in message.partition("<state>")[0].split() if word.strip("^|")]
+    return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from llguidance import LLMatcher
 
+from pilotfish.structured.grammar import one_line
+
 
 class GrammarMatcher:
     """The grammar's state after a sequence's output, which grows and shrinks at the end.
@@ -31,7 +33,7 @@ class GrammarMatcher:
     @property
     def fault(self) -> str | None:
         """Why the matcher gave up: it then allows everything."""
-        return self._matcher.get_error() if self._matcher.is_error() else None
+        return one_line(self._matcher.get_error()) if self._matcher.is_error() else None
 
     def append(self, token_ids: Sequence[int]) -> None:
         """Add output tokens at the end."""

@@ -40,6 +40,11 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
         ("/v1/chat/completions", {"max_completion_tokens": -1}, "max_completion_tokens"),
         ("/v1/chat/completions", {"n": 0}, "n"),
         ("/v1/chat/completions", {"n": 1000}, "n"),
+        ("/v1/chat/completions", {"temperature": 1e39}, "temperature"),
+        ("/v1/chat/completions", {"temperature": 1e-46}, "temperature"),
+        ("/v1/chat/completions", {"top_p": 1e-46}, "top_p"),
+        ("/v1/chat/completions", {"repetition_penalty": 1e-46}, "repetition_penalty"),
+        ("/v1/completions", {"repetition_penalty": 1e39}, "repetition_penalty"),
         ("/v1/chat/completions", {"seed": 2**70}, "seed"),
         ("/v1/chat/completions", {"seed": 2**64}, "seed"),
         ("/v1/chat/completions", {"logit_bias": {"5": 101}}, "logit_bias"),
@@ -87,6 +92,66 @@ def test_a_wrong_parameter_is_named(emulated_server, path: str, fields: dict[str
     status, body = post(emulated_server.url, path, {**base, **fields})
     assert (status, body["error"]["type"], body["error"]["param"]) == (400, "invalid_request_error", param)
     assert body["error"]["message"]
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = {"not": value}
+    return value
+
+
+def nested_call(depth: int) -> dict[str, Any]:
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"messages": [{"role": "assistant", "tool_calls": [call]}]}
+
+
+@pytest.mark.parametrize("depth", [101, 990, 20_000])
+@pytest.mark.parametrize(
+    ("path", "make"),
+    [
+        ("/v1/chat/completions", lambda value: {"metadata": value}),
+        ("/v1/chat/completions", lambda value: {"messages": [{"role": "user", "content": value}]}),
+        ("/v1/chat/completions", lambda value: {"messages": [{"role": "user", "content": "x", "extra": value}]}),
+        ("/v1/chat/completions", lambda value: {"tools": [{"type": "function", "function": value}]}),
+        (
+            "/v1/chat/completions",
+            lambda value: {"response_format": {"type": "json_schema", "json_schema": {"schema": value}}},
+        ),
+        ("/v1/chat/completions", lambda value: {"prediction": value}),
+        ("/v1/completions", lambda value: {"structured_outputs": {"json": value}}),
+        ("/v1/completions", lambda value: {"prompt": [value]}),
+        ("/tokenize", lambda value: {"messages": [{"role": "user", "content": "x", "extra": value}]}),
+        ("/detokenize", lambda value: {"tokens": value}),
+    ],
+)
+def test_a_body_that_is_nested_too_deep_is_refused(emulated_server, path: str, make: Any, depth: int) -> None:
+    value = '{"not":' * depth + "1" + "}" * depth  # deeper than Python writes
+    body = json.dumps(make("VALUE")).replace('"VALUE"', value).encode()
+    status, answer = post(emulated_server.url, path, body)
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    assert "levels deep" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize("depth", [101, 990, 20_000])
+def test_arguments_of_a_call_that_are_nested_too_deep_are_refused(real_server, depth: int) -> None:
+    status, answer = post(real_server.url, "/v1/chat/completions", {**CHAT, **nested_call(depth)})
+    assert (status, answer["error"]["param"]) == (400, "messages[0].tool_calls[0].function.arguments")
+
+
+@pytest.mark.parametrize("depth", [2, 98])
+def test_what_is_nested_no_deeper_than_allowed_is_served(real_server, depth: int) -> None:
+    for fields in (nested_call(depth), {"metadata": nested(depth - 1)}):
+        status, answer = post(real_server.url, "/v1/chat/completions", {**CHAT, **fields})
+        assert status == 200, answer
+
+
+@pytest.mark.parametrize("top_k", [2**31, 2**32, 2**40])
+def test_a_top_k_beyond_any_vocabulary_keeps_all_tokens(real_server, top_k: int) -> None:
+    sampled = {**COMPLETION, "seed": 1, "temperature": 1}
+    cut, whole = (post(real_server.url, "/v1/completions", {**sampled, "top_k": value})[1] for value in (top_k, -1))
+    assert cut["choices"][0]["text"] == whole["choices"][0]["text"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'"x"', b"null", b'{"messages": "x"}', b"{}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import openai
 import pytest
@@ -118,3 +119,32 @@ def test_what_is_wrong_is_named(real_client: openai.OpenAI, options, param: str)
     with pytest.raises(openai.BadRequestError) as failure:
         ask(real_client, "off", **options)
     assert failure.value.param == param
+
+
+def integer(bound: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": bound, "maximum": bound}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *({"type": "object", "properties": {"n": integer(-bound)}} for bound in (2**63, 2**63 - 1, 10**29)),
+        *({"const": sign * bound} for sign in (1, -1) for bound in (2**53 + 1, 2**64 + 1)),
+        {"enum": ["a", {"b": [2**64 + 1]}]},
+        {"$ref": "#"},
+        {"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"$ref": "#/$defs/y"}, "y": {"$ref": "#/$defs/x"}}},
+    ],
+)
+@pytest.mark.parametrize("place", ["response_format", "structured_outputs", "tools"])
+def test_a_schema_that_cannot_be_served_is_refused_at_once(real_client: openai.OpenAI, schema, place: str) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    options = {
+        "response_format": {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}},
+        "structured_outputs": {"extra_body": {"structured_outputs": {"json": json.dumps(schema)}}},
+        "tools": {"tools": [tool], "tool_choice": "required"},
+    }[place]
+    with pytest.raises(openai.BadRequestError) as failure:
+        ask(real_client, "off", **options)
+    assert failure.value.param == place
+    assert "<state>" not in failure.value.message
+    assert ask(real_client, "off", **FORMATS["json_schema"]).choices  # the service goes on

@@ -1,28 +1,85 @@
-"""Grammars are checked off the event loop, each good one once."""
+"""Grammars are checked off the event loop, each one once."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
 
 import pytest
 
 from orchestrator.requests import grammar_check
 from orchestrator.requests.grammar_check import GrammarCheck
-from pilotfish.errors import InvalidRequestError
+from pilotfish.errors import InvalidRequestError, UnavailableError
 from pilotfish.types import Grammar, GrammarKind
 
+FIRST, SECOND, THIRD, BAD = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b", "c", "a(b"))
 
-async def test_a_good_grammar_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[Grammar] = []
-    monkeypatch.setattr(grammar_check, "check_grammar", checked.append)
+
+class Guard:
+    """Refuses BAD, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.checked: list[Grammar] = []
+        self.is_lost = self.is_closed = False
+        self.num_deaths = 0
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def check(self, grammar: Grammar) -> int:
+        self.may_answer.wait(30)
+        self.checked.append(grammar)
+        if self.is_lost:
+            raise UnavailableError("lost")
+        if grammar == BAD:
+            raise InvalidRequestError("unclosed group", param="grammar")
+        return 1
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def guard() -> Guard:
+    return Guard()
+
+
+@pytest.fixture
+def check(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> GrammarCheck:
     monkeypatch.setattr(grammar_check, "MAX_KNOWN_GRAMMARS", 2)
-    check = GrammarCheck()
-    first, second, third = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b", "c"))
-    for grammar in (first, second, first, third, first, second):
+    return GrammarCheck(guard)
+
+
+async def test_a_grammar_is_checked_once_while_it_is_known(guard: Guard, check: GrammarCheck) -> None:
+    for grammar in (FIRST, SECOND, FIRST, THIRD, FIRST, SECOND):
         await check.check(grammar)
-    assert checked == [first, second, third, second]  # the second was forgotten for the third
+    assert guard.checked == [FIRST, SECOND, THIRD, SECOND]  # the second was forgotten for the third
 
 
-async def test_a_bad_grammar_is_refused_every_time() -> None:
-    check = GrammarCheck()
+async def test_a_bad_grammar_is_refused_every_time_and_compiled_once(guard: Guard, check: GrammarCheck) -> None:
     for _ in range(2):
-        with pytest.raises(InvalidRequestError, match="regular expression"):
-            await check.check(Grammar(GrammarKind.REGEX, "a(b"))
+        with pytest.raises(InvalidRequestError, match="unclosed group") as caught:
+            await check.check(BAD)
+        assert caught.value.param == "grammar"
+    assert guard.checked == [BAD]
+
+
+async def test_those_that_ask_together_have_it_checked_once(guard: Guard, check: GrammarCheck) -> None:
+    guard.may_answer.clear()
+    asking = [asyncio.create_task(check.check(FIRST)) for _ in range(8)]
+    await asyncio.sleep(0)
+    guard.may_answer.set()
+    await asyncio.gather(*asking)
+    assert guard.checked == [FIRST]
+
+
+async def test_nothing_is_learned_where_the_guard_fails(guard: Guard, check: GrammarCheck) -> None:
+    guard.is_lost = True
+    with pytest.raises(UnavailableError):
+        await check.check(FIRST)
+    guard.is_lost = False
+    await check.check(FIRST)
+
+
+async def test_closing_ends_the_guard(guard: Guard, check: GrammarCheck) -> None:
+    check.close()
+    assert guard.is_closed

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from orchestrator.requests.tools import MAX_TOOLS, tool_use
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import check_grammar, engine_grammar
+from pilotfish.structured.grammar import compile_grammar, engine_grammar
 from pilotfish.types import Grammar, GrammarKind
 
 WEATHER: dict[str, Any] = {
@@ -64,7 +64,6 @@ def test_a_named_function_is_the_only_one_that_can_be_called_and_all_are_offered
 )
 def test_a_call_or_else_an_answer_with_a_grammar_of_its_own(answer: Grammar, accepted: str, refused: str) -> None:
     grammar = tool_use([WEATHER], "auto", parallel_tool_calls=False).grammar_beside(answer)
-    check_grammar(grammar)
     assert is_whole(grammar, accepted)
     assert is_whole(grammar, CALL)
     for text in (refused, CALL + (accepted or "!"), f"{CALL}\n{CALL}", CALL.replace("Bern", "Bern" * 9)):
@@ -83,7 +82,7 @@ def test_demanded_calls_have_a_grammar_that_compiles() -> None:
         grammar = tool_use([WEATHER, TIME], choice).grammar
         assert grammar is not None
         assert grammar.kind is GrammarKind.LARK
-        check_grammar(grammar)
+        compile_grammar(LLTokenizer("byte"), grammar)
 
 
 @pytest.mark.parametrize(
@@ -133,4 +132,4 @@ def test_a_bad_schema_is_found_before_anything_starts() -> None:
     grammar = tool_use([bad], "required").grammar
     assert grammar is not None
     with pytest.raises(InvalidRequestError, match="uniqueItems"):
-        check_grammar(grammar, param="tools")
+        compile_grammar(LLTokenizer("byte"), grammar)

@@ -8,13 +8,30 @@ import pytest
 from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.structured import compiler as compiler_module
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.types import Grammar, GrammarKind
 
 
+class Guard:
+    """Every grammar takes as many bytes as its text says; one with a "!" is refused."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def check(self, grammar: Grammar) -> int:
+        if "!" in grammar.text:
+            raise InvalidRequestError("refused", param="grammar")
+        return int(grammar.text)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 @pytest.fixture
-def compiler(tokens: LLTokenizer) -> Iterator[GrammarCompiler]:
-    compiler = GrammarCompiler(lambda: tokens, max_kept=2)
+def compiler(tokens: LLTokenizer, monkeypatch: pytest.MonkeyPatch) -> Iterator[GrammarCompiler]:
+    monkeypatch.setattr(compiler_module, "MAX_KEPT_GRAMMARS", 2)
+    compiler = GrammarCompiler(lambda: tokens)
     yield compiler
     compiler.close()
 
@@ -45,4 +62,25 @@ def test_a_vocabulary_that_cannot_be_loaded_is_told() -> None:
 
     compiler = GrammarCompiler(load)
     assert isinstance(compiler.compile(regex("ab")).exception(timeout=30), OSError)
+    compiler.close()
+
+
+def test_what_the_guard_refuses_is_not_compiled(tokens: LLTokenizer) -> None:
+    guard = Guard()
+    compiler = GrammarCompiler(lambda: tokens, guard)
+    assert str(compiler.compile(regex("1!")).exception(timeout=30)) == "refused"
+    assert not compiler.compile(regex("1")).result(timeout=30).is_error()
+    compiler.close()
+    assert guard.is_closed
+
+
+def test_what_is_kept_has_a_size(tokens: LLTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler_module, "MAX_KEPT_BYTES", 10)
+    compiler = GrammarCompiler(lambda: tokens, Guard())
+    small, large = compiler.compile(regex("4")), compiler.compile(regex("7"))
+    large.result(timeout=30)
+    newest = compiler.compile(regex("1"))  # 11 with the small one, which goes
+    newest.result(timeout=30)
+    assert compiler.compile(regex("7")) is large
+    assert compiler.compile(regex("4")) is not small
     compiler.close()

@@ -1,4 +1,4 @@
-"""Grammars are checked before anything starts, and errors say what is wrong."""
+"""Good grammars compile, and errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import json
 from typing import Any
 
 import pytest
+from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, check_grammar
+from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar
 from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import Grammar, GrammarKind
+
+
+@pytest.fixture(scope="module")
+def tokens() -> LLTokenizer:
+    return LLTokenizer("byte")
 
 
 def schema(value: Any) -> Grammar:
@@ -28,8 +34,8 @@ def schema(value: Any) -> Grammar:
         *(schema(random_object_schema(seed)) for seed in range(20)),
     ],
 )
-def test_good_grammars_pass(grammar: Grammar) -> None:
-    check_grammar(grammar)
+def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
+    assert not compile_grammar(tokens, grammar).is_error()
 
 
 @pytest.mark.parametrize(
@@ -44,16 +50,44 @@ def test_good_grammars_pass(grammar: Grammar) -> None:
         (Grammar(GrammarKind.REGEX, "a(b"), "regular expression"),
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
         (Grammar(GrammarKind.REGEX, "a" * (MAX_GRAMMAR_CHARS + 1)), "at most"),
+        (Grammar(GrammarKind.LARK, "start: start"), "no text follows it"),
+        (schema({"const": 2**53 + 1}), "const holds a number beyond 2\\^53"),
+        (schema({"enum": [1, {"a": [1e300]}]}), "a holds a number"),
+        (schema({"type": "integer", "minimum": -(10**29), "maximum": -(10**29)}), "imum holds a number"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": NaN}'), "maximum holds a number"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": ' + "9" * 5000 + "}"), "is not JSON"),
+        (Grammar(GrammarKind.LARK, f'start: "a" %json {{"const": {2**64 + 1}}}'), "const holds a number"),
+        (Grammar(GrammarKind.LARK, "start: %json " + '{"not": ' * 990 + "{}" + "}" * 990), "levels deep"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"not": ' * 990 + "{}" + "}" * 990), "levels deep"),
     ],
 )
-def test_bad_grammars_are_refused_by_what_is_wrong(grammar: Grammar, told: str) -> None:
+def test_bad_grammars_are_refused_by_what_is_wrong(tokens: LLTokenizer, grammar: Grammar, told: str) -> None:
     with pytest.raises(InvalidRequestError, match=told) as caught:
-        check_grammar(grammar, param="response_format")
-    assert caught.value.param == "response_format"
+        compile_grammar(tokens, grammar)
+    assert caught.value.param == "grammar"
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
-def test_a_schema_cannot_set_the_librarys_options() -> None:
-    check_grammar(schema({"type": "object", "x-guidance": {"lenient": True, "nonsense": 1}}))
+@pytest.mark.parametrize("bound", [2**53, -(2**53), 0, 127])
+def test_numbers_within_bounds_are_exact(tokens: LLTokenizer, bound: int) -> None:
+    for good in ({"const": bound}, {"enum": [bound]}, {"type": "integer", "minimum": bound, "maximum": bound}):
+        for text, is_followed in ((str(bound), True), (str(bound + 1), False), (str(bound - 1), False)):
+            matcher = compile_grammar(tokens, schema(good))
+            token_ids = tokens.tokenize_str(text)
+            is_whole = matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+            assert is_whole == is_followed, (good, text)
+
+
+def test_annotations_bind_no_answer_and_may_hold_any_number(tokens: LLTokenizer) -> None:
+    large = 2**63 - 1
+    annotated = {"type": "integer", "default": large, "examples": [large]}
+    compile_grammar(tokens, schema({"properties": {"n": annotated}, "default": {"n": large}}))
+    with pytest.raises(InvalidRequestError, match="beyond"):  # here it is the name of a property
+        compile_grammar(tokens, schema({"properties": {"default": {"const": large}}}))
+
+
+def test_a_schema_cannot_set_the_librarys_options(tokens: LLTokenizer) -> None:
+    compile_grammar(tokens, schema({"type": "object", "x-guidance": {"lenient": True, "nonsense": 1}}))
     with pytest.raises(InvalidRequestError, match="uniqueItems"):
-        check_grammar(schema({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}))
+        compile_grammar(tokens, schema({"type": "array", "uniqueItems": True, "x-guidance": {"lenient": True}}))

@@ -1,0 +1,88 @@
+"""JSON schemas that no finite document follows: a reference that only leads back to itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from pilotfish.errors import InvalidRequestError
+
+
+def check_finite(schema: Any) -> None:
+    """Raises InvalidRequestError, naming the reference, if an answer that follows it could never end.
+
+    May take time in proportion to the square of the schema's size.
+    """
+    references = {reference: _resolve(schema, reference) for reference in _references(schema)}
+    finite: set[str] = set()
+    while more := {name for name in references.keys() - finite if _is_finite(references[name], finite, references)}:
+        finite |= more
+    for name in references:
+        if name not in finite:
+            raise InvalidRequestError(
+                f"the JSON schema cannot be used: its reference {name!r} leads back to itself without an end",
+                param="grammar",
+            )
+
+
+def _references(schema: Any) -> Iterator[str]:
+    """References into the schema itself; the grammar library refuses others."""
+    waiting = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            reference = value.get("$ref")
+            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
+                yield reference
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+
+
+def _resolve(schema: Any, reference: str) -> Any:
+    """The schema that a JSON pointer (RFC 6901) leads to; True, which anything follows, if it leads nowhere."""
+    for part in unquote(reference).split("/")[1:]:
+        name = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, Mapping) and name in schema:
+            schema = schema[name]
+        elif isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+            schema = schema[int(name)]
+        else:
+            return True
+    return schema
+
+
+def _is_finite(schema: Any, finite: set[str], references: Mapping[str, Any]) -> bool:
+    """Whether a document follows the schema that needs only references known to be finite."""
+    if not isinstance(schema, Mapping):
+        return True
+    reference = schema.get("$ref")
+    if reference in references and reference not in finite:
+        return False
+    if not all(_is_finite(each, finite, references) for each in _listed(schema.get("allOf"))):
+        return False
+    for choice in ("anyOf", "oneOf"):
+        options = _listed(schema.get(choice))
+        if options and not any(_is_finite(each, finite, references) for each in options):
+            return False
+    return all(_is_finite(each, finite, references) for each in _needed(schema))
+
+
+def _needed(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Schemas of what every document must hold, as far as its type leaves no way around."""
+    if schema.get("type") == "object":
+        properties, required = schema.get("properties"), schema.get("required")
+        if isinstance(properties, Mapping):
+            yield from (properties[name] for name in _listed(required) if isinstance(name, str) and name in properties)
+    if schema.get("type") == "array":
+        first = _listed(schema.get("prefixItems"))
+        min_items = schema.get("minItems")
+        num_needed = min_items if isinstance(min_items, int) else 0
+        yield from first[:num_needed]
+        if num_needed > len(first):
+            yield schema.get("items", True)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,106 @@
+"""Grammars are compiled first where a crash, a hang or a gigabyte hurts nobody: in a process of the guard's own."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Collection
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+
+from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.structured.grammar import engine_grammar, name_of
+from pilotfish.structured.guard_worker import MAX_BYTES, MAX_CPU_S, Verdict
+from pilotfish.types import Grammar
+
+logger = logging.getLogger(__name__)
+
+ANSWER_TIMEOUT_S = 60.0
+"""Of the process, its start and the loading of the vocabulary included; then it is taken for lost."""
+
+_WHY: dict[int, str] = {
+    signal.SIGPROF: f"it takes more than {MAX_CPU_S:g} s to compile",
+    signal.SIGABRT: f"it takes more than {MAX_BYTES >> 20} MB to compile",
+}
+"""By what the compiling process died of."""
+_decoder = msgspec.msgpack.Decoder(Verdict)
+
+
+class GrammarGuard:
+    """Starts its process with the first grammar, and again where it was lost. Thread-safe; one check at a time."""
+
+    def __init__(self, folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> None:
+        """As `load_vocabulary`."""
+        self._arguments = [str(folder), str(vocab_size), *map(str, sorted(eos_token_ids))]
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._end: Callable[[], object] = lambda: None
+        """Ends the process; called when nobody holds the guard any more, too."""
+        self.num_deaths = 0
+        """Compiling processes that died of a grammar."""
+
+    def check(self, grammar: Grammar, *, param: str = "grammar") -> int:
+        """About how many bytes the compiled grammar takes. Blocks: not for an event loop.
+
+        Raises InvalidRequestError, with `param`, that says why the grammar cannot be used; UnavailableError when the
+        guard itself fails.
+        """
+        engine_grammar(grammar, param=param)  # what is out of bounds needs no process
+        with self._lock:
+            verdict = self._ask(grammar)
+        if verdict.death_signal:
+            self.num_deaths += 1
+            name = signal.Signals(verdict.death_signal).name
+            logger.warning("compiling a %s of %d characters died of %s", name_of(grammar), len(grammar.text), name)
+            why = _WHY.get(verdict.death_signal, "the grammar library cannot compile it")
+            raise InvalidRequestError(f"the {name_of(grammar)} cannot be used: {why}", param=param)
+        if verdict.refusal:
+            raise InvalidRequestError(verdict.refusal, param=param)
+        return verdict.num_bytes
+
+    def close(self) -> None:
+        """End the process. Idempotent."""
+        with self._lock:
+            self._lose()
+
+    def _ask(self, grammar: Grammar) -> Verdict:
+        try:
+            connection = self._connection or self._start()
+            connection.send_bytes(msgspec.msgpack.encode(grammar))
+            if not connection.poll(ANSWER_TIMEOUT_S):
+                raise EOFError
+            return _decoder.decode(connection.recv_bytes())
+        except (OSError, EOFError) as error:
+            self._lose()
+            raise UnavailableError(f"the process that checks grammars was lost: {error!r}") from error
+
+    def _start(self) -> Connection:
+        ours, theirs = multiprocessing.Pipe()
+        with theirs:
+            command = [sys.executable, "-m", "pilotfish.structured.guard_worker", str(theirs.fileno())]
+            process = subprocess.Popen(
+                [*command, *self._arguments],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        self._connection = ours
+        self._end = weakref.finalize(self, _end, ours, process)
+        return ours
+
+    def _lose(self) -> None:
+        self._connection = None
+        self._end()
+
+
+def _end(connection: Connection, process: subprocess.Popen[bytes]) -> None:
+    connection.close()
+    process.kill()
+    process.wait()

@@ -1,0 +1,101 @@
+"""The guard's process: `python -m pilotfish.structured.guard_worker DESCRIPTOR FOLDER VOCAB_SIZE EOS_TOKEN_ID...`.
+
+It loads the vocabulary, and then forks for every grammar: the child compiles it within limits and may die of it, this
+process waits and tells. It ends when the other end of its connection does.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Collection
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+from llguidance import LLTokenizer
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.finite import check_finite
+from pilotfish.structured.grammar import compile_grammar, load_vocabulary, schemas_of
+from pilotfish.types import Grammar
+
+MAX_CPU_S = 1.0
+"""Of compiling a grammar; 500 properties take 0.05."""
+MAX_BYTES = 128 * 2**20
+"""That a grammar may take while it is compiled; 500 properties take 5 MB."""
+STACK_BYTES = 4 * 2**20
+"""Half of what the compiling thread of an engine has."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What became of a check."""
+
+    refusal: str = ""
+    """Empty: the grammar can be used."""
+    death_signal: int = 0
+    """What the compiling process died of; 0: it lived."""
+    num_bytes: int = 0
+    """About what the compiled grammar takes."""
+
+
+def serve(connection: Connection, vocabulary: LLTokenizer) -> None:
+    """Check grammars until the other end closes."""
+    decoder = msgspec.msgpack.Decoder(Grammar)
+    while True:
+        try:
+            grammar = decoder.decode(connection.recv_bytes())
+        except EOFError:
+            return
+        child = os.fork()
+        if child == 0:
+            connection.send_bytes(msgspec.msgpack.encode(_check(grammar, vocabulary)))
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status != 0:
+            verdict = Verdict(death_signal=os.WTERMSIG(status) or signal.SIGKILL)
+            connection.send_bytes(msgspec.msgpack.encode(verdict))
+
+
+def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
+    """Compile within the limits; what goes beyond them ends this process."""
+    # What the library says when it dies: callers are told by the signal, and must not be able to fill a log.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    signal.setitimer(signal.ITIMER_PROF, MAX_CPU_S)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
+    size_bytes, resident_bytes = _memory_bytes()
+    resource.setrlimit(resource.RLIMIT_AS, (size_bytes + MAX_BYTES, size_bytes + MAX_BYTES))
+    try:
+        for schema in schemas_of(grammar):
+            check_finite(schema)
+        compile_grammar(vocabulary, grammar)
+        return Verdict(num_bytes=_memory_bytes()[1] - resident_bytes)
+    except InvalidRequestError as error:
+        return Verdict(refusal=str(error))
+    except MemoryError:
+        return Verdict(death_signal=signal.SIGABRT)
+    except BaseException as error:  # a panic of the library is no Exception
+        return Verdict(refusal=f"the grammar library failed: {type(error).__name__}")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _memory_bytes() -> tuple[int, int]:
+    """(address space, resident) of this process."""
+    size, resident = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
+    return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
+
+
+def main(descriptor: int, folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> None:
+    """See the module."""
+    # Ctrl-C reaches the whole process group; the other end decides when this one ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Connection(descriptor) as connection:
+        serve(connection, load_vocabulary(folder, vocab_size, eos_token_ids))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), [int(argument) for argument in sys.argv[4:]])

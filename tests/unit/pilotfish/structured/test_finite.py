@@ -1,0 +1,57 @@
+"""Schemas that no finite document follows are told from recursive ones that some do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.finite import check_finite
+
+LIST = {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#/$defs/list"}}}
+
+
+def closed(definitions: dict[str, Any], **schema: Any) -> dict[str, Any]:
+    return {"$defs": definitions, **schema}
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"$ref": "#"}, "'#'"),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"$ref": "#/$defs/x"}}}, "'#/$defs/x'"),
+        (closed({"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, **{"$ref": "#/$defs/a"}), "'#/$defs/"),
+        ({"allOf": [{"type": "object"}, {"$ref": "#"}]}, "'#'"),
+        ({"anyOf": [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}, "'#'"),
+        (closed({"list": LIST}, **{"$ref": "#/$defs/list"}), "'#/$defs/list'"),
+        ({"type": "array", "minItems": 1, "items": {"$ref": "#"}}, "'#'"),
+        ({"type": "array", "minItems": 1, "prefixItems": [{"$ref": "#"}]}, "'#'"),
+        ({"$defs": {"a/b~c d": {"$ref": "#/$defs/a~1b~0c%20d"}}, "$ref": "#/$defs/a~1b~0c%20d"}, "a~1b"),
+        ({"items": {"$ref": "#/items"}}, "'#/items'"),
+    ],
+)
+def test_what_never_ends_is_refused_by_its_reference(schema: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidRequestError, match="without an end") as caught:
+        check_finite(schema)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        True,
+        {"type": "object", "properties": {"child": {"$ref": "#"}}},
+        {"type": "array", "items": {"$ref": "#"}},
+        {"anyOf": [{"$ref": "#"}, {"type": "string"}]},
+        {"type": ["object", "null"], "required": ["a"], "properties": {"a": {"$ref": "#"}}},
+        closed({"list": {"anyOf": [LIST, {"type": "null"}]}}, **{"$ref": "#/$defs/list"}),
+        {"$ref": "#/$defs/missing"},
+        {"$ref": "https://example.org/schema"},
+        {"properties": {"$ref": {"type": "string"}}},
+        {"allOf": [{"$ref": "#/$defs/0"}], "$defs": [{"type": "string"}]},
+        {"required": 7, "allOf": {}, "anyOf": "x", "type": "object", "properties": []},
+    ],
+)
+def test_what_can_end_passes(schema: Any) -> None:
+    check_finite(schema)

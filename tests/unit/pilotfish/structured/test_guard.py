@@ -1,0 +1,100 @@
+"""A grammar that crashes, hangs or fills the memory costs its own check, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.structured.guard import GrammarGuard
+from pilotfish.types import Grammar, GrammarKind
+
+Children = Callable[[], list[psutil.Process]]
+GOOD = Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}))
+SLOW = Grammar(GrammarKind.REGEX, "(a{1000}){1000}")
+LARGE = Grammar(GrammarKind.REGEX, "(((((a{100}){100}){100}){100}){100})")
+
+
+@pytest.fixture
+def guard(model_folder: Path) -> Iterator[GrammarGuard]:
+    guard = GrammarGuard(model_folder, 98, {0})
+    yield guard
+    guard.close()
+
+
+@pytest.fixture
+def children(model_folder: Path) -> Children:
+    """The guard's own, beside those of other tests' servers."""
+    return lambda: [child for child in psutil.Process().children() if str(model_folder) in child.cmdline()]
+
+
+def test_good_grammars_pass_and_have_a_size(guard: GrammarGuard) -> None:
+    assert guard.check(GOOD) > 0
+    assert guard.num_deaths == 0
+
+
+def test_what_is_wrong_is_told_with_its_parameter(guard: GrammarGuard) -> None:
+    with pytest.raises(InvalidRequestError, match=r"regular expression cannot be used: .*unclosed group") as caught:
+        guard.check(Grammar(GrammarKind.REGEX, "a(b"), param="structured_outputs")
+    assert caught.value.param == "structured_outputs"
+    with pytest.raises(InvalidRequestError, match="leads back to itself") as caught:
+        guard.check(Grammar(GrammarKind.JSON_SCHEMA, '{"$ref": "#"}'), param="response_format")
+    assert caught.value.param == "response_format"
+
+
+@pytest.mark.parametrize(("grammar", "told"), [(SLOW, "takes more than"), (LARGE, "takes more than")])
+def test_a_compilation_beyond_the_limits_is_refused(
+    guard: GrammarGuard, grammar: Grammar, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InvalidRequestError, match=told) as caught:
+        guard.check(grammar)
+    assert caught.value.param == "grammar"
+    assert guard.num_deaths == 1
+    assert "died of SIG" in caplog.text
+    assert guard.check(GOOD) > 0
+
+
+def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: Children) -> None:
+    guard.check(GOOD)
+    (process,) = children()
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(guard.check, SLOW)
+        while not (compiling := process.children()):
+            pass
+        compiling[0].send_signal(signal.SIGSEGV)
+        with pytest.raises(InvalidRequestError, match="the grammar library cannot compile it"):
+            checking.result(timeout=30)
+    assert guard.check(GOOD) > 0
+    assert children() == [process]
+
+
+def test_a_lost_process_is_started_again(guard: GrammarGuard, children: Children) -> None:
+    guard.check(GOOD)
+    (process,) = children()
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="was lost"):
+        guard.check(GOOD)
+    assert guard.check(GOOD) > 0
+
+
+def test_nothing_is_left_when_it_is_closed(guard: GrammarGuard, children: Children) -> None:
+    assert not children()  # it starts with the first grammar
+    guard.check(GOOD)
+    assert len(children()) == 1
+    guard.close()
+    guard.close()
+    assert not children()
+
+
+def test_a_vocabulary_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    guard = GrammarGuard(tmp_path, 98, {0})
+    with pytest.raises(UnavailableError, match="checks grammars was lost"):
+        guard.check(GOOD)
+    guard.close()
