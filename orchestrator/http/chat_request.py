@@ -123,4 +123,5 @@ def _text(content: str | list[ContentPart] | None, param: str) -> str:
     for part in content:
         if part.type != "text" or part.text is None:
             raise InvalidRequestError(f"{param}: only parts of type text are served, not {part.type!r}", param=param)
-    return "".join(part.text or "" for part in content)
+    # Parts are paragraphs, not pieces of a word: joined by nothing, two documents would run into one line.
+    return "\n".join(part.text or "" for part in content)

@@ -10,14 +10,25 @@ MESSAGES = [Message(role="user", content="sea")]
 
 
 def test_the_conversation() -> None:
-    parts = [ContentPart(type="text", text="a "), ContentPart(type="text", text="fish")]
+    parts = [ContentPart(type="text", text="a fish"), ContentPart(type="text", text="and a gull")]
     request = ChatCompletionRequest(
         messages=[Message(role="developer", content="be brief"), Message(role="user", content=parts)]
     )
     assert request.prompt(request.tool_use()).messages == (
         ChatMessage("system", "be brief"),
-        ChatMessage("user", "a fish"),
+        ChatMessage("user", "a fish\nand a gull"),
     )
+
+
+@pytest.mark.parametrize(
+    ("texts", "content"),
+    [([], ""), (["a"], "a"), (["a\n", "b"], "a\n\nb"), (["", "b"], "\nb"), (["é", "🐟", "c"], "é\n🐟\nc")],
+)
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_text_parts_stand_on_lines_of_their_own(role, texts, content) -> None:
+    parts = [ContentPart(type="text", text=text) for text in texts]
+    request = ChatCompletionRequest(messages=[Message(role=role, content=parts)])
+    assert request.prompt(request.tool_use()).messages == (ChatMessage(role, content),)
 
 
 def test_the_newer_limit_goes_first_and_the_default_last() -> None:
