@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import msgspec
-
+from orchestrator.http.request_fields import RequestFields
 from orchestrator.http.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
@@ -15,15 +14,31 @@ from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
+IGNORED_MESSAGE_FIELDS = (
+    "name",
+    "refusal",
+    "annotations",
+    "audio",
+    "function_call",
+    "reasoning",
+    "reasoning_content",
+)
+"""Of messages, as `IGNORED_FIELDS` of bodies."""
 
-class ContentPart(msgspec.Struct, kw_only=True):
+
+class ContentPart(RequestFields, kw_only=True):
     """A part of a message; only text can be served."""
 
     type: str
     text: str | None = None
+    image_url: Any = None
+    """This and the next ones are of other types, which are refused by their type."""
+    input_audio: Any = None
+    file: Any = None
+    refusal: str | None = None
 
 
-class CalledFunction(msgspec.Struct, kw_only=True):
+class CalledFunction(RequestFields, kw_only=True):
     """Which function, and with what."""
 
     name: str
@@ -31,16 +46,18 @@ class CalledFunction(msgspec.Struct, kw_only=True):
     """A JSON object, as text."""
 
 
-class MessageToolCall(msgspec.Struct, kw_only=True):
+class MessageToolCall(RequestFields, kw_only=True):
     """A call that the assistant made."""
 
     id: str
     function: CalledFunction
     type: Literal["function"] = "function"
+    index: int | None = None
+    """Of a call that was streamed; the order tells."""
 
 
-class Message(msgspec.Struct, kw_only=True):
-    """A turn. Unknown fields are passed over: clients send back what they were given."""
+class Message(RequestFields, kw_only=True):
+    """A turn. Clients send back what they were given, by us or by others."""
 
     role: Role
     content: str | list[ContentPart] | None = None
@@ -48,9 +65,48 @@ class Message(msgspec.Struct, kw_only=True):
     """Of the assistant."""
     tool_call_id: str | None = None
     """Of a tool: which call this is the result of."""
+    name: str | None = None
+    """This and the next ones have no bearing on the prompt: see IGNORED_MESSAGE_FIELDS."""
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    audio: dict[str, Any] | None = None
+    function_call: dict[str, Any] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
 
-class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
+class FunctionDefinition(RequestFields, kw_only=True):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments."""
+    strict: bool | None = None
+    """The schema is held to wherever a call is demanded."""
+
+
+class ToolDefinition(RequestFields, kw_only=True):
+    """Only functions can be served."""
+
+    type: str
+    function: FunctionDefinition
+
+
+class ChosenFunction(RequestFields, kw_only=True):
+    """Which one."""
+
+    name: str
+
+
+class ToolChoice(RequestFields, kw_only=True):
+    """The call that is demanded."""
+
+    type: str
+    function: ChosenFunction
+
+
+class ChatCompletionRequest(GenerationFields, kw_only=True):
     """The body."""
 
     messages: list[Message]
@@ -58,9 +114,19 @@ class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_field
     """The newer name of max_tokens."""
     logprobs: bool | None = False
     top_logprobs: int | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
+    tools: list[ToolDefinition] | None = None
+    tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+
+    @property
+    def ignored_fields(self) -> list[str]:
+        """Those that are set and have no effect, of the body and of its messages."""
+        of_messages = [
+            f"messages.{name}"
+            for name in IGNORED_MESSAGE_FIELDS
+            if any(getattr(message, name) for message in self.messages)
+        ]
+        return [*super().ignored_fields, *of_messages]
 
     @property
     def num_logprobs(self) -> int | None:
@@ -87,7 +153,9 @@ class ChatCompletionRequest(GenerationFields, kw_only=True, forbid_unknown_field
 
     def tool_use(self) -> ToolUse:
         """What it says about tools. Raises InvalidRequestError."""
-        return tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+        tools = None if self.tools is None else [tool.as_given() for tool in self.tools]
+        choice = self.tool_choice.as_given() if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
+        return tool_use(tools, choice, self.parallel_tool_calls)
 
     def prompt(self, tools: ToolUse) -> ChatPrompt:
         """The conversation. Raises InvalidRequestError for what is not text."""

@@ -14,7 +14,7 @@ RawPrompt = str | list[str | int | list[int]]
 """Text or token ids, one or several."""
 
 
-class CompletionRequest(GenerationFields, kw_only=True, forbid_unknown_fields=True):
+class CompletionRequest(GenerationFields, kw_only=True):
     """The body."""
 
     prompt: RawPrompt

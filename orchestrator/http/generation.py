@@ -66,7 +66,7 @@ class GenerationApi:
         model = await served_model(self._service, fields.model)
         tools = fields.tool_use()
         exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.structured_outputs)}
-        wanted = wanted_grammar(fields.response_format, fields.structured_outputs)
+        wanted = wanted_grammar(fields.given_format, fields.structured_outputs)
         grammar = _chat_grammar(wanted, tools)
         options = generation_options(
             fields,
@@ -104,7 +104,7 @@ class GenerationApi:
             fields,
             max_tokens=fields.max_output_tokens(),
             num_logprobs=fields.num_logprobs,
-            grammar=wanted_grammar(fields.response_format, fields.structured_outputs),
+            grammar=wanted_grammar(fields.given_format, fields.structured_outputs),
             defaults=self._config.speculation,
         )
         samples = await self._samples(fields, fields.prompts(), options)

@@ -8,11 +8,29 @@ from typing import Any
 
 import msgspec
 
+from orchestrator.http.request_fields import RequestFields
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import Grammar, GrammarKind
 
 
-class StructuredOutputs(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class JsonSchemaFormat(RequestFields, kw_only=True):
+    """A JSON schema and what it is called."""
+
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | bool | msgspec.UnsetType = msgspec.UNSET
+    strict: bool | None = None
+    """It is held to in any case."""
+
+
+class ResponseFormat(RequestFields, kw_only=True):
+    """OpenAI's."""
+
+    type: str
+    json_schema: JsonSchemaFormat | None = None
+
+
+class StructuredOutputs(RequestFields, kw_only=True):
     """Exactly one of its fields."""
 
     json: str | dict[str, Any] | None = None

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from orchestrator.http.response_format import StructuredOutputs
+from orchestrator.http.request_fields import RequestFields
+from orchestrator.http.response_format import ResponseFormat, StructuredOutputs
 from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -19,7 +20,7 @@ IGNORED_FIELDS = ("user", "metadata", "store", "service_tier", "safety_identifie
 """Parameters of OpenAI's that have no bearing on the answer here. Named in the header `x-pilotfish-ignored`."""
 
 
-class StreamOptions(msgspec.Struct, kw_only=True):
+class StreamOptions(RequestFields, kw_only=True):
     """How to stream."""
 
     include_usage: bool = False
@@ -28,7 +29,7 @@ class StreamOptions(msgspec.Struct, kw_only=True):
     """OpenAI pads events against eavesdroppers; TLS hides them here, and nothing is padded."""
 
 
-class SpeculationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SpeculationFields(RequestFields, kw_only=True):
     """How the request speculates: Pilotfish's own addition."""
 
     mode: Literal["auto", "off", "on"] | None = None
@@ -41,7 +42,7 @@ class SpeculationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True
     """Tell token ids and where each token came from."""
 
 
-class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class GenerationFields(RequestFields, kw_only=True):
     """Fields of both APIs; those that OpenAI does not have are spelled as vLLM does."""
 
     model: str | None = None
@@ -64,7 +65,7 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = False
-    response_format: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationFields | None = None
     user: str | None = None
@@ -79,6 +80,11 @@ class GenerationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     def includes_usage(self) -> bool:
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def given_format(self) -> dict[str, Any] | None:
+        """response_format as the request has it."""
+        return None if self.response_format is None else self.response_format.as_given()
 
     @property
     def returns_tokens(self) -> bool:

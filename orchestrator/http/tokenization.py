@@ -9,13 +9,14 @@ import msgspec
 from orchestrator.http.body import decode_body
 from orchestrator.http.chat_request import Message, chat_prompt
 from orchestrator.http.exchange import Exchange
+from orchestrator.http.request_fields import RequestFields
 from orchestrator.http.served_model import served_model
 from orchestrator.inference import InferenceService
 from orchestrator.requests.prompt import Prompt, TextPrompt, token_ids_of
 from pilotfish.errors import InvalidRequestError
 
 
-class TokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class TokenizeRequest(RequestFields, kw_only=True):
     """Text, or a chat that the model's template formats."""
 
     model: str | None = None
@@ -39,7 +40,7 @@ class TokenizeResponse(msgspec.Struct, kw_only=True):
     token_strs: list[str] | None
 
 
-class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class DetokenizeRequest(RequestFields, kw_only=True):
     """Token ids."""
 
     model: str | None = None

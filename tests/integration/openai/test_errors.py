@@ -65,10 +65,8 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
             {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]},
             "messages[0].content",
         ),
-        ("/v1/chat/completions", {"temprature": 1}, "temprature"),
         ("/v1/chat/completions", {"speculation": {"mode": "maybe"}}, "speculation.mode"),
         ("/v1/chat/completions", {"speculation": {"proposer": "oracle"}}, "speculation.proposer"),
-        ("/v1/chat/completions", {"speculation": {"k": 3}}, "speculation.k"),
         (
             "/v1/chat/completions",
             {"speculation": {"num_speculative_tokens": 1000}},
@@ -152,6 +150,20 @@ def test_a_top_k_beyond_any_vocabulary_keeps_all_tokens(real_server, top_k: int)
     sampled = {**COMPLETION, "seed": 1, "temperature": 1}
     cut, whole = (post(real_server.url, "/v1/completions", {**sampled, "top_k": value})[1] for value in (top_k, -1))
     assert cut["choices"][0]["text"] == whole["choices"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/v1/chat/completions", {"stream": True, "stream_options": {"include_usge": True}}, "stream_options"),
+        ("/v1/completions", {"stream": True, "stream_options": {"include_usge": True}}, "stream_options"),
+    ],
+)
+def test_a_key_that_is_not_known_is_named(emulated_server, path: str, fields: dict[str, Any], param: str) -> None:
+    """Whether the request is served all the same is for `orchestrator.http.request_fields` to say."""
+    base = CHAT if path == "/v1/chat/completions" else COMPLETION
+    _, body = post(emulated_server.url, path, {**base, **fields})
+    assert f"{param}.include_usge" in json.dumps(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'"x"', b"null", b'{"messages": "x"}', b"{}"])

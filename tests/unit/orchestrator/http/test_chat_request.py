@@ -31,6 +31,12 @@ def test_text_parts_stand_on_lines_of_their_own(role, texts, content) -> None:
     assert request.prompt(request.tool_use()).messages == (ChatMessage(role, content),)
 
 
+def test_what_has_no_effect_is_told_of_messages_too() -> None:
+    message = Message(role="user", content="sea", name="me", annotations=[])
+    assert ChatCompletionRequest(messages=[message, message], user="me").ignored_fields == ["user", "messages.name"]
+    assert ChatCompletionRequest(messages=MESSAGES).ignored_fields == []
+
+
 def test_the_newer_limit_goes_first_and_the_default_last() -> None:
     assert ChatCompletionRequest(messages=MESSAGES).max_output_tokens(100) == 100
     assert ChatCompletionRequest(messages=MESSAGES, max_tokens=5).max_output_tokens(100) == 5
