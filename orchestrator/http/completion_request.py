@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.http.sampling import GenerationFields
-from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt
+from orchestrator.requests.prompt import TextPrompt, TokenPrompt
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_LOGPROBS
 
@@ -33,7 +33,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
         """How long the answer may be."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
-    def prompts(self) -> list[Prompt]:
+    def prompts(self) -> list[TextPrompt | TokenPrompt]:
         """One or several. Raises InvalidRequestError."""
         return prompts_of(self.prompt)
 
@@ -51,7 +51,7 @@ class CompletionRequest(GenerationFields, kw_only=True):
             raise InvalidRequestError("suffix is not served", param="suffix")
 
 
-def prompts_of(prompt: RawPrompt) -> list[Prompt]:
+def prompts_of(prompt: RawPrompt) -> list[TextPrompt | TokenPrompt]:
     """Raises InvalidRequestError for an empty list, and for one of several kinds."""
     if not prompt:
         raise InvalidRequestError("prompt is empty; it must have at least one token", param="prompt")

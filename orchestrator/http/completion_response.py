@@ -15,7 +15,6 @@ from orchestrator.http.logprobs import CompletionLogprobs, completion_logprobs
 from orchestrator.http.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.report import Report
-from orchestrator.requests.prompt import TextPrompt, TokenPrompt
 from pilotfish.models.tokenizer import Tokenizer
 
 
@@ -50,14 +49,15 @@ class CompletionFormat:
         envelope: Envelope,
         tokenizer: Tokenizer,
         *,
-        echo: bool = False,
+        echoed: Sequence[str] = (),
         returns_tokens: bool = False,
         includes_usage: bool = False,
     ) -> None:
+        """echoed: what the answers to each prompt begin with; empty for nothing."""
         self.envelope = envelope
         self.tokenizer = tokenizer
         self.returns_tokens = returns_tokens
-        self._echo = echo
+        self._echoed = echoed
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
     def document(self, answers: Sequence[Finished]) -> Completion:
@@ -79,15 +79,7 @@ class CompletionFormat:
 
     def echoed(self, sample: Sample) -> str:
         """What the text begins with."""
-        if not self._echo:
-            return ""
-        match sample.prompt:
-            case TextPrompt(text=text):
-                return text
-            case TokenPrompt(token_ids=token_ids):
-                return self.tokenizer.decode(token_ids)
-            case _:
-                raise AssertionError("completions have no chats")
+        return self._echoed[sample.prompt_index] if self._echoed else ""
 
     def ending(self, sample: Sample, chunk: OutputChunk, report: Report, text: str, offset: int) -> CompletionChoice:
         """The choice of the last chunk, with its report."""

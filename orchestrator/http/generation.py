@@ -22,7 +22,7 @@ from orchestrator.http.served_model import served_model
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import Prompt, TokenPrompt, token_ids_of
+from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text, token_ids_of
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
@@ -107,11 +107,13 @@ class GenerationApi:
             grammar=wanted_grammar(fields.given_format, fields.structured_outputs),
             defaults=self._config.speculation,
         )
-        samples = await self._samples(fields, fields.prompts(), options)
+        prompts = fields.prompts()
+        echoed = [await prompt_text(prompt, self._service.tokenizer) for prompt in prompts] if fields.echo else []
+        samples = await self._samples(fields, prompts, options)
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
-            echo=bool(fields.echo),
+            echoed=echoed,
             returns_tokens=fields.returns_tokens,
             includes_usage=fields.includes_usage,
         )

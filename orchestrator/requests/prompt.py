@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
+from orchestrator.requests.request import check_token_ids
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
@@ -57,3 +58,11 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
             return await asyncio.to_thread(tokenizer.apply_chat_template, prompt.messages, prompt.tools)
         case _:
             assert_never(prompt)
+
+
+async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer) -> str:
+    """The prompt as it was given, special tokens included. Raises InvalidRequestError for tokens that do not exist."""
+    if isinstance(prompt, TextPrompt):
+        return prompt.text
+    check_token_ids("the prompt", prompt.token_ids, tokenizer.vocab_size)
+    return await asyncio.to_thread(tokenizer.decode, prompt.token_ids, False)

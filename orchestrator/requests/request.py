@@ -108,8 +108,8 @@ def bind_request(
     """
     _check_prompt(prompt_token_ids, model)
     sampling = options.sampling
-    _check_token_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], model.vocab_size)
-    _check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
+    check_token_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], model.vocab_size)
+    check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
     num_draft_tokens = options.speculation.num_speculative_tokens
     if num_draft_tokens is None:
         # A lookup tells from its match how far to go.
@@ -151,10 +151,11 @@ def _check_prompt(prompt_token_ids: Sequence[int], model: ServedModel) -> None:
             "it must leave room for at least one output token",
             param="prompt",
         )
-    _check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
+    check_token_ids("the prompt", prompt_token_ids, model.vocab_size)
 
 
-def _check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+def check_token_ids(name: str, token_ids: Sequence[int], vocab_size: int) -> None:
+    """Raises InvalidRequestError for a token that does not exist. name: the parameter, perhaps with an article."""
     if token_ids and max(token_ids) >= vocab_size:
         raise InvalidRequestError(
             f"{name} holds token id {max(token_ids)}; the vocabulary ends at {vocab_size - 1}",

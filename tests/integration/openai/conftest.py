@@ -20,11 +20,16 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.testing.byte_tokenizer import byte_tokenizer, byte_vocabulary
 from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.testing.loop_thread import LoopThread
+from pilotfish.testing.tiny_llama import tiny_llama
 from target_service.server import TargetServer
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
+
+BYTES_VOCAB_SIZE = 3 + len(byte_vocabulary()) + 7
+"""Special tokens, bytes and merges, and as models have it more rows than the tokenizer has tokens."""
 
 
 class ServerThread:
@@ -92,21 +97,39 @@ class ServerThread:
 @pytest.fixture(scope="session")
 def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     """A real engine with a tiny model: log-probabilities, penalties and seeds mean something."""
-    threads = torch.get_num_threads()
     folder = tmp_path_factory.mktemp("http") / "tiny"
     shutil.copytree(target_folder, folder)
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
-    # Room for tools, which take a token for each character; and grammars need an end.
-    (folder / "generation_config.json").unlink(missing_ok=True)
     # Calls have line ends, which the vocabulary has no token for: take that of a character that nobody needs.
     tokenizer = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(tokenizer.replace('"~"', '"\u010a"'))
+    with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
+    """As real_server, over tokens that are single bytes or straddle characters; some ids stand for no token at all."""
+    folder = tmp_path_factory.mktemp("bytes")
+    tiny_llama(vocab_size=BYTES_VOCAB_SIZE).to(torch.bfloat16).save_pretrained(folder)
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def tiny_server(folder: Path, cache_dir: Path) -> Iterator[ServerThread]:
+    """A real engine with the tiny model in a folder, whose token 0 ends an answer."""
+    threads = torch.get_num_threads()
+    # Room for tools, which take a token for each character; and grammars need an end.
+    (folder / "generation_config.json").unlink(missing_ok=True)
     config = json.loads((folder / "config.json").read_text())
     config |= {"max_position_embeddings": 2048, "eos_token_id": 0}
     (folder / "config.json").write_text(json.dumps(config))
     engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
     service = {"model": str(folder), "port": 0, "engine": engine}
-    settings = config_from_dict({"target": service, "cache_dir": str(tmp_path_factory.mktemp("cache"))})
+    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir)})
     with ServerThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
     torch.set_num_threads(threads)
@@ -145,4 +168,10 @@ def real_client(real_server: ServerThread) -> Iterator[openai.OpenAI]:
 @pytest.fixture
 def emulated_client(emulated_server: ServerThread) -> Iterator[openai.OpenAI]:
     with contextlib.closing(client_of(emulated_server)) as client:
+        yield client
+
+
+@pytest.fixture
+def bytes_client(bytes_server: ServerThread) -> Iterator[openai.OpenAI]:
+    with contextlib.closing(client_of(bytes_server)) as client:
         yield client

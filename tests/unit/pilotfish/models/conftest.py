@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tokenizers
 from filelock import FileLock
-from tokenizers import decoders, models, pre_tokenizers
 
 from pilotfish.config import default_cache_dir
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import DEFAULT_MODEL
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
+from pilotfish.testing.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -20,42 +19,9 @@ TEMPLATE = (
 )
 
 
-def byte_level_backend() -> tokenizers.Tokenizer:
-    """Three special tokens, the 256 bytes, and merges that cut characters in unusual places."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocab = {token: token_id for token_id, token in enumerate(["<|end|>", "<|im_start|>", "<|im_end|>", *alphabet])}
-    byte_to_char = {byte: _byte_char(byte) for byte in range(256)}
-    merges = []
-    # F0 9F (half an emoji), 98 80 (its other half), 80 F0 (a tail and the next head), and plain text.
-    for left, right in (
-        (0xF0, 0x9F),
-        (0x98, 0x80),
-        (0x80, 0xF0),
-        (0xE2, 0x82),
-        (ord("a"), ord("b")),
-        (ord(" "), ord("a")),
-    ):
-        merge = (byte_to_char[left], byte_to_char[right])
-        merges.append(merge)
-        vocab["".join(merge)] = len(vocab)
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<|end|>", "<|im_start|>", "<|im_end|>"])
-    return backend
-
-
-def _byte_char(byte: int) -> str:
-    """GPT-2's printable stand-in for a byte."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    if byte in printable:
-        return chr(byte)
-    return chr(256 + [other for other in range(256) if other not in printable].index(byte))
-
-
 def write_tokenizer_files(folder: Path, vocab_size: int = 300) -> None:
     """Everything of a tiny Llama's folder but the weights."""
-    byte_level_backend().save(str(folder / "tokenizer.json"))
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -85,8 +51,7 @@ def write_tiny_model() -> Callable[[Path], None]:
 @pytest.fixture(scope="session")
 def token_of() -> Callable[[bytes], int]:
     """The token id of a byte, or of a merge, of the tiny tokenizer."""
-    vocab = byte_level_backend().get_vocab()
-    return lambda data: vocab["".join(_byte_char(byte) for byte in data)]
+    return byte_vocabulary().__getitem__
 
 
 @pytest.fixture(scope="session")

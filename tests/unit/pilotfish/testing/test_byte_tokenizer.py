@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from pilotfish.models.token_bytes import TokenBytes
+from pilotfish.testing.byte_tokenizer import SPECIAL_TOKENS, byte_tokenizer, byte_vocabulary
+
+
+def test_tokens_stand_for_their_bytes() -> None:
+    backend = byte_tokenizer()
+    token_bytes = TokenBytes.of(backend, range(len(SPECIAL_TOKENS)))
+    assert all(token_bytes[token_id] == data for data, token_id in byte_vocabulary().items())
+    assert len(byte_vocabulary()) + len(SPECIAL_TOKENS) == backend.get_vocab_size()
+
+
+def test_characters_are_cut_and_special_tokens_are_known() -> None:
+    vocabulary = byte_vocabulary()
+    assert byte_tokenizer().encode("<|im_end|>😀").ids == [2, vocabulary[b"\xf0\x9f"], vocabulary[b"\x98\x80"]]
