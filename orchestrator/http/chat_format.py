@@ -128,7 +128,8 @@ class ChatEvents:
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        text, calls = (chunk.text, ()) if self._parser is None else self._without_calls(self._parser.push(chunk.text))
+        answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
+        text, calls = answer.content, answer.calls
         if not text and not calls and not chunk.logprobs and not self._chat.returns_tokens and not self._is_first:
             return b""
         return self._opening() + self._chat.event([self._choice(chunk, text, calls)])
@@ -152,14 +153,7 @@ class ChatEvents:
         if self._parser is None:
             return text, ()
         pushed, rest = self._parser.push(text), self._parser.finish()
-        return self._without_calls(ToolAnswer(pushed.content + rest.content, (*pushed.calls, *rest.calls)))
-
-    def _without_calls(self, answer: ToolAnswer) -> tuple[str, tuple[ToolCall, ...]]:
-        """(text, calls); space around calls is dropped."""
-        text = answer.content
-        if answer.calls:
-            return text.rstrip(), answer.calls
-        return ("" if self._num_calls and text.isspace() else text), ()
+        return pushed.content + rest.content, (*pushed.calls, *rest.calls)
 
     def _opening(self) -> bytes:
         """Who speaks, before the first word."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass
 
+import msgspec
+
+from orchestrator.requests.json_object_end import JsonObjectEnd, NotJsonError
 from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.types import ToolCall
 
 _BEGIN, _END = CALL_BEGIN.strip(), CALL_END.strip()
+_JSON_SPACE = " \t\n\r"
 
 
 @dataclass(frozen=True)
@@ -21,70 +24,104 @@ class ToolAnswer:
 
 
 class ToolCallParser:
-    """Finds calls in text that comes in pieces. A piece that may begin a call is held back until that is known."""
+    """Finds calls in text that comes in pieces; how it is cut makes no difference to what is found.
+
+    A call is the begin mark, a JSON object with a name and arguments, and the end mark, with JSON's space between them.
+    Marks within the object's strings are words of the arguments. A begin mark that no such object follows is text, and
+    what may begin a call is held back until that is known. So is space at the end of the content: in an answer with
+    calls none is told before the first word and after the last one.
+    """
 
     def __init__(self) -> None:
         self._text = ""
-        self._is_in_call = False
+        """What is not told yet; within a call what follows the begin mark."""
+        self._object: JsonObjectEnd | None = None
+        """Of the call that the text is in."""
+        self._space = ""
+        self._has_words = self._has_calls = False
 
     def push(self, text: str) -> ToolAnswer:
         """The content and the calls that are certain now."""
         self._text += text
-        content, calls = [], []
-        while True:
-            if self._is_in_call:
-                body, end, rest = self._text.partition(_END)
-                if not end:
-                    break
-                self._text, self._is_in_call = rest, False
-                call = _parse_call(body)
-                if call is None:
-                    content.append(f"{_BEGIN}{body}{end}")  # no call after all: not ours to swallow
-                else:
-                    calls.append(call)
-                continue
-            before, begin, rest = self._text.partition(_BEGIN)
-            if not begin:
-                num_held = _num_held(self._text, _BEGIN)
-                content.append(self._text[: len(self._text) - num_held])
-                self._text = self._text[len(self._text) - num_held :]
-                break
-            content.append(before)
-            self._text, self._is_in_call = rest, True
-        return ToolAnswer("".join(content), tuple(calls))
+        return self._advance(is_over=False)
 
     def finish(self) -> ToolAnswer:
-        """What is left when no more comes; a call that was cut off is text."""
-        text, self._text = self._text, ""
-        was_in_call, self._is_in_call = self._is_in_call, False
-        call = _parse_call(text) if was_in_call else None
-        if call is not None:
-            return ToolAnswer("", (call,))
-        return ToolAnswer(f"{_BEGIN}{text}" if was_in_call else text)
+        """What is left when no more comes. A call whose end mark is missing is one; a call that was cut off is text."""
+        rest = self._advance(is_over=True)
+        return rest if self._has_calls else ToolAnswer(rest.content + self._space, rest.calls)
+
+    def _advance(self, *, is_over: bool) -> ToolAnswer:
+        content: list[str] = []
+        calls: list[ToolCall] = []
+        while self._object is not None or _BEGIN in self._text:
+            if self._object is None:
+                before, _, self._text = self._text.partition(_BEGIN)
+                content.append(self._worded(before))
+                self._object = JsonObjectEnd()
+            try:
+                call = self._next_call(self._object, is_over=is_over)
+            except NotJsonError:
+                content.append(self._worded(_BEGIN))  # no call after all: not ours to swallow
+            else:
+                if call is None:
+                    return ToolAnswer("".join(content), tuple(calls))
+                calls.append(call)
+                self._has_calls = True
+            self._object = None
+        num_held = 0 if is_over else _num_held(self._text, _BEGIN)
+        told, self._text = self._text[: len(self._text) - num_held], self._text[len(self._text) - num_held :]
+        content.append(self._worded(told))
+        return ToolAnswer("".join(content), tuple(calls))
+
+    def _next_call(self, json_object: JsonObjectEnd, *, is_over: bool) -> ToolCall | None:
+        """Take the call off the text; None while it may go on. Raises NotJsonError when it is no call."""
+        end = json_object.find(self._text)
+        rest = "" if end is None else self._text[end:].lstrip(_JSON_SPACE)
+        if end is None or not rest.startswith(_END):
+            if not _END.startswith(rest) or (end is None and is_over):
+                raise NotJsonError
+            if not is_over:
+                return None
+        call = _parse_call(self._text[:end])
+        self._text = rest.removeprefix(_END) if rest.startswith(_END) else ""
+        return call
+
+    def _worded(self, text: str) -> str:
+        """The part of some content that can be told: without space where it is the first or the last."""
+        text = self._space + text
+        told = text.rstrip()
+        self._space = text[len(told) :]
+        if told and not self._has_words:
+            self._has_words = True
+            if self._has_calls:
+                told = told.lstrip()
+        return told
 
 
 def split_tool_calls(text: str) -> ToolAnswer:
-    """A whole answer. Space around calls is dropped."""
+    """A whole answer."""
     parser = ToolCallParser()
     first, last = parser.push(text), parser.finish()
-    calls = (*first.calls, *last.calls)
-    content = first.content + last.content
-    return ToolAnswer(content.strip() if calls else content, calls)
+    return ToolAnswer(first.content + last.content, (*first.calls, *last.calls))
 
 
-def _parse_call(body: str) -> ToolCall | None:
-    """None when it is no call."""
+class _WrittenCall(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw()
+    parameters: msgspec.Raw = msgspec.Raw()
+    """Another name for the arguments."""
+
+
+def _parse_call(text: str) -> ToolCall:
+    """Its arguments are kept as they were written. Raises NotJsonError when it is no call."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    match value:
-        case {"name": str(name), "arguments": dict() as arguments} | {
-            "name": str(name),
-            "parameters": dict() as arguments,
-        }:
-            return ToolCall(f"call_{secrets.token_hex(12)}", name, json.dumps(arguments, ensure_ascii=False))
-    return None
+        call = msgspec.json.decode(text.encode(), type=_WrittenCall)
+    except (msgspec.DecodeError, RecursionError):
+        raise NotJsonError from None
+    for arguments in (bytes(call.arguments), bytes(call.parameters)):
+        if arguments.startswith(b"{"):
+            return ToolCall(f"call_{secrets.token_hex(12)}", call.name, arguments.decode())
+    raise NotJsonError
 
 
 def _num_held(text: str, mark: str) -> int:

@@ -3,6 +3,9 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import msgspec
+import pytest
+
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.answers import Finished, Sample
 from orchestrator.http.chat_format import ChatFormat
@@ -18,6 +21,8 @@ ENVELOPE = Envelope("chatcmpl-1", 5, "toy", "fp_1")
 SAMPLE = Sample(0, 0, ChatPrompt(()), GenerationOptions(sampling=SamplingParams()))
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 CALL = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "fish"}}}}{CALL_END}'
+
+MARKED = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "</tool_call> <tool_call> \\"{{"}}}}{CALL_END}'
 
 
 def chunk(text: str, finish_reason: FinishReason | None = None) -> OutputChunk:
@@ -100,6 +105,30 @@ def test_calls_are_taken_out_of_the_text_wherever_it_is_cut() -> None:
         assert "".join(delta.get("content") or "" for delta in deltas(made)) == "see:"
         assert calls_of(made) == [(0, "find", '{"what": "fish"}'), (1, "find", '{"what": "fish"}')]
         assert made[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"see:\n{CALL}\n{CALL} \n",
+        f"\n{CALL}\nthen 😀\n{MARKED}",
+        f"a {MARKED} b \n",
+        f"<tool_call>{CALL}",
+        "no call \n",
+        '<tool_call>{"name": "find", "arguments": {"what": "</tool_call>',
+    ],
+)
+def test_streamed_pieces_join_to_the_whole(text: str) -> None:
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    (choice,) = chat.document([Finished(SAMPLE, chunk(text), report())]).choices
+    for size in (1, 2, 7, 1000):
+        made = events(chat, *(text[start : start + size] for start in range(0, len(text), size)))
+        assert "".join(delta.get("content") or "" for delta in deltas(made)) == (choice.message.content or "")
+        calls = [] if choice.message.tool_calls is msgspec.UNSET else choice.message.tool_calls
+        assert calls_of(made) == [
+            (index, call.function.name, call.function.arguments) for index, call in enumerate(calls)
+        ]
+        assert made[-1]["choices"][0]["finish_reason"] == choice.finish_reason
 
 
 def test_a_whole_answer_of_calls() -> None:

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.requests.tool_calls import ToolCallParser, split_tool_calls
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
 OTHER = '<tool_call>{"name": "get_time", "parameters": {}}</tool_call>'
+MARKED = {"text": 'a </tool_call> b <tool_call>\n{"name": "f", "arguments": {}}\n</tool_call> \\" \\ 😀'}
+
+
+def call_of(arguments: object, **options: object) -> str:
+    return f'<tool_call>\n{{"name": "f", "arguments": {json.dumps(arguments, **options)}}}\n</tool_call>'
+
+
+def in_pieces(text: str, cuts: Sequence[int]) -> ToolAnswer:
+    parser, content, calls = ToolCallParser(), "", []
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    answers = [parser.push(text[start:end]) for start, end in itertools.pairwise(edges)]
+    for answer in (*answers, parser.finish()):
+        content += answer.content
+        calls.extend(answer.calls)
+    return ToolAnswer(content, tuple(calls))
+
+
+def told(answer: ToolAnswer) -> tuple[str, list[tuple[str, str]]]:
+    """Without the ids, which are drawn."""
+    return answer.content, [(call.name, call.arguments) for call in answer.calls]
 
 
 def test_calls_are_taken_out_of_the_text() -> None:
@@ -30,41 +51,131 @@ def test_calls_are_taken_out_of_the_text() -> None:
     "text",
     [
         "plain <b>text</b> ",
+        "\n two lines \n",
         "<tool_call>not JSON</tool_call>",
         '<tool_call>{"name": "f"}</tool_call> and more',
         "<tool_call>[1, 2]</tool_call>",
         '<tool_call>{"name": "f", "argume',
+        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": "never ended}}\n</tool_call> and more',
+        '<tool_call>{"name": "f", "arguments": {"a": "two\nlines"}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": 1}}} </tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": 1}} or so</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": "\\x"}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
+        "<tool_call>" * 3,
         "ends in <tool_c",
+        "ends in <tool_call>",
+        "ends in <tool_call> {",
+        '"\\',
+        "",
     ],
 )
 def test_what_is_no_call_stays_text(text: str) -> None:
-    assert split_tool_calls(text).content == text
-    assert split_tool_calls(text).calls == ()
+    assert told(split_tool_calls(text)) == (text, [])
+    assert told(in_pieces(text, range(len(text)))) == (text, [])
 
 
-def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over() -> None:
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"text": "</tool_call>"},
+        {"text": "<tool_call>"},
+        {"</tool_call>": {"deep": ["</tool_call>", '"</tool_call>"', "\\", '\\"', "}]}"]}},
+        {"text": json.dumps({"inner": json.dumps({"innermost": '"}</tool_call>'})})},
+        {"text": call_of({"text": "</tool_call>"})},
+        {"text": "line\nline\ttab 中é😀\u2028"},
+        MARKED,
+        {},
+    ],
+)
+def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_only: bool) -> None:
+    written = call_of(arguments, ensure_ascii=ascii_only)
+    text = f"see {written}\n{written} and{CALL}"
+    for answer in (split_tool_calls(text), in_pieces(text, range(len(text)))):
+        assert answer.content == "see \n and"
+        assert [json.loads(call.arguments) for call in answer.calls] == [arguments, arguments, {"city": "Zürich"}]
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"a":1.0,"b":12345678901234567890123, "a":2}', '{ "a" : 1e999 }', '{\n  "a": "é"\n}']
+)
+def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
+    (call,) = split_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>').calls
+    assert call.arguments == arguments
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n</tool", "</tool_call"])
+def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over(end: str) -> None:
     parser = ToolCallParser()
-    assert parser.push('<tool_call>{"name": "f", "arguments": {"a": 1}}').calls == ()
-    (call,) = parser.finish().calls
-    assert (call.name, call.arguments) == ("f", '{"a": 1}')
+    assert parser.push('<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}' + end).calls == ()
+    answer = parser.finish()
+    assert told(answer) == ("", [("f", '{"a": "</tool_call>"}')])
 
 
-@given(cuts=st.lists(st.integers(0, 200), max_size=12))
-def test_pieces_make_no_difference(cuts: list[int]) -> None:
-    text = f"a < b <tool{CALL} between <tool_call> {OTHER}x"
-    parser, content, calls = ToolCallParser(), "", []
-    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    for start, end in itertools.pairwise(edges):
-        answer = parser.push(text[start:end])
-        content += answer.content
-        calls.extend(answer.calls)
-    last = parser.finish()
-    content += last.content
-    calls.extend(last.calls)
-    whole = ToolCallParser()
-    first, rest = whole.push(text), whole.finish()
-    assert content == first.content + rest.content
-    assert [(call.name, call.arguments) for call in calls] == [
-        (call.name, call.arguments) for call in (*first.calls, *rest.calls)
+def test_a_begin_mark_that_nothing_follows_hides_no_call_behind_it() -> None:
+    answer = split_tool_calls(f'The mark is <tool_call>, and "<tool_call>{{": {CALL}')
+    assert told(answer) == (
+        'The mark is <tool_call>, and "<tool_call>{":',
+        [("get_weather", '{"city": "Zürich"}')],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        (f"\n {CALL} \n{CALL}\n", ""),
+        (f" a \n{CALL}\n b \n", " a \n\n b"),
+        (f"\n{CALL}\n a", "a"),
+    ],
+)
+def test_there_is_no_space_between_calls_and_the_ends_of_the_content(text: str, content: str) -> None:
+    assert split_tool_calls(text).content == content
+    assert in_pieces(text, range(len(text))).content == content
+
+
+PARTS = st.sampled_from(
+    [
+        CALL,
+        OTHER,
+        call_of(MARKED),
+        call_of(MARKED, ensure_ascii=False),
+        "<tool_call>",
+        "</tool_call>",
+        '<tool_call>{"name": "f", "arguments": {"a": "',
+        '"}}',
+        "<tool",
+        "\\",
+        '"',
+        "{",
+        "}",
+        " ",
+        "\n",
+        "wörds",
+        "😀",
     ]
-    assert "get_weather" in {call.name for call in calls}
+)
+
+
+@given(parts=st.lists(PARTS, max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
+def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
+    text = "".join(parts)
+    whole = told(split_tool_calls(text))
+    assert told(in_pieces(text, cuts)) == whole
+    assert told(in_pieces(text, range(len(text)))) == whole
+    for _, arguments in whole[1]:
+        assert isinstance(json.loads(arguments), dict)
+
+
+@given(
+    value=st.recursive(
+        st.text() | st.integers() | st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_any_argument_arrives(value: object) -> None:
+    (call,) = split_tool_calls(call_of({"value": value}, ensure_ascii=False)).calls
+    assert json.loads(call.arguments) == {"value": value}

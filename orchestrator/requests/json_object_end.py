@@ -1,0 +1,56 @@
+"""Where a JSON object ends, in text that comes in pieces. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_BEGIN = re.compile(r"[^ \t\n\r]")
+_OUTSIDE_STRINGS = re.compile(r'[\[\]{}"]|[^\s,:+\-.0-9truefalsnE]')
+"""What changes the depth or begins a string, and what no JSON has there."""
+_IN_STRING = re.compile(r'["\\\x00-\x1f]')
+"""What ends a string, escapes the next character, or may not be in one."""
+
+
+class NotJsonError(Exception):
+    """The text is no JSON object, however it goes on."""
+
+
+class JsonObjectEnd:
+    """Looks at each character once. It counts brackets and knows strings; whether all else is JSON is for a parser."""
+
+    def __init__(self) -> None:
+        self._position = 0
+        """Up to which the text was looked at."""
+        self._depth = 0
+        self._is_in_string = False
+        self._end: int | None = None
+
+    def find(self, text: str) -> int | None:
+        """The index behind the object; None while it goes on. text: all so far, each time. Raises NotJsonError."""
+        while self._end is None:
+            pattern = _IN_STRING if self._is_in_string else _OUTSIDE_STRINGS if self._depth else _BEGIN
+            match = pattern.search(text, self._position)
+            if match is None:
+                self._position = len(text)
+                return None
+            self._position = match.end()
+            character = match.group()
+            if character == "\\" and self._position == len(text):
+                self._position -= 1  # what it escapes is still to come
+                return None
+            self._take(character)
+        return self._end
+
+    def _take(self, character: str) -> None:
+        if self._is_in_string and character == "\\":
+            self._position += 1
+        elif character == '"' and self._depth:
+            self._is_in_string = not self._is_in_string
+        elif character == "{" or (character == "[" and self._depth):
+            self._depth += 1
+        elif character in "]}" and self._depth:
+            self._depth -= 1
+            if self._depth == 0:
+                self._end = self._position
+        else:
+            raise NotJsonError
