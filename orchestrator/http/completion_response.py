@@ -11,7 +11,7 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.http.answers import Finished, Sample
 from orchestrator.http.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.exchange import event_of
-from orchestrator.http.logprobs import CompletionLogprobs, completion_logprobs
+from orchestrator.http.logprobs import CompletionLogprobs, CompletionLogprobsWriter
 from orchestrator.http.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.report import Report
@@ -81,14 +81,20 @@ class CompletionFormat:
         """What the text begins with."""
         return self._echoed[sample.prompt_index] if self._echoed else ""
 
-    def ending(self, sample: Sample, chunk: OutputChunk, report: Report, text: str, offset: int) -> CompletionChoice:
+    def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
+        """Of one answer."""
+        return CompletionLogprobsWriter(self.tokenizer, len(self.echoed(sample)))
+
+    def ending(
+        self, sample: Sample, chunk: OutputChunk, report: Report, text: str, logprobs: CompletionLogprobs | None
+    ) -> CompletionChoice:
         """The choice of the last chunk, with its report."""
         tokens = token_details(chunk, self.tokenizer) if self.returns_tokens else None
         options = sample.options
         return CompletionChoice(
             index=sample.index,
             text=text,
-            logprobs=completion_logprobs(chunk, self.tokenizer, offset),
+            logprobs=logprobs,
             finish_reason=finish_reason_of(report.finish_reason),
             stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
             speculation=ChoiceDetails(tokens, speculation_report(report)),
@@ -96,7 +102,8 @@ class CompletionFormat:
 
     def _choice(self, answer: Finished) -> CompletionChoice:
         text = self.echoed(answer.sample) + answer.chunk.text
-        return self.ending(answer.sample, answer.chunk, answer.report, text, 0)
+        logprobs = self.logprobs_writer(answer.sample).add(answer.chunk)
+        return self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
 
     def _completion(self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None) -> Completion:
         envelope = self.envelope
@@ -117,19 +124,19 @@ class CompletionEvents:
         self._completion = completion
         self._sample = sample
         self._echo = completion.echoed(sample)
-        self._offset = 0
-        """Where the next token begins, if log-probabilities are told."""
+        self._logprobs = completion.logprobs_writer(sample)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
         completion, text = self._completion, self._take_echo() + chunk.text
-        if not text and not chunk.logprobs and not completion.returns_tokens:
+        logprobs = self._logprobs.add(chunk)
+        if not text and logprobs is None and not completion.returns_tokens:
             return b""
         tokenizer = completion.tokenizer
         choice = CompletionChoice(
             index=self._sample.index,
             text=text,
-            logprobs=self._logprobs(chunk),
+            logprobs=logprobs,
             speculation=ChoiceDetails(token_details(chunk, tokenizer)) if completion.returns_tokens else msgspec.UNSET,
         )
         return completion.event(choice)
@@ -137,14 +144,9 @@ class CompletionEvents:
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """The rest of the text, and how it ended."""
         text = self._take_echo() + chunk.text
-        return self._completion.event(self._completion.ending(self._sample, chunk, report, text, self._offset))
+        logprobs = self._logprobs.add(chunk)
+        return self._completion.event(self._completion.ending(self._sample, chunk, report, text, logprobs))
 
     def _take_echo(self) -> str:
         echo, self._echo = self._echo, ""
         return echo
-
-    def _logprobs(self, chunk: OutputChunk) -> CompletionLogprobs | None:
-        logprobs = completion_logprobs(chunk, self._completion.tokenizer, self._offset)
-        if logprobs is not None:
-            self._offset += sum(map(len, logprobs.tokens))
-        return logprobs

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
+from pilotfish.models.token_offsets import token_offsets_of
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.types import TokenLogprobs
 
 
 class TopLogprob(msgspec.Struct):
@@ -40,7 +45,7 @@ class CompletionLogprobs(msgspec.Struct):
     token_logprobs: list[float]
     top_logprobs: list[dict[str, float]] | None
     text_offset: list[int]
-    """Where the token begins in the text, in characters."""
+    """Where the token begins in the text, in characters; within a character of several tokens, where that begins."""
 
 
 def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | None:
@@ -57,25 +62,50 @@ def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | No
     return ChatLogprobs(content)
 
 
-def completion_logprobs(chunk: OutputChunk, tokenizer: Tokenizer, offset: int) -> CompletionLogprobs | None:
-    """Of a chunk whose first token begins at `offset`; None where none were asked for."""
-    if not chunk.logprobs:
-        return None
-    tokens = [_text(tokenizer, token_id) for token_id in chunk.token_ids]
-    offsets = []
-    for token in tokens:
-        offsets.append(offset)
-        offset += len(token)
-    top = [
-        {
-            _text(tokenizer, top_id): logprob
-            for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
-        }
-        for logprobs in chunk.logprobs
-    ]
-    return CompletionLogprobs(
-        tokens, [logprobs.logprob for logprobs in chunk.logprobs], top if any(top) else None, offsets
-    )
+class CompletionLogprobsWriter:
+    """Tells the log-probabilities of one completion as its chunks come.
+
+    A token is told once the text has come to its beginning: before that a stop string may still cut the text off in
+    front of it, and then it begins at the text's end.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, text_offset: int) -> None:
+        """text_offset: how long the text is that stands before the answer, in characters."""
+        self._tokenizer = tokenizer
+        self._token_offsets = token_offsets_of(tokenizer)
+        self._begin = self._end = text_offset
+        """Of the answer's text, as far as it is told."""
+        self._waiting: list[tuple[int, TokenLogprobs, int]] = []
+        """Tokens with their offsets."""
+
+    def add(self, chunk: OutputChunk) -> CompletionLogprobs | None:
+        """What can be told now; None where none were asked for, and while nothing can."""
+        self._end += len(chunk.text)
+        if chunk.logprobs:
+            offsets = self._token_offsets.add(chunk.token_ids)
+            for token_id, logprobs, offset in zip(chunk.token_ids, chunk.logprobs, offsets, strict=True):
+                self._waiting.append((token_id, logprobs, self._begin + offset))
+        if chunk.finish_reason is not None:
+            told, self._waiting = self._waiting, []
+        else:
+            num_told = bisect_right(self._waiting, self._end, key=lambda entry: entry[2])
+            told, self._waiting = self._waiting[:num_told], self._waiting[num_told:]
+        return self._logprobs(told) if told else None
+
+    def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs, int]]) -> CompletionLogprobs:
+        top = [
+            {
+                _text(self._tokenizer, top_id): logprob
+                for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
+            }
+            for _, logprobs, _ in told
+        ]
+        return CompletionLogprobs(
+            tokens=[_text(self._tokenizer, token_id) for token_id, _, _ in told],
+            token_logprobs=[logprobs.logprob for _, logprobs, _ in told],
+            top_logprobs=top if any(top) else None,
+            text_offset=[min(offset, self._end) for _, _, offset in told],
+        )
 
 
 def _text(tokenizer: Tokenizer, token_id: int) -> str:

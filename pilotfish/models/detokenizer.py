@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-_REPLACEMENT = "\ufffd"
+REPLACEMENT = "\ufffd"
+"""What a decoder shows for bytes that are no character, or none yet."""
 _MAX_PARTIAL_TOKENS = 3
 """A UTF-8 character has at most 4 bytes: after 3 tokens of one byte each the next one completes it."""
 _MAX_WINDOW_TOKENS = 32
@@ -46,6 +47,8 @@ class IncrementalDetokenizer:
         self._num_clean_tokens = 0  # window tokens up to the latest place where the text ended in a whole character
         self._num_emitted_chars = 0  # of the window's text
         self._num_partial_tokens = 0  # since that place
+        self.num_held_chars = 0
+        """Of an unfinished character, as the decoder would show it now."""
 
     def add(self, token_ids: Sequence[int]) -> str:
         """Text that became certain with these tokens; may be empty."""
@@ -55,15 +58,17 @@ class IncrementalDetokenizer:
         """The text still held back, when no token will follow. Ends the stream: later tokens start a new one."""
         delta = self._decode(self._window)[self._num_emitted_chars :]
         self._window, self._num_clean_tokens, self._num_emitted_chars, self._num_partial_tokens = [], 0, 0, 0
+        self.num_held_chars = 0
         return delta
 
     def _add_one(self, token_id: int) -> str:
         self._window.append(token_id)
         text = self._decode(self._window)
-        num_held_chars = len(text) - len(text.rstrip(_REPLACEMENT))
+        num_held_chars = len(text) - len(text.rstrip(REPLACEMENT))
         if num_held_chars == 0:
             delta = text[self._num_emitted_chars :]
             self._start_window_at_last_clean_place()
+            self.num_held_chars = 0
             return delta
         self._num_partial_tokens += 1
         if self._num_partial_tokens > _MAX_PARTIAL_TOKENS:
@@ -72,8 +77,9 @@ class IncrementalDetokenizer:
         num_certain_chars = max(len(text) - num_held_chars, self._num_emitted_chars)
         delta = text[self._num_emitted_chars : num_certain_chars]
         self._num_emitted_chars = num_certain_chars
+        self.num_held_chars = max(len(text) - num_certain_chars, 0)
         if len(self._window) > _MAX_WINDOW_TOKENS:
-            self._cut_window(num_pending_chars=max(len(text) - num_certain_chars, 0))
+            self._cut_window(num_pending_chars=self.num_held_chars)
         return delta
 
     def _start_window_at_last_clean_place(self) -> None:

@@ -20,16 +20,13 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
-from pilotfish.testing.byte_tokenizer import byte_tokenizer, byte_vocabulary
+from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, byte_backend
 from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.testing.loop_thread import LoopThread
 from pilotfish.testing.tiny_llama import tiny_llama
 from target_service.server import TargetServer
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
-
-BYTES_VOCAB_SIZE = 3 + len(byte_vocabulary()) + 7
-"""Special tokens, bytes and merges, and as models have it more rows than the tokenizer has tokens."""
 
 
 class ServerThread:
@@ -111,8 +108,8 @@ def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
     """As real_server, over tokens that are single bytes or straddle characters; some ids stand for no token at all."""
     folder = tmp_path_factory.mktemp("bytes")
-    tiny_llama(vocab_size=BYTES_VOCAB_SIZE).to(torch.bfloat16).save_pretrained(folder)
-    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    tiny_llama(vocab_size=VOCAB_SIZE).to(torch.bfloat16).save_pretrained(folder)
+    byte_backend().save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
     with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
         yield server

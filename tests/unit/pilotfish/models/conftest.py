@@ -11,7 +11,7 @@ from pilotfish.config import default_cache_dir
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import DEFAULT_MODEL
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
-from pilotfish.testing.byte_tokenizer import byte_tokenizer, byte_vocabulary
+from pilotfish.testing.byte_tokenizer import byte_backend, byte_vocabulary
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -21,7 +21,7 @@ TEMPLATE = (
 
 def write_tokenizer_files(folder: Path, vocab_size: int = 300) -> None:
     """Everything of a tiny Llama's folder but the weights."""
-    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    byte_backend().save(str(folder / "tokenizer.json"))
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
