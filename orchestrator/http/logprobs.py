@@ -29,6 +29,7 @@ class TokenLogprob(msgspec.Struct):
     bytes: list[int] | None
     """None where the tokenizer's tokens are not bytes."""
     top_logprobs: list[TopLogprob]
+    """The likeliest tokens, as many as were asked for, whether or not the chosen one, told above, is among them."""
 
 
 class ChatLogprobs(msgspec.Struct):
@@ -43,7 +44,8 @@ class CompletionLogprobs(msgspec.Struct):
 
     tokens: list[str]
     token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]] | None
+    top_logprobs: list[dict[str, float]]
+    """The likeliest tokens and the chosen one: with `logprobs: n`, n or n + 1 entries."""
     text_offset: list[int]
     """Where the token begins in the text, in characters; within a character of several tokens, where that begins."""
 
@@ -93,19 +95,21 @@ class CompletionLogprobsWriter:
         return self._logprobs(told) if told else None
 
     def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs, int]]) -> CompletionLogprobs:
-        top = [
-            {
-                _text(self._tokenizer, top_id): logprob
-                for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
-            }
-            for _, logprobs, _ in told
-        ]
         return CompletionLogprobs(
             tokens=[_text(self._tokenizer, token_id) for token_id, _, _ in told],
             token_logprobs=[logprobs.logprob for _, logprobs, _ in told],
-            top_logprobs=top if any(top) else None,
+            top_logprobs=[_likeliest(self._tokenizer, token_id, logprobs) for token_id, logprobs, _ in told],
             text_offset=[min(offset, self._end) for _, _, offset in told],
         )
+
+
+def _likeliest(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> dict[str, float]:
+    """The likeliest tokens, descending, and the chosen one, which may be less likely than all of them."""
+    likeliest = {
+        _text(tokenizer, top_id): logprob
+        for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
+    }
+    return {**likeliest, _text(tokenizer, token_id): logprobs.logprob}
 
 
 def _text(tokenizer: Tokenizer, token_id: int) -> str:

@@ -57,6 +57,10 @@ def test_offsets_point_into_the_text(bytes_client: openai.OpenAI, name: str, mod
     for text, logprobs, tokens in answers:
         offsets = logprobs["text_offset"]
         assert len(tokens) == len(offsets) == len(logprobs["tokens"]) == len(logprobs["token_logprobs"])
+        for token, logprob, top in zip(
+            *(logprobs[key] for key in ("tokens", "token_logprobs", "top_logprobs")), strict=True
+        ):
+            assert top[token] == logprob
         assert offsets[0] == 0
         assert offsets == sorted(offsets)
         assert offsets[-1] <= len(text)
