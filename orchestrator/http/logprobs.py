@@ -17,8 +17,10 @@ class TopLogprob(msgspec.Struct):
     """One of the likeliest tokens at a place."""
 
     token: str
+    """Bytes that are no characters are told as OpenAI tells them: `\\xf0\\x9f`."""
     logprob: float
-    bytes: list[int] | None
+    bytes: list[int]
+    """What it adds to the text; those of all tokens join to it."""
 
 
 class TokenLogprob(msgspec.Struct):
@@ -26,8 +28,7 @@ class TokenLogprob(msgspec.Struct):
 
     token: str
     logprob: float
-    bytes: list[int] | None
-    """None where the tokenizer's tokens are not bytes."""
+    bytes: list[int]
     top_logprobs: list[TopLogprob]
     """The likeliest tokens, as many as were asked for, whether or not the chosen one, told above, is among them."""
 
@@ -43,6 +44,7 @@ class CompletionLogprobs(msgspec.Struct):
     """Of a completion: parallel lists, one element for every output token."""
 
     tokens: list[str]
+    """Bytes that are no characters are told as OpenAI tells them: `bytes:\\xf0\\x9f`."""
     token_logprobs: list[float]
     top_logprobs: list[dict[str, float]]
     """The likeliest tokens and the chosen one: with `logprobs: n`, n or n + 1 entries."""
@@ -57,10 +59,11 @@ def chat_logprobs(chunk: OutputChunk, tokenizer: Tokenizer) -> ChatLogprobs | No
     content = []
     for token_id, logprobs in zip(chunk.token_ids, chunk.logprobs, strict=True):
         top = [
-            TopLogprob(_text(tokenizer, top_id), logprob, _bytes(tokenizer, top_id))
+            TopLogprob(_token(tokenizer, top_id, partial=""), logprob, list(tokenizer.bytes_of(top_id)))
             for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
         ]
-        content.append(TokenLogprob(_text(tokenizer, token_id), logprobs.logprob, _bytes(tokenizer, token_id), top))
+        token = _token(tokenizer, token_id, partial="")
+        content.append(TokenLogprob(token, logprobs.logprob, list(tokenizer.bytes_of(token_id)), top))
     return ChatLogprobs(content)
 
 
@@ -96,7 +99,7 @@ class CompletionLogprobsWriter:
 
     def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs, int]]) -> CompletionLogprobs:
         return CompletionLogprobs(
-            tokens=[_text(self._tokenizer, token_id) for token_id, _, _ in told],
+            tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in told],
             token_logprobs=[logprobs.logprob for _, logprobs, _ in told],
             top_logprobs=[_likeliest(self._tokenizer, token_id, logprobs) for token_id, logprobs, _ in told],
             text_offset=[min(offset, self._end) for _, _, offset in told],
@@ -104,18 +107,29 @@ class CompletionLogprobsWriter:
 
 
 def _likeliest(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> dict[str, float]:
-    """The likeliest tokens, descending, and the chosen one, which may be less likely than all of them."""
-    likeliest = {
-        _text(tokenizer, top_id): logprob
-        for top_id, logprob in zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
-    }
-    return {**likeliest, _text(tokenizer, token_id): logprobs.logprob}
+    """The likeliest tokens, descending, and the chosen one, which may be less likely than all of them.
+
+    Tokens may have the same text, such as none: the chosen one has it then, else the likeliest, and the others are
+    `token_id:N`, as vLLM calls tokens by their ids.
+    """
+    names = {token_id: _completion_token(tokenizer, token_id)}
+    for top_id in logprobs.top_token_ids:
+        text = _completion_token(tokenizer, top_id)
+        names.setdefault(top_id, f"token_id:{top_id}" if text in names.values() else text)
+    top = zip(logprobs.top_token_ids, logprobs.top_logprobs, strict=True)
+    return {**{names[top_id]: logprob for top_id, logprob in top}, names[token_id]: logprobs.logprob}
 
 
-def _text(tokenizer: Tokenizer, token_id: int) -> str:
-    return tokenizer.decode([token_id], skip_special=False)
+def _completion_token(tokenizer: Tokenizer, token_id: int) -> str:
+    return _token(tokenizer, token_id, partial="bytes:")
 
 
-def _bytes(tokenizer: Tokenizer, token_id: int) -> list[int] | None:
-    token_bytes = tokenizer.token_bytes
-    return None if token_bytes is None else list(token_bytes[token_id])
+def _token(tokenizer: Tokenizer, token_id: int, *, partial: str) -> str:
+    """The token by itself. partial: what stands before bytes that are no characters, which are told as `\\xf0\\x9f`."""
+    if token_id in tokenizer.special_token_ids:
+        return tokenizer.decode([token_id], skip_special=False)
+    data = tokenizer.bytes_of(token_id)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return partial + "".join(f"\\x{byte:02x}" for byte in data)

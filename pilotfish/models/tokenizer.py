@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ import tokenizers
 
 from pilotfish.errors import InvalidRequestError, UnsupportedModelError
 from pilotfish.models.chat_template import ChatTemplate, load_chat_template
+from pilotfish.models.detokenizer import REPLACEMENT
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.folder import ModelMetadata, read_metadata
 from pilotfish.models.token_bytes import TokenBytes
 from pilotfish.types import ChatMessage
+
+_BYTE_TOKEN = re.compile(r"<0x(?P<byte>[0-9A-Fa-f]{2})>")
+"""What tokenizers that fall back on bytes (SentencePiece's) call one that is no character."""
 
 
 class Tokenizer:
@@ -65,6 +70,15 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of token ids; ids that the tokenizer does not know are left out."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special))
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What the token adds to an answer's text, which may be a part of a character; nothing if it is special."""
+        if self.token_bytes is not None:
+            return self.token_bytes[token_id]
+        # Behind itself: some decoders take a space off a text's first token.
+        text = self.decode([token_id, token_id])[len(self.decode([token_id])) :]
+        byte = _BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id) or "") if text == REPLACEMENT else None
+        return bytes.fromhex(byte["byte"]) if byte else text.encode()
 
     def apply_chat_template(
         self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()

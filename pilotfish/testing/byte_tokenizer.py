@@ -1,5 +1,8 @@
-"""A tokenizer of bytes, for tests of text whose characters are cut: every byte is a token, and a few merges straddle
-characters. Torch-free."""
+"""Tokenizers for tests of text whose characters are cut. Torch-free.
+
+One whose tokens are bytes, each a token, with a few merges that straddle characters; and one of words as SentencePiece
+makes them, with a byte each for what is no word. Both have special tokens, and more ids than tokens.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,9 @@ MERGES = ((b"\xf0", b"\x9f"), (b"\x98", b"\x80"), (b"\x80", b"\xf0"), (b"\xe2", 
 
 VOCAB_SIZE = len(SPECIAL_TOKENS) + 256 + len(MERGES) + 7
 """As models have it, more rows than the tokenizer has tokens."""
+
+WORDS = ("▁", "▁a", "a", "b", "中")
+"""Of the tokenizer of words; `▁` is a space."""
 
 
 def byte_vocabulary() -> dict[bytes, int]:
@@ -40,15 +46,38 @@ def byte_backend() -> tokenizers.Tokenizer:
 
 def byte_tokenizer() -> Tokenizer:
     """The same as services hold it, without a chat template."""
+    return _held(byte_backend())
+
+
+def word_vocabulary() -> dict[str | bytes, int]:
+    """The id of each word, and of each byte."""
+    tokens: list[str | bytes] = [*WORDS, *(bytes([byte]) for byte in range(256))]
+    return {token: len(SPECIAL_TOKENS) + index for index, token in enumerate(tokens)}
+
+
+def word_tokenizer() -> Tokenizer:
+    """A decoder as Llama 2 has it: bytes where there is no word, and the space before the first word is taken off."""
+    vocab = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
+    for token, token_id in word_vocabulary().items():
+        vocab[token if isinstance(token, str) else f"<0x{token[0]:02X}>"] = token_id
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    backend.add_special_tokens(list(SPECIAL_TOKENS))
+    return _held(backend)
+
+
+def _held(backend: tokenizers.Tokenizer) -> Tokenizer:
     metadata = ModelMetadata(
-        model_type="bytes",
+        model_type="none",
         vocab_size=VOCAB_SIZE,
         max_context_tokens=2048,
         eos_token_ids=frozenset({0}),
         is_encoder_decoder=False,
         config={},
     )
-    return Tokenizer(byte_backend(), metadata, None, "bytes")
+    return Tokenizer(backend, metadata, None, "none")
 
 
 def _letters(data: bytes) -> str:

@@ -61,6 +61,8 @@ def test_offsets_point_into_the_text(bytes_client: openai.OpenAI, name: str, mod
             *(logprobs[key] for key in ("tokens", "token_logprobs", "top_logprobs")), strict=True
         ):
             assert top[token] == logprob
+            likeliest = sorted(top.values(), reverse=True)
+            assert len(top) == 2 or (len(top) == 3 and logprob == likeliest[-1])
         assert offsets[0] == 0
         assert offsets == sorted(offsets)
         assert offsets[-1] <= len(text)
@@ -70,6 +72,11 @@ def test_offsets_point_into_the_text(bytes_client: openai.OpenAI, name: str, mod
         if name == "forced":
             assert text == TEXT
             assert {TEXT.index(letter) for letter in "é😀中 -€"} <= set(offsets)
+
+
+def test_the_chosen_token_is_not_always_among_the_likeliest(bytes_client: openai.OpenAI) -> None:
+    ((_, logprobs, _),) = complete(bytes_client, options_of("free", "off"))
+    assert {len(top) for top in logprobs["top_logprobs"]} == {2, 3}
 
 
 def test_bytes_of_a_chats_tokens_join_to_its_text(bytes_client: openai.OpenAI) -> None:

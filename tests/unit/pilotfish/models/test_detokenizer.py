@@ -2,13 +2,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import decoders, models
 
 from pilotfish.models.detokenizer import IncrementalDetokenizer
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.testing.byte_tokenizer import word_tokenizer, word_vocabulary
 
 NUM_TOKENS = 265
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n€ñ😀👩‍🔬中\u200d"), max_size=40)
@@ -123,30 +122,19 @@ def test_emoji_chain_streams(tokenizer: Tokenizer, token_of: Callable[[bytes], i
     assert deltas == ["", *(["", "", "😀"] * 150)]
 
 
-class SentencePieceLike:
-    """A Llama-2 style decoder: byte fallback, and a space that is stripped from the beginning."""
-
-    special_token_ids = frozenset({0})
-    token_bytes = None
-
-    def __init__(self) -> None:
-        vocab = {"</s>": 0, "▁": 1, "▁a": 2, "b": 3, **{f"<0x{byte:02X}>": 4 + byte for byte in range(256)}}
-        self.backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
-        self.backend.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        )
-        self.backend.add_special_tokens(["</s>"])
-
-    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
-        return str(self.backend.decode(token_ids, skip_special_tokens=skip_special))
-
-
-UNITS = st.sampled_from([[0], [1], [2], [3], *([4 + byte for byte in text.encode()] for text in ("😀", "€", "ñ"))])
+WORDS = word_vocabulary()
+UNITS = st.sampled_from(
+    [
+        [0],
+        *([WORDS[word]] for word in ("▁", "▁a", "b", "中")),
+        *([WORDS[bytes([byte])] for byte in text.encode()] for text in "😀€ñ"),
+    ]
+)
 
 
 @given(units=st.lists(UNITS, max_size=60), sizes=SIZES)
 def test_sentencepiece_spaces_and_byte_fallback(units: list[list[int]], sizes: list[int]) -> None:
-    decoder = SentencePieceLike()
+    decoder = word_tokenizer()
     token_ids = [token_id for unit in units for token_id in unit]
     deltas = stream(IncrementalDetokenizer(decoder), token_ids, sizes)
     assert "".join(deltas) == decoder.decode(token_ids)

@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import pytest
-import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import decoders, models
 
 from pilotfish.models.token_offsets import DecodedTokenOffsets, token_offsets_of
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
+from pilotfish.testing.byte_tokenizer import (
+    VOCAB_SIZE,
+    byte_tokenizer,
+    byte_vocabulary,
+    word_tokenizer,
+    word_vocabulary,
+)
 
 TOKENS = byte_vocabulary()
+WORDS = word_vocabulary()
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n€ñ😀👩‍🔬中\ufffd"), max_size=30)
-
-
-class SentencePieceLike:
-    """Bytes as a fallback, and a space that is stripped from the beginning."""
-
-    special_token_ids = frozenset({0})
-    token_bytes = None
-
-    def __init__(self) -> None:
-        vocab = {"</s>": 0, "▁": 1, "▁a": 2, "b": 3, "中": 4, **{f"<0x{byte:02X}>": 5 + byte for byte in range(256)}}
-        self.backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[], byte_fallback=True))
-        self.backend.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        )
-        self.backend.add_special_tokens(["</s>"])
-
-    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
-        return self.backend.decode(token_ids, skip_special_tokens=skip_special)
-
-    def of_bytes(self, data: bytes) -> list[int]:
-        return [5 + byte for byte in data]
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +29,12 @@ def decoder() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def pieces() -> SentencePieceLike:
-    return SentencePieceLike()
+def pieces() -> Tokenizer:
+    return word_tokenizer()
+
+
+def of_bytes(data: bytes) -> list[int]:
+    return [WORDS[bytes([byte])] for byte in data]
 
 
 def begins(text: str, position: int) -> int:
@@ -104,26 +91,26 @@ def test_of_bytes(decoder: Tokenizer, tokens: list[bytes], expected: list[int]) 
 
 
 @given(units=st.lists(st.sampled_from(["a", "b", "</s>", "中", "😀", "€", "ñ", " "]), max_size=20))
-def test_of_pieces_with_bytes_as_a_fallback(pieces: SentencePieceLike, units: list[str]) -> None:
-    words = {"a": 2, "b": 3, "</s>": 0, "中": 4, " ": 1}
+def test_of_pieces_with_bytes_as_a_fallback(pieces: Tokenizer, units: list[str]) -> None:
+    words = {"a": WORDS["▁a"], "b": WORDS["b"], "</s>": 0, "中": WORDS["中"], " ": WORDS["▁"]}
     token_ids: list[int] = []
     expected: list[int] = []
     for unit in units:
-        ids = [words[unit]] if unit in words else pieces.of_bytes(unit.encode())
+        ids = [words[unit]] if unit in words else of_bytes(unit.encode())
         expected += [len(pieces.decode(token_ids))] * len(ids)
         token_ids += ids
     assert token_offsets_of(pieces).add(token_ids) == expected
 
 
-def test_a_character_that_is_never_completed_is_left_behind(pieces: SentencePieceLike) -> None:
-    broken = pieces.of_bytes("😀".encode()[:3])
+def test_a_character_that_is_never_completed_is_left_behind(pieces: Tokenizer) -> None:
+    broken, b = of_bytes("😀".encode()[:3]), WORDS["b"]
     offsets = DecodedTokenOffsets(pieces)
-    assert offsets.add([3, *broken, 3]) == [0, 1, 1, 1, 4]
-    assert pieces.decode([3, *broken, 3]) == "b\ufffd\ufffd\ufffdb"
+    assert offsets.add([b, *broken, b]) == [0, 1, 1, 1, 4]
+    assert pieces.decode([b, *broken, b]) == "b\ufffd\ufffd\ufffdb"
 
 
-@given(token_ids=st.lists(st.integers(0, 260), max_size=60))
-def test_any_pieces_point_into_their_text(pieces: SentencePieceLike, token_ids: list[int]) -> None:
+@given(token_ids=st.lists(st.integers(0, VOCAB_SIZE - 1), max_size=60))
+def test_any_pieces_point_into_their_text(pieces: Tokenizer, token_ids: list[int]) -> None:
     told = token_offsets_of(pieces).add(token_ids)
     assert told == sorted(told)
     assert all(0 <= offset <= len(pieces.decode(token_ids)) for offset in told)

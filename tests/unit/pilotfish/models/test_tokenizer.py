@@ -7,6 +7,13 @@ import pytest
 
 from pilotfish.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.testing.byte_tokenizer import (
+    VOCAB_SIZE,
+    byte_tokenizer,
+    byte_vocabulary,
+    word_tokenizer,
+    word_vocabulary,
+)
 from pilotfish.types import ChatMessage
 
 CHATS = [
@@ -41,6 +48,20 @@ def test_special_tokens_are_skipped_or_shown(tokenizer_folder: Path) -> None:
 def test_unknown_ids_are_left_out(tokenizer_folder: Path) -> None:
     tokenizer = Tokenizer.load(tokenizer_folder)
     assert tokenizer.decode([*tokenizer.encode("a"), 299]) == "a"
+
+
+def test_bytes_of_tokens_that_are_bytes() -> None:
+    tokenizer, tokens = byte_tokenizer(), byte_vocabulary()
+    assert all(tokenizer.bytes_of(token_id) == data for data, token_id in tokens.items())
+    assert [tokenizer.bytes_of(token_id) for token_id in (0, VOCAB_SIZE - 1)] == [b"", b""]
+
+
+def test_bytes_of_words_and_of_bytes_where_there_is_no_word() -> None:
+    tokenizer, tokens = word_tokenizer(), word_vocabulary()
+    for token, token_id in tokens.items():
+        expected = token if isinstance(token, bytes) else token.replace("▁", " ").encode()
+        assert tokenizer.bytes_of(token_id) == expected
+    assert [tokenizer.bytes_of(token_id) for token_id in (0, VOCAB_SIZE - 1)] == [b"", b""]
 
 
 def test_trainers_truncation_and_padding_are_off(tokenizer_folder: Path) -> None:

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
 from pilotfish.models.token_bytes import TokenBytes
-from pilotfish.testing.byte_tokenizer import SPECIAL_TOKENS, VOCAB_SIZE, byte_backend, byte_tokenizer, byte_vocabulary
+from pilotfish.testing.byte_tokenizer import (
+    SPECIAL_TOKENS,
+    VOCAB_SIZE,
+    byte_backend,
+    byte_tokenizer,
+    byte_vocabulary,
+    word_tokenizer,
+    word_vocabulary,
+)
 
 
 def test_tokens_stand_for_their_bytes() -> None:
@@ -20,3 +28,10 @@ def test_the_rows_behind_the_last_token_are_no_text() -> None:
 def test_characters_are_cut_and_special_tokens_are_known() -> None:
     vocabulary = byte_vocabulary()
     assert byte_backend().encode("<|im_end|>😀").ids == [2, vocabulary[b"\xf0\x9f"], vocabulary[b"\x98\x80"]]
+
+
+def test_words_and_what_is_none() -> None:
+    tokenizer, vocabulary = word_tokenizer(), word_vocabulary()
+    assert tokenizer.token_bytes is None
+    token_ids = [vocabulary["▁a"], vocabulary["▁a"], *(vocabulary[bytes([byte])] for byte in "😀".encode()), 0]
+    assert tokenizer.decode(token_ids) == "a a😀"
