@@ -33,10 +33,22 @@ def train(
         typer.Option(
             "--data",
             metavar="FILE.jsonl",
-            help="Learn from this instead of self-synthesis: lines with messages, text, or prompt_len and token_ids. "
+            help="Learn from this instead of synthesis: lines with messages, text, or prompt_len and token_ids. "
             "Repeatable.",
         ),
     ] = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            help="Let the target answer these before prompts of its own: lines with turns, the first of which is "
+            "asked. Repeatable.",
+        ),
+    ] = None,
+    answers_per_prompt: Annotated[
+        int, typer.Option("--answers-per-prompt", help="Of --prompts: one may be greedy, the others are sampled.")
+    ] = 1,
     tokens: Annotated[int, typer.Option("--tokens", help="Answer tokens to synthesise.")] = 2_000_000,
     max_minutes: Annotated[float, typer.Option("--max-minutes", help="Of training; 0: --epochs decide.")] = 0,
     epochs: Annotated[float, typer.Option("--epochs", help="Times the data is seen at most.")] = 4,
@@ -59,7 +71,7 @@ def train(
 ) -> None:
     """Train a drafter; start the same command again after a kill and it goes on.
 
-    Stages: synthesise conversations with the target, extract its features, train, evaluate, export. Needs hours
+    Stages: synthesise conversations with the target, train, evaluate, export. Needs hours
     for a good drafter, minutes (--tokens 20000 --max-minutes 3) for a trial.
 
     [bold]Examples[/]
@@ -68,7 +80,9 @@ def train(
 
       pilotfish train eagle3 --target MODEL --out my-head --tokens 20000 --max-minutes 3
 
-      pilotfish train draft --data conversations.jsonl        from what your users ask
+      pilotfish train eagle3 --prompts prompts.jsonl          from the target's answers to what your users ask
+
+      pilotfish train draft --data conversations.jsonl        from conversations with the target
 
       pilotfish up --set target.self_drafter.proposer=eagle3 --set target.self_drafter.model=$PWD/my-head
     """
@@ -80,6 +94,8 @@ def train(
         cache_dir=cache,
         work=work,
         data=tuple(data or ()),
+        prompts=tuple(prompts or ()),
+        answers_per_prompt=answers_per_prompt,
         num_answer_tokens=tokens,
         max_minutes=max_minutes,
         max_epochs=epochs,

@@ -70,8 +70,11 @@ class FeatureStore:
         first = max(request.first_position, end - MAX_FEATURE_TOKENS)
         if first >= end:
             return None
-        values: Tensor = self._pool[_slots(sequence, first, end)]
-        return encode_features(values, first, request.format, num_layers=len(self.layers))
+        return encode_features(self.read(sequence, first, end), first, request.format, num_layers=len(self.layers))
+
+    def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:
+        """[end - first, F * H] of the sequence's positions from first on, a copy; they must be computed."""
+        return self._pool[_slots(sequence, first, end)]
 
 
 def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:

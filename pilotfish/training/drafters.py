@@ -18,10 +18,10 @@ from pilotfish.models.medusa.checkpoint import save_medusa
 from pilotfish.training.conversations import write_json_atomically
 from pilotfish.training.draft import DraftObjective, new_draft_model
 from pilotfish.training.eagle3 import Eagle3Objective, new_head
-from pilotfish.training.extract import Sample
 from pilotfish.training.loop import Objective
 from pilotfish.training.medusa import MedusaObjective, new_heads
 from pilotfish.training.request import Method, TrainingRequest
+from pilotfish.training.samples import Sample
 from pilotfish.training.vocabulary import draft_vocabulary
 
 _TOKENIZER_FILES = (

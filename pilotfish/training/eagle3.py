@@ -23,7 +23,7 @@ from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
-from pilotfish.training.extract import Sample
+from pilotfish.training.samples import Sample
 
 DEPTH_DECAY = 0.8
 """Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""

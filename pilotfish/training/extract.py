@@ -1,52 +1,23 @@
-"""Feature extraction: the target runs once over all data, and what drafters learn from is kept on disk.
+"""Feature extraction: the target runs once over data that a user brought, and what drafters learn from is kept.
 
-Shards are safetensors files, written whole and renamed, each a run of conversations: an interrupted extraction
-goes on after its last shard, and more data appended later becomes more shards.
-
-Shapes: T tokens of a shard, H hidden size, C conversations.
+An interrupted extraction goes on after its last shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from pilotfish.errors import InvalidRequestError
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.training.conversations import Conversation
+from pilotfish.training.samples import SHARD_TOKENS, Sample, SampleStore
 from pilotfish.types import BLOCK_SIZE
 
-SHARD_TOKENS = 32768
 _STEP_ROWS = 512
 """Rows of a forward: enough to read the weights rarely, few enough for the logits to stay in memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One conversation with what the target computed. Rows of the prompt but the last have no target columns."""
-
-    prompt_len: int
-    token_ids: Tensor
-    """int64 [T]"""
-    features: Tensor
-    """[T, F * H], the inputs of the captured layers."""
-    last_hidden: Tensor
-    """[T, H], after the final norm; zeros in the prompt."""
-    choices: Tensor
-    """int64 [T], the target's argmax after each row; -1 in the prompt."""
-    log_mass: Tensor
-    """float32 [T], logsumexp of the target's logits after each row."""
-
-    @property
-    def num_answer_tokens(self) -> int:
-        return len(self.token_ids) - self.prompt_len
 
 
 class FeatureExtractor:
@@ -94,8 +65,8 @@ class FeatureExtractor:
             for (index, _, _), part in zip(chunks, self._forward(sequences, prompt_lens, chunks), strict=True):
                 parts[index].append(part)
         for tokens, prompt_len, columns in zip(sequences, prompt_lens, parts, strict=True):
-            joined = [torch.cat(column) for column in zip(*columns, strict=True)]
-            yield Sample(prompt_len, torch.tensor(tokens), *joined)
+            features, hidden, choices, log_mass = (torch.cat(column) for column in zip(*columns, strict=True))
+            yield Sample(prompt_len, torch.tensor(tokens), features, hidden[prompt_len - 1 :], choices, log_mass)
 
     def _forward(
         self, sequences: Sequence[list[int]], prompt_lens: Sequence[int], chunks: Sequence[tuple[int, int, int]]
@@ -127,91 +98,23 @@ class FeatureExtractor:
         yield from zip(*(torch.split(column, sizes) for column in columns), strict=True)
 
 
-class FeatureStore:
-    """The shards of one folder."""
+def extend(
+    store: SampleStore,
+    extractor: FeatureExtractor,
+    conversations: Sequence[Conversation],
+    on_progress: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Extract those of the conversations that follow the ones already in the store.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        for torn in folder.glob(".*.partial"):
-            torn.unlink()
-        self._paths = sorted(folder.glob("shard-*.safetensors"))
-        self.num_conversations = 0
-        """Of the data that went into the shards, in its order; also those that were left out of them."""
-        for path in self._paths:
-            self.num_conversations = max(self.num_conversations, int(_metadata(path)["end"]))
-
-    def extend(
-        self,
-        extractor: FeatureExtractor,
-        conversations: Sequence[Conversation],
-        on_progress: Callable[[int], None] = lambda _: None,
-    ) -> None:
-        """Extract those of the conversations that follow the ones already here.
-
-        on_progress gets the number of conversations done. Raises OSError when the disk is full.
-        """
-        while self.num_conversations < len(conversations):
-            on_progress(self.num_conversations)
-            end, num_tokens = self.num_conversations, 0
-            while end < len(conversations) and num_tokens < SHARD_TOKENS:
-                num_tokens += len(conversations[end].token_ids)
-                end += 1
-            with torch.inference_mode():
-                samples = list(extractor.extract(conversations[self.num_conversations : end]))
-            if samples:
-                self._write(samples, end)
-            self.num_conversations = end
-        on_progress(self.num_conversations)
-
-    def read(self) -> Iterator[Sample]:
-        """All samples in order, memory-mapped: a tensor is read from disk when it is used."""
-        for path in self._paths:
-            yield from _read_shard(path)
-
-    def _write(self, samples: Sequence[Sample], end: int) -> None:
-        path = self._folder / f"shard-{len(self._paths):05d}.safetensors"
-        temporary = path.with_name(f".{path.name}.partial")
-        columns = {
-            "features": torch.cat([sample.features for sample in samples]),
-            "last_hidden": torch.cat([sample.last_hidden for sample in samples]),
-            "token_ids": torch.cat([sample.token_ids for sample in samples]).int(),
-            "choices": torch.cat([sample.choices for sample in samples]).int(),
-            "log_mass": torch.cat([sample.log_mass for sample in samples]),
-            "lengths": torch.tensor([len(sample.token_ids) for sample in samples]),
-            "prompt_lens": torch.tensor([sample.prompt_len for sample in samples]),
-        }
-        try:
-            save_file(columns, temporary, metadata={"end": str(end)})
-            temporary.replace(path)
-        except SafetensorError as error:  # how the library tells an OSError of writing
-            raise OSError(f"cannot write {path}: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._paths.append(path)
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    try:
-        with safe_open(path, framework="pt") as shard:
-            metadata: dict[str, str] = shard.metadata()
-    except SafetensorError as error:
-        raise InvalidRequestError(f"{path} is no shard of features ({error}): delete it") from error
-    return metadata
-
-
-def _read_shard(path: Path) -> Iterator[Sample]:
-    with safe_open(path, framework="pt") as shard:
-        columns = {name: shard.get_tensor(name) for name in shard.keys()}  # noqa: SIM118 -- no mapping
-    start = 0
-    for length, prompt_len in zip(columns["lengths"].tolist(), columns["prompt_lens"].tolist(), strict=True):
-        rows = slice(start, start + length)
-        yield Sample(
-            prompt_len,
-            columns["token_ids"][rows].long(),
-            columns["features"][rows],
-            columns["last_hidden"][rows],
-            columns["choices"][rows].long(),
-            columns["log_mass"][rows],
-        )
-        start += length
+    on_progress gets the number of conversations done. Raises OSError when the disk is full.
+    """
+    while store.num_conversations < len(conversations):
+        on_progress(store.num_conversations)
+        end, num_tokens = store.num_conversations, 0
+        while end < len(conversations) and num_tokens < SHARD_TOKENS:
+            num_tokens += len(conversations[end].token_ids)
+            end += 1
+        with torch.inference_mode():
+            samples = list(extractor.extract(conversations[store.num_conversations : end]))
+        store.add(samples, end=end)
+    on_progress(store.num_conversations)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pilotfish.training.curve import CurvePoint
-from pilotfish.training.extract import Sample
 from pilotfish.training.request import Method, TrainingRequest
+from pilotfish.training.samples import Sample
 
 _KINDS = {
     Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",
@@ -67,7 +67,11 @@ A chain of {len(point.chained)} would give {point.mean_acceptance_length:.2f} ou
 def _data(request: TrainingRequest) -> str:
     if request.data:
         return f"Answers and texts from {', '.join(f'`{path.name}`' for path in request.data)}."
-    return (
+    before = ""
+    if request.prompts:
+        names = ", ".join(f"`{path.name}`" for path in request.prompts)
+        before = f"Prompts from {names}, up to {request.answers_per_prompt} answers of the target's to each. Then:\n"
+    return before + (
         "Self-synthesis: the target wrote the user's turns from its own chat template and answered them, half of the "
         "answers greedily, half at temperature 0.7 and top-p 0.95; four in ten prompts wrap earlier text in a task. "
         "No other data."
@@ -95,6 +99,9 @@ def _rows(facts: Mapping[str, str]) -> str:
 
 def _command(request: TrainingRequest) -> str:
     source = " ".join(f"--data {path.name}" for path in request.data) or f"--tokens {request.num_answer_tokens}"
+    if request.prompts:
+        files = " ".join(f"--prompts {path.name}" for path in request.prompts)
+        source = f"{files} --answers-per-prompt {request.answers_per_prompt} {source}"
     limit = f" --max-minutes {request.max_minutes:g}" if request.max_minutes else ""
     return (
         f"pilotfish train {request.method} --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "

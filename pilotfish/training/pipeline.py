@@ -1,4 +1,4 @@
-"""A training run from a target's name to a drafter's folder: synthesise, extract, train, evaluate, export.
+"""A training run from a target's name to a drafter's folder: synthesise or extract, train, evaluate, export.
 
 Each stage leaves its result in the workspace and starts from what is there, so a run that was killed in any of
 them goes on when it is started again.
@@ -15,25 +15,27 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.config import Config, EngineConfig, TargetConfig
 from pilotfish.engine.cores import usable_cores
-from pilotfish.engine.factory import build_engine
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.folder import read_metadata
-from pilotfish.models.loading import load_model
+from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.training.conversations import Conversation, read_conversations, write_text_atomically
+from pilotfish.training.conversations import Conversation, write_text_atomically
 from pilotfish.training.curve import Curve, CurvePoint
 from pilotfish.training.data import read_data
 from pilotfish.training.drafters import Drafter, new_drafter
-from pilotfish.training.extract import FeatureExtractor, FeatureStore, Sample
+from pilotfish.training.extract import FeatureExtractor, extend
 from pilotfish.training.loop import LoopConfig, TrainingLoop
 from pilotfish.training.model_card import CardFacts, model_card
 from pilotfish.training.precision import prefers_bfloat16
+from pilotfish.training.prompts import Prompt, read_prompts
+from pilotfish.training.recorder import build_recorded_core
 from pilotfish.training.request import TrainingRequest
+from pilotfish.training.samples import Sample, SampleStore
 from pilotfish.training.stages import Stage, Watcher
 from pilotfish.training.synthesise import SynthesisConfig, Synthesiser
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
@@ -66,11 +68,16 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
     folder = pull_model(request.target, request.cache_dir)
     tokenizer = Tokenizer.load(folder)
     data = [line for path in request.data for line in read_data(path, tokenizer, MAX_TOKENS)]
+    prompts = [prompt for path in request.prompts for prompt in read_prompts(path, tokenizer)]
     workspace = _workspace(request, folder, tokenizer)
     with workspace.locked():
-        require_space(workspace.root, _needed_bytes(request, folder, data))
-        conversations = data or _synthesise(request, workspace, tokenizer, watcher)
-        samples = _extract(request, workspace, conversations, watcher)
+        store = SampleStore(workspace.features(request))
+        require_space(workspace.root, _needed_bytes(request, folder, data, prompts) - store.num_bytes)
+        if data:
+            _extract(request, store, data, watcher)
+        else:
+            _synthesise(request, store, tokenizer, prompts, watcher)
+        samples = list(store.read())
         loaded = load_model(request.target, cache_dir=request.cache_dir)
         train, held_out = split(samples)
         run_folder = workspace.run(request)
@@ -88,11 +95,14 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
 def split(samples: Sequence[Sample]) -> tuple[list[Sample], list[Sample]]:
     """Conversations to learn from and conversations to judge by; more data at the end moves none of them.
 
-    Raises: InvalidRequestError when one of the two would be empty.
+    What answers a prompt that is judged by is not learned from. Raises: InvalidRequestError when one of the two
+    would be empty.
     """
     held_out = list(islice(samples, 0, _MAX_HELD_OUT * _HELD_OUT_EVERY, _HELD_OUT_EVERY))
     judged = {id(sample) for sample in held_out}
-    train = [sample for sample in samples if id(sample) not in judged]
+    # A text has no prompt but its first token.
+    prompts = {sample.prompt for sample in held_out if sample.prompt_len > 1}
+    train = [sample for sample in samples if id(sample) not in judged and sample.prompt not in prompts]
     if not train:
         raise InvalidRequestError(f"{len(samples)} conversations have a usable answer; at least 2 are needed")
     return train, held_out
@@ -104,56 +114,64 @@ def _workspace(request: TrainingRequest, folder: Path, tokenizer: Tokenizer) -> 
     return Workspace(request.work or request.cache_dir / "training" / f"{folder.name}-{digest[:8]}", identity)
 
 
-def _needed_bytes(request: TrainingRequest, folder: Path, data: Sequence[Conversation]) -> int:
-    """Of features, the bulk of what is written."""
+def _needed_bytes(
+    request: TrainingRequest, folder: Path, data: Sequence[Conversation], prompts: Sequence[Prompt]
+) -> int:
+    """Of features, the bulk of what is written: three layers of each token, and the last one of answers."""
     config = read_metadata(folder).config
     hidden = int((config.get("text_config") or config)["hidden_size"])
-    num_tokens = sum(len(line.token_ids) for line in data) or int(request.num_answer_tokens * (1 + _PROMPT_SHARE))
-    return num_tokens * 4 * hidden * torch.bfloat16.itemsize
+    if data:
+        num_prompt_tokens = sum(line.prompt_len for line in data)
+        num_answer_tokens = sum(len(line.token_ids) for line in data) - num_prompt_tokens
+    else:
+        num_answer_tokens = request.num_answer_tokens
+        num_prompt_tokens = int(num_answer_tokens * _PROMPT_SHARE)
+        num_prompt_tokens += request.answers_per_prompt * sum(len(prompt.token_ids) for prompt in prompts)
+    return (3 * num_prompt_tokens + 4 * num_answer_tokens) * hidden * torch.bfloat16.itemsize
 
 
 def _synthesise(
-    request: TrainingRequest, workspace: Workspace, tokenizer: Tokenizer, watcher: Watcher
-) -> list[Conversation]:
-    path = workspace.conversations
-    path.touch()
+    request: TrainingRequest, store: SampleStore, tokenizer: Tokenizer, prompts: Sequence[Prompt], watcher: Watcher
+) -> None:
     watcher.stage(Stage.SYNTHESISE, request.num_answer_tokens)
-    done = sum(line.num_answer_tokens for line in read_conversations(path, tokenizer.vocab_size))
+    done = sum(sample.num_answer_tokens for sample in store.read())
     watcher.progress(done)
-    if done < request.num_answer_tokens:
-        engine = EngineConfig(
-            num_threads=request.num_threads,
-            deterministic=False,
-            kv_cache_tokens=640 * request.num_sequences,
-            max_sequences=request.num_sequences,
-        )
-        config = Config(target=TargetConfig(model=request.target, engine=engine), cache_dir=str(request.cache_dir))
-        synthesis = SynthesisConfig(
-            num_answer_tokens=request.num_answer_tokens, num_sequences=request.num_sequences, seed=request.seed
-        )
-        Synthesiser(build_engine(config, "target"), tokenizer, synthesis).run(path, watcher.progress)
-    return list(read_conversations(path, tokenizer.vocab_size))
+    if done >= request.num_answer_tokens:
+        return
+    loaded, decoder, layers = _target(request)
+    core, recorder = build_recorded_core(loaded, decoder, layers, request.num_sequences)
+    synthesis = SynthesisConfig(
+        num_answer_tokens=request.num_answer_tokens,
+        answers_per_prompt=request.answers_per_prompt,
+        num_sequences=request.num_sequences,
+        seed=request.seed,
+    )
+    Synthesiser(core, recorder, tokenizer, synthesis, prompts).run(store, watcher.progress)
 
 
 def _extract(
-    request: TrainingRequest, workspace: Workspace, conversations: Sequence[Conversation], watcher: Watcher
-) -> list[Sample]:
-    store = FeatureStore(workspace.features(request.data))
+    request: TrainingRequest, store: SampleStore, conversations: Sequence[Conversation], watcher: Watcher
+) -> None:
     watcher.stage(Stage.EXTRACT, len(conversations), store.num_conversations)
     if store.num_conversations < len(conversations):
-        loaded = load_model(request.target, cache_dir=request.cache_dir)
-        layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
-        options = DecoderOptions(
-            deterministic=False,
-            compile=True,
-            num_threads=_num_threads(request),
-            max_context_tokens=0,
-            cache_dir=request.cache_dir,
-        )
-        max_tokens = min(MAX_TOKENS, loaded.max_context_tokens)
-        extractor = FeatureExtractor(build_decoder(loaded, options).decoder, layers, max_tokens)
-        store.extend(extractor, conversations, watcher.progress)
-    return list(store.read())
+        loaded, decoder, layers = _target(request)
+        extractor = FeatureExtractor(decoder, layers, min(MAX_TOKENS, loaded.max_context_tokens))
+        extend(store, extractor, conversations, watcher.progress)
+
+
+def _target(request: TrainingRequest) -> tuple[LoadedModel, Decoder, tuple[int, ...]]:
+    """The target, what runs it, and the layers whose inputs are features."""
+    torch.set_num_threads(_num_threads(request))
+    loaded = load_model(request.target, cache_dir=request.cache_dir)
+    layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
+    options = DecoderOptions(
+        deterministic=False,
+        compile=True,
+        num_threads=_num_threads(request),
+        max_context_tokens=0,
+        cache_dir=request.cache_dir,
+    )
+    return loaded, build_decoder(loaded, options).decoder, layers
 
 
 def _loop_config(request: TrainingRequest) -> LoopConfig:

@@ -30,7 +30,10 @@ class TrainingRequest:
     work: Path | None = None
     """Folder of the state that a killed run goes on from; None: in the cache, by target."""
     data: tuple[Path, ...] = ()
-    """jsonl files to learn from; none: self-synthesis."""
+    """jsonl files to learn from; none: synthesis."""
+    prompts: tuple[Path, ...] = ()
+    """jsonl files with prompts that the target answers before it synthesises its own."""
+    answers_per_prompt: int = 1
     num_answer_tokens: int = 2_000_000
     """To synthesise."""
     max_minutes: float = 0
@@ -62,6 +65,7 @@ class TrainingRequest:
             "layers": self.num_layers,
             "heads": self.num_heads,
             "sequences": self.num_sequences,
+            "answers per prompt": self.answers_per_prompt,
         }
         for name, value in positive.items():
             if not value > 0:
@@ -73,3 +77,5 @@ class TrainingRequest:
         }.items():
             if not value >= 0:
                 raise ConfigError(f"{name} is {value}; it must be at least 0")
+        if self.data and self.prompts:
+            raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")

@@ -1,8 +1,7 @@
 """The state folder of training for one target: what a killed run goes on from.
 
 target.json              whose state this is
-conversations.jsonl      self-synthesised
-features/DATA/           shards, by the data they were extracted from
+features/DATA/           shards, by the data they were extracted from or the prompts that are answered
 runs/METHOD-SETTINGS/    checkpoint and curve
 lock                     held by the one run at work
 """
@@ -53,18 +52,17 @@ class Workspace:
         root.mkdir(parents=True, exist_ok=True)
         write_json_atomically(manifest, asdict(identity))
 
-    @property
-    def conversations(self) -> Path:
-        return self.root / "conversations.jsonl"
-
-    def features(self, data: Sequence[Path]) -> Path:
-        """By the content of the data files; those of self-synthesis, which grow, have a folder of their own."""
-        return self.root / "features" / (_digest(path.read_bytes() for path in data) if data else "synthesised")
+    def features(self, request: TrainingRequest) -> Path:
+        """By the content of the data or prompt files; what is synthesised, which grows, has a folder for itself."""
+        files = _digest(path.read_bytes() for path in request.data or request.prompts)
+        if request.data:
+            return self.root / "features" / files
+        return self.root / "features" / (f"synthesised-{files}" if request.prompts else "synthesised")
 
     def run(self, request: TrainingRequest) -> Path:
         """By the method and what a checkpoint of it depends on."""
         shape = {name: getattr(request, name) for name in _SHAPE}
-        data = self.features(request.data).name
+        data = self.features(request).name
         return self.root / "runs" / f"{request.method}-{_digest([json.dumps([shape, data]).encode()])}"
 
     @contextmanager

@@ -12,7 +12,7 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pilotfish.training.extract import Sample
+from pilotfish.training.samples import Sample
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -57,7 +57,7 @@ def computed(tiny_target: LlamaForCausalLM) -> Callable[[list[int], int], Sample
             prompt_len,
             tokens,
             torch.cat([output.hidden_states[index][0] for index in (2, 3, 3)], dim=-1),
-            output.hidden_states[-1][0].masked_fill(in_prompt[:, None], 0),
+            output.hidden_states[-1][0][prompt_len - 1 :],
             logits.argmax(-1).masked_fill(in_prompt, -1),
             logits.logsumexp(-1).masked_fill(in_prompt, 0),
         )

@@ -12,7 +12,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import LoadedModel
 from pilotfish.training.draft import DraftObjective, new_draft_model
-from pilotfish.training.extract import Sample
+from pilotfish.training.samples import Sample
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_agreement_counts_chains(
     draft = new_draft_model(loaded, 2)
     choices = draft(sample.token_ids[None]).logits[0].argmax(-1)
     choices[3] = (choices[3] + 1) % 30
-    matched = Sample(3, sample.token_ids, sample.features, sample.last_hidden, choices, sample.log_mass)
+    matched = Sample(3, sample.token_ids, sample.features, sample.answer_hidden, choices, sample.log_mass)
     short = computed([1, 5, 9], 3)
     # Rows 2 to 6; drafts of two start at 2, 3, 4, 5.
     assert DraftObjective(draft, tiny_target, 2).agreement([matched, short]).tolist() == [4, 3, 3, 3, 2]

@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective
-from pilotfish.training.extract import Sample
+from pilotfish.training.samples import Sample
 
 HIDDEN, VOCAB, DEPTHS = 16, 30, 3
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
@@ -45,7 +45,7 @@ def sample(length: int, prompt_len: int, seed: int) -> Sample:
         prompt_len,
         torch.randint(VOCAB, (length,), generator=draw),
         torch.randn(length, 3 * HIDDEN, generator=draw),
-        torch.randn(length, HIDDEN, generator=draw),
+        torch.randn(length - prompt_len + 1, HIDDEN, generator=draw),
         torch.randint(VOCAB, (length,), generator=draw),
         torch.full((length,), 5.0),
     )
@@ -128,7 +128,7 @@ def test_agreement_counts_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM
     choices = one.choices.clone()
     for start in drafts:
         choices[start] = drafts[start][0]
-    matched = Sample(one.prompt_len, one.token_ids, one.features, one.last_hidden, choices, one.log_mass)
+    matched = Sample(one.prompt_len, one.token_ids, one.features, one.answer_hidden, choices, one.log_mass)
     single = [sum(drafts[s][d] == int(choices[s + d]) for s in drafts) for d in range(DEPTHS)]
     chained = [
         sum(all(drafts[s][e] == int(choices[s + e]) for e in range(d + 1)) for s in drafts) for d in range(DEPTHS)

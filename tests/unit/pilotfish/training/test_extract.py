@@ -14,7 +14,8 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.training import extract
 from pilotfish.training.conversations import Conversation
-from pilotfish.training.extract import FeatureExtractor, FeatureStore, Sample
+from pilotfish.training.extract import FeatureExtractor, extend
+from pilotfish.training.samples import Sample, SampleStore
 
 LAYERS = (2, 3, 5)
 
@@ -38,11 +39,12 @@ def check(sample: Sample, source: Conversation, target: LlamaForCausalLM) -> Non
     expected = torch.cat([output.hidden_states[layer][0] for layer in LAYERS], dim=-1)
     torch.testing.assert_close(sample.features, expected, atol=1e-4, rtol=1e-4)
     first = source.prompt_len - 1
-    torch.testing.assert_close(sample.last_hidden[first:], output.hidden_states[-1][0][first:], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(sample.answer_hidden, output.hidden_states[-1][0][first:], atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(sample.log_mass[first:], output.logits[0][first:].logsumexp(-1), atol=1e-4, rtol=1e-4)
     assert sample.choices[first:].tolist() == output.logits[0][first:].argmax(-1).tolist()
     assert sample.choices[:first].tolist() == [-1] * first
     assert not sample.last_hidden[:first].any()
+    assert torch.equal(sample.last_hidden[first:], sample.answer_hidden)
 
 
 def test_samples_are_what_transformers_computes(
@@ -80,15 +82,15 @@ def test_extraction_goes_on_after_a_kill_and_with_more_data(
             raise KilledError
 
     with pytest.raises(KilledError):
-        FeatureStore(tmp_path).extend(extractor, sources(8), kill)
+        extend(SampleStore(tmp_path), extractor, sources(8), kill)
     (tmp_path / ".shard-00009.safetensors.partial").write_bytes(b"torn")
-    store = FeatureStore(tmp_path)
+    store = SampleStore(tmp_path)
     assert 3 < store.num_conversations < 8
-    store.extend(extractor, sources(8))
-    again = FeatureStore(tmp_path)
-    again.extend(extractor, sources(11))
+    extend(store, extractor, sources(8))
+    again = SampleStore(tmp_path)
+    extend(again, extractor, sources(11))
     assert again.num_conversations == 11
-    extracted: Sequence[Sample] = list(FeatureStore(tmp_path).read())
+    extracted: Sequence[Sample] = list(SampleStore(tmp_path).read())
     assert len(extracted) == 11
     for one, source in zip(extracted, sources(11), strict=True):
         check(one, source, tiny_target)
@@ -97,8 +99,8 @@ def test_extraction_goes_on_after_a_kill_and_with_more_data(
 
 @pytest.mark.usefixtures("_small_shards")
 def test_conversations_without_a_usable_answer_are_passed_over(extractor: FeatureExtractor, tmp_path: Path) -> None:
-    store = FeatureStore(tmp_path)
-    store.extend(extractor, [conversation(50, 45, seed) for seed in range(3)] + sources(2))
+    store = SampleStore(tmp_path)
+    extend(store, extractor, [conversation(50, 45, seed) for seed in range(3)] + sources(2))
     assert store.num_conversations == 5
     assert len(list(store.read())) == 2
 
@@ -106,4 +108,4 @@ def test_conversations_without_a_usable_answer_are_passed_over(extractor: Featur
 def test_a_torn_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "shard-00000.safetensors").write_bytes(b"torn")
     with pytest.raises(InvalidRequestError, match=r"shard-00000\.safetensors is no shard.*delete it"):
-        FeatureStore(tmp_path)
+        SampleStore(tmp_path)

@@ -9,8 +9,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
-from pilotfish.training.extract import Sample
 from pilotfish.training.medusa import HEAD_DECAY, MedusaObjective
+from pilotfish.training.samples import Sample
 
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
 
@@ -52,7 +52,7 @@ def test_agreement_counts_drafts(tiny_target: LlamaForCausalLM, computed: Callab
     choices = sample.choices.clone()
     choices[3], choices[5] = drafts[2][0], drafts[4][0]
     choices[4], choices[6] = drafts[2][1], drafts[4][1] + 1
-    matched = Sample(3, sample.token_ids, sample.features, sample.last_hidden, choices, sample.log_mass)
+    matched = Sample(3, sample.token_ids, sample.features, sample.answer_hidden, choices, sample.log_mass)
     single = [sum(drafts[row][k] == int(choices[row + k + 1]) for row in drafts) for k in range(2)]
     both = sum(all(drafts[row][k] == int(choices[row + k + 1]) for k in range(2)) for row in drafts)
     assert MedusaObjective(heads, tiny_target).agreement([matched]).tolist() == [4, *single, single[0], both]
