@@ -6,6 +6,8 @@ makes them, with a byte each for what is no word. Both have special tokens, and 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -77,7 +79,7 @@ def _held(backend: tokenizers.Tokenizer) -> Tokenizer:
         is_encoder_decoder=False,
         config={},
     )
-    return Tokenizer(backend, metadata, None, "none")
+    return Tokenizer(backend, metadata, None, "none", Path())
 
 
 def _letters(data: bytes) -> str:
