@@ -15,6 +15,8 @@ _ROW_SHARE, _ROUND_SHARE = 0.014, 0.1
 """Of a step of one row, where nothing has been measured: SmolLM2-135M and its EAGLE-3 head on two cores."""
 _PRIOR_STEPS = 10.0
 """So many steps of evidence stand behind those shares."""
+_FORGOTTEN = 0.001
+"""Of a step: with less left than that, 500 steps have passed of which none said anything."""
 _MAX_ROWS = 64
 """Steps of more rows hold a prefill, and say little about a decode."""
 
@@ -40,30 +42,45 @@ class DraftCosts:
         self._rows = self._time_s = self._rows_squared = self._rows_times_time = 0.0
         self._num_tokens = 0.0
         self._num_rounds = self._draft_s = 0.0
+        self._counts = False
+        """Whether the last step is among the sums."""
 
     def add_step(self, num_rows: int, forward_s: float, num_tokens: int) -> None:
         """A step of the target; num_tokens: what it has committed for all its sequences."""
-        if not 0 < num_rows <= _MAX_ROWS or num_tokens == 0:
+        self._decay()
+        self._counts = 0 < num_rows <= _MAX_ROWS and num_tokens > 0
+        if not self._counts:
             return
-        self._weight = _DECAY * self._weight + 1
-        self._rows = _DECAY * self._rows + num_rows
-        self._time_s = _DECAY * self._time_s + forward_s
-        self._rows_squared = _DECAY * self._rows_squared + num_rows**2
-        self._rows_times_time = _DECAY * self._rows_times_time + num_rows * forward_s
-        self._num_tokens = _DECAY * self._num_tokens + num_tokens
+        self._weight += 1
+        self._rows += num_rows
+        self._time_s += forward_s
+        self._rows_squared += num_rows**2
+        self._rows_times_time += num_rows * forward_s
+        self._num_tokens += num_tokens
+
+    def _decay(self) -> None:
+        self._weight *= _DECAY
+        self._rows *= _DECAY
+        self._time_s *= _DECAY
+        self._rows_squared *= _DECAY
+        self._rows_times_time *= _DECAY
+        self._num_tokens *= _DECAY
         self._num_rounds *= _DECAY
         self._draft_s *= _DECAY
 
     def add_draft(self, num_rounds: int, draft_s: float) -> None:
-        """What the drafter did after that step; without a round its time tells nothing."""
-        if num_rounds == 0:
+        """What the drafter did after that step; without a round its time tells nothing.
+
+        It counts as its step does: beside a step that is left out its time would stand without that step's tokens.
+        """
+        if num_rounds == 0 or not self._counts:
             return
         self._num_rounds += num_rounds
         self._draft_s += draft_s
 
     def thresholds(self) -> Thresholds:
-        """As things stand; the defaults before the first step."""
-        if self._time_s == 0:
+        """As things stand; the defaults before the first step, and where all that told something are long past."""
+        if self._weight < _FORGOTTEN or self._time_s == 0:
             return DEFAULT_THRESHOLDS
         mean_rows, forward_s = self._rows / self._weight, self._time_s / self._weight
         # A line through (rows, seconds); the prior is a line of the assumed slope through the mean.

@@ -56,4 +56,44 @@ def test_prefills_do_not_count() -> None:
     before = subject.thresholds()
     subject.add_step(512, 3.0, 1)
     subject.add_step(40, 0.3, 0)  # a chunk of a prefill, no token yet
-    assert subject.thresholds() == before
+    after = subject.thresholds()
+    assert (after.round, after.node) == (pytest.approx(before.round, rel=0.02), pytest.approx(before.node, rel=0.02))
+
+
+@pytest.mark.parametrize(("num_rows", "num_tokens"), [(65, 65), (512, 1), (40, 0)])
+def test_drafts_beside_steps_that_are_left_out_count_no_more_than_these(num_rows: int, num_tokens: int) -> None:
+    """Their time without the steps' tokens had thresholds sink for ever under load, and everything was drafted."""
+    subject = costs(step_s=0.01, row_s=0.0002, round_s=0.008)
+    before = subject.thresholds()
+    assert before.round > 0.4
+    lowest = before.round
+    for _ in range(10_000):
+        subject.add_step(num_rows, 0.05, num_tokens)
+        subject.add_draft(4, 0.032)
+        lowest = min(lowest, subject.thresholds().round)
+    assert lowest > 0.05
+    assert subject.thresholds() == Thresholds(), "what was measured is long past"
+
+
+def test_what_was_measured_before_a_load_is_soon_outweighed_after_it() -> None:
+    subject = costs(step_s=0.01, row_s=0.0002, round_s=0.008)
+    for _ in range(300):
+        subject.add_step(100, 0.05, 100)
+        subject.add_draft(1, 0.01)
+    for _ in range(30):
+        subject.add_step(4, 0.01, 2)
+        subject.add_draft(2, 0.002)
+    other = costs(step_s=0.01, row_s=0.0, round_s=0.001).thresholds()
+    assert subject.thresholds().round == pytest.approx(other.round, rel=0.2)
+
+
+def test_drafts_among_loads_and_single_sequences() -> None:
+    """Every other step is left out, with its drafts: the others say the same as alone."""
+    alone, mixed = DraftCosts(), DraftCosts()
+    for _ in range(300):
+        for subject in (alone, mixed):
+            subject.add_step(4, 0.01, 2)
+            subject.add_draft(2, 0.006)
+        mixed.add_step(100, 0.05, 100)
+        mixed.add_draft(2, 0.06)
+    assert mixed.thresholds().round == pytest.approx(alone.thresholds().round, rel=0.2)
