@@ -22,7 +22,7 @@ from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
 from pilotfish.engine.prefill_meter import PrefillMeter
 from pilotfish.engine.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
-from pilotfish.engine.results import commit_outcome, verification_round
+from pilotfish.engine.results import commit_outcomes, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.self_drafting import SelfDrafter, SelfDrafting
 from pilotfish.engine.sequence import EngineSequence
@@ -187,14 +187,13 @@ class EngineCore:
             events.extend(self._begin(rows, start_ns))
         try:
             decisions = self._compute(scheduled)
-        except Exception as error:
-            events.extend(self._fail_step(scheduled, error))
-            self._prefill_meter.failed()
-        else:
-            self._num_failed_steps = 0
             # What the target drafts for itself afterwards is no part of it.
             self._prefill_meter.add(num_rows, num_prefill_rows, num_decoding, self._clock_ns() - start_ns)
             events.extend(self._finish(decisions, scheduled, start_ns))
+            self._num_failed_steps = 0
+        except Exception as error:
+            events.extend(self._fail_step(scheduled, error))
+            self._prefill_meter.failed()
         self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding = num_decoding
         self._num_step_tokens, self._num_step_prefill_tokens = num_rows, num_prefill_rows
@@ -234,34 +233,31 @@ class EngineCore:
         return outcomes, drafts
 
     def _fail_step(self, scheduled: Sequence[ScheduledRows], error: Exception) -> list[Event]:
-        """A request that breaks a step costs this step's sequences, not the replica. Raises when steps keep failing."""
+        """What breaks a step, in computing or after it, costs this step's sequences and not the replica: none of its
+        results is told, as nobody knows how far each of them has come. Raises when steps keep failing."""
         self._num_failed_steps += 1
         if self._num_failed_steps >= MAX_FAILED_STEPS:
             raise error
         logger.error("a step of %d sequences failed", len(scheduled), exc_info=error)
         message = f"the engine failed in a step of this sequence: {type(error).__name__}"
-        return [self._fail(rows.sequence, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
+        for rows in scheduled:
+            if rows.sequence.sequence_id in self._sequences:  # else it had ended before the step failed
+                self._intake.forget(rows.sequence)
+        return [SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
 
     def _finish(
         self, decisions: tuple[list[Outcome], list[Drafted]], scheduled: Sequence[ScheduledRows], start_ns: int
     ) -> list[Event]:
-        """Commit what was computed; returns the results."""
+        """Commit what was computed; returns the results. If it raises, nobody finds blocks that are not complete."""
         outcomes, drafts = decisions
         verdicts, proposals = _complete(scheduled)
         for rows in scheduled:
             rows.sequence.mark_computed(rows.first_position + rows.num_rows)
-            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         elapsed_ns = self._clock_ns() - start_ns
         for rows in scheduled:
             rows.sequence.compute_time_ns += elapsed_ns
-        events: list[Event] = []
-        moves: list[tuple[int, int]] = []
-        for rows, outcome in zip(verdicts, outcomes, strict=True):
-            verdict = commit_outcome(rows.sequence, outcome, self.model.max_context_tokens)
-            path = outcome.path[: verdict.num_accepted_tokens]
-            moves.extend(self._kv_cache.path_moves(rows.sequence, verdict.base_length, path))
-            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
-            events.append(verdict)
+        committed, moves = commit_outcomes(verdicts, outcomes, self._kv_cache, self.model.max_context_tokens)
+        events: list[Event] = [*committed]
         if moves:
             self._decoder.move_kv(moves)
         for rows, drafted in zip(proposals, drafts, strict=True):
@@ -270,6 +266,8 @@ class EngineCore:
         if self._features is not None:
             self._features.keep(scheduled, by_id)
             events = [self._with_features(event, self._features) for event in events]
+        for rows in scheduled:  # now that keys, values and features are in place
+            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         if self._self_drafting is not None:
             self._self_drafting.after_step(scheduled, by_id, elapsed_ns)
         return [self._closed(event) for event in events]

@@ -162,14 +162,15 @@ class HeadCore:
         num_rows = sum(len(sequence.tokens) - sequence.num_computed_tokens for sequence in batch)
         try:
             drafts = self._draft(batch)
+            self._step_time_ns = self._clock_ns() - start_ns
+            for sequence in batch:
+                finish_rows(sequence)
         except Exception as error:
             events.extend(self._fail_step(batch, error))
             return events
         self._num_failed_steps = 0
-        self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding, self._num_step_tokens = len(batch), num_rows
         for sequence, drafted in zip(batch, drafts, strict=True):
-            finish_rows(sequence)
             events.append(_proposal(sequence, drafted, start_ns, self._step_time_ns))
         return events
 

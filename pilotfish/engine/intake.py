@@ -6,6 +6,7 @@ items are recognised. What cannot be served is answered with a SequenceError; no
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Sequence
 
@@ -29,6 +30,8 @@ from pilotfish.messages import (
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
+
+logger = logging.getLogger(__name__)
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
@@ -226,10 +229,14 @@ class Intake:
 
     def forget(self, sequence: EngineSequence) -> None:
         """Release the sequence's blocks and its slot."""
-        if sequence.lookup_index is not None:
-            sequence.lookup_index.finish(sequence.num_prompt_tokens)
         self._kv_cache.release(sequence)
         del self._sequences[sequence.sequence_id]
+        if sequence.lookup_index is not None:
+            try:
+                sequence.lookup_index.finish(sequence.num_prompt_tokens)
+            except Exception:
+                # Fail open, as all that drafters do beside the target.
+                logger.exception("a lookup could not take in a sequence that has ended")
 
     def _bad_token(self, token_ids: Iterable[int]) -> int | None:
         return next((token_id for token_id in token_ids if not 0 <= token_id < self._vocab_size), None)

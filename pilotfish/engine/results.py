@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.scheduler import ScheduledRows
 from pilotfish.engine.sequence import NO_DRAFTS, DecodeTask, EngineSequence, VerifyTask
 from pilotfish.messages import Verdict
 from pilotfish.speculation.rounds import Outcome, Round
@@ -22,11 +26,23 @@ def verification_round(sequence: EngineSequence) -> Round:
     )
 
 
-def commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
-    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number.
+def commit_outcomes(
+    verdicts: Sequence[ScheduledRows], outcomes: Sequence[Outcome], kv_cache: KVCache, max_context_tokens: int
+) -> tuple[list[Verdict], list[tuple[int, int]]]:
+    """Commit each outcome to its sequence. Returns the verdicts, and the (from, to) slots whose keys and values the
+    caller has to move before anybody may find the blocks: those of trees' accepted paths."""
+    committed: list[Verdict] = []
+    moves: list[tuple[int, int]] = []
+    for rows, outcome in zip(verdicts, outcomes, strict=True):
+        verdict = _commit_outcome(rows.sequence, outcome, max_context_tokens)
+        path = outcome.path[: verdict.num_accepted_tokens]
+        moves.extend(kv_cache.path_moves(rows.sequence, verdict.base_length, path))
+        committed.append(verdict)
+    return committed, moves
 
-    The keys and values of a tree's accepted path are the caller's to move (`KVCache.path_moves`).
-    """
+
+def _commit_outcome(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
+    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number."""
     task = sequence.task
     assert isinstance(task, VerifyTask | DecodeTask)
     base_length = len(sequence.tokens)
