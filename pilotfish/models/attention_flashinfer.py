@@ -69,6 +69,7 @@ class _Kernel:
     """One wrapper of FlashInfer and what it was last planned for."""
 
     def __init__(self, wrapper: BatchPrefillWithPagedKVCacheWrapper, num_heads: int, shape: AttentionShape) -> None:
+        assert shape.first_key == 0, "models have no such keys; heads do, and run on SDPA"
         self._wrapper = wrapper
         self._num_heads = num_heads
         self._shape = shape

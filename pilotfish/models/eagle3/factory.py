@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.errors import UnsupportedModelError
+from pilotfish.models.attention_sdpa import SdpaBackend
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
@@ -18,5 +19,7 @@ def build_eagle3_head(decoder: Decoder, module: Eagle3Head) -> FeatureHead:
         return NativeEagle3Head(decoder, module.to(decoder.dtype))
     if isinstance(decoder, TransformersDecoder):
         module = module.to(device=decoder.device, dtype=decoder.dtype)
-        return TorchEagle3Head(module, decoder.input_embeddings, decoder.backend)
+        # The head must not see its first key (FIRST_KEY). FlashInfer's masks are causal or windows: it would.
+        backend = decoder.backend if isinstance(decoder.backend, SdpaBackend) else SdpaBackend(deterministic=False)
+        return TorchEagle3Head(module, decoder.input_embeddings, backend)
     raise UnsupportedModelError(f"EAGLE-3 heads do not run on the {decoder.name} decoder")

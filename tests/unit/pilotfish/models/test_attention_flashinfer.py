@@ -139,6 +139,13 @@ def test_a_static_step_equals_sdpa_and_is_planned_anew(flashinfer_backend: Any, 
         assert ours.isfinite().all()
 
 
+def test_keys_that_must_not_be_seen_are_refused_rather_than_shown(flashinfer_backend: Any) -> None:
+    query, _, pool = tensors(8)
+    shape = AttentionShape(num_kv_heads=2, head_dim=8, scale=0.3, first_key=1)
+    with pytest.raises(AssertionError, match="heads do"):
+        flashinfer_backend.prepare(SLICES, 8).attend(query, pool, shape)
+
+
 def test_what_a_recorded_shape_keeps_is_counted(flashinfer_backend: Any) -> None:
     """64 tokens of context are 4 blocks, and 4 to round up; numbers of 4 bytes beside FlashInfer's own 8 MiB."""
     numbers = 3 * (4 + 4) + (3 + 1) + (3 + 1) + 3
