@@ -23,6 +23,7 @@ from pilotfish.bench.against import transformers_arms, transformers_process
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.html import to_html
 from pilotfish.bench.measurement import Arm
+from pilotfish.bench.peer_worker import SEED
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
@@ -71,7 +72,7 @@ def chosen_drafters(texts: Sequence[str]) -> list[Proposer]:
 
 
 @contextlib.contextmanager
-def transformers(config: Config, wanted: bool) -> Iterator[Sequence[Arm]]:
+def transformers(config: Config, wanted: bool, temperature: float) -> Iterator[Sequence[Arm]]:
     """Its arms, or none."""
     if not wanted:
         yield ()
@@ -81,7 +82,7 @@ def transformers(config: Config, wanted: bool) -> Iterator[Sequence[Arm]]:
         raise SystemExit(f"run `pilotfish models pull {config.target.model}` first")
     assistant = Path(f"{HEADS}-draft")
     with transformers_process(folder, config.target.engine, assistant if assistant.is_dir() else None) as process:
-        yield transformers_arms(process, timeout_s=ANSWER_TIMEOUT_S)
+        yield transformers_arms(process, timeout_s=ANSWER_TIMEOUT_S, temperature=temperature)
 
 
 def add_checks(report: Report, result: Result, variants: dict[str, Variant], *, asked_speed_up: float = 1.6) -> None:
@@ -123,6 +124,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options_parser.add_argument("--max-tokens", type=int, default=128)
     options_parser.add_argument("--repeats", type=int, default=1)
     options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+    options_parser.add_argument(
+        "--temperature", type=float, default=0.0, help="0 is greedy (default); above, coupled sampling with one seed"
+    )
     options_parser.add_argument("--without-transformers", action="store_true")
     options_parser.add_argument("--html", type=Path)
     return options_parser.parse_args(arguments)
@@ -139,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with_auto=True,
         max_tokens=32 if options.quick else options.max_tokens,
         num_repeats=options.repeats,
-        options=GenerateOptions(temperature=0),
+        options=GenerateOptions(temperature=options.temperature, seed=SEED),
         timeout_s=ANSWER_TIMEOUT_S,
     )
 
@@ -147,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return load_config(overrides=[*STACK_DEFAULTS, *extra, *options.set])
 
     with (
-        transformers(configure(()), not options.without_transformers) as peers,
+        transformers(configure(()), not options.without_transformers, options.temperature) as peers,
         BenchProgress(Console(stderr=True)) as progress,
     ):
         run = run_stations(stations_of(proposers, configure), prompts, settings, peers=peers, progress=progress)

@@ -26,6 +26,7 @@ from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
 from pilotfish.bench.metrics import ALL
 from pilotfish.bench.peer import PeerArm, PeerProcess
+from pilotfish.bench.peer_worker import SEED
 from pilotfish.bench.prompts import Prompt, load_prompts
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
@@ -115,7 +116,9 @@ def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions) -> 
 
 
 @contextlib.contextmanager
-def peer_arms(chosen: Sequence[Peer], peers: Path, conditions: Conditions) -> Iterator[list[PeerArm]]:
+def peer_arms(
+    chosen: Sequence[Peer], peers: Path, conditions: Conditions, temperature: float
+) -> Iterator[list[PeerArm]]:
     """Every chosen peer, started: plain and with its own lookup."""
     arms = []
     with contextlib.ExitStack() as stack:
@@ -126,7 +129,8 @@ def peer_arms(chosen: Sequence[Peer], peers: Path, conditions: Conditions) -> It
                     process = transformers_process(conditions.model, EngineConfig(num_threads=conditions.threads))
                 else:
                     process = peer_process(peer, mode, peers, conditions)
-                arms.append(PeerArm(stack.enter_context(process), mode, timeout_s=ANSWER_TIMEOUT_S))
+                started = stack.enter_context(process)
+                arms.append(PeerArm(started, mode, timeout_s=ANSWER_TIMEOUT_S, temperature=temperature))
         yield arms
 
 
@@ -194,7 +198,11 @@ def run_all(
         longest = max(len(each.token_ids) for each in tokenised)
         threads = config.target.engine.num_threads or len(os.sched_getaffinity(0))
         conditions = Conditions(folder, threads, context_for(longest + settings.max_tokens))
-        with peer_arms(chosen, peers, conditions) as theirs, BenchProgress(Console(stderr=True)) as progress:
+        temperature = settings.options.temperature or 0.0
+        with (
+            peer_arms(chosen, peers, conditions, temperature) as theirs,
+            BenchProgress(Console(stderr=True)) as progress,
+        ):
             arms: list[Arm] = [*ours, *theirs]
             progress.begin(len(arms) * len(prompts))
             samples = run_arms(arms, tokenised, max_tokens=settings.max_tokens, on_answer=progress.advance)
@@ -235,6 +243,9 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options_parser.add_argument("-k", type=int, nargs="*", default=[], help="our draft lengths, besides auto")
     options_parser.add_argument("--max-tokens", type=int, default=128)
     options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of our stack")
+    options_parser.add_argument(
+        "--temperature", type=float, default=0.0, help="0 is greedy (default); above, coupled sampling with one seed"
+    )
     return options_parser.parse_args(arguments)
 
 
@@ -246,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lengths=tuple(options.k),
         with_auto=True,
         max_tokens=32 if options.quick else options.max_tokens,
-        options=GenerateOptions(temperature=0),
+        options=GenerateOptions(temperature=options.temperature, seed=SEED),
         timeout_s=ANSWER_TIMEOUT_S,
     )
     chosen = [

@@ -9,7 +9,7 @@ from typing import Any
 import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 2
 """What llama-cpp-python's documentation advises for processors without a GPU."""
@@ -28,10 +28,16 @@ def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str
     )
     end = llama.token_eos()
 
-    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+    def answer(
+        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
+    ) -> None:
         del mode  # decided when it was loaded
         llama.reset()  # else it would keep what the prompt has in common with the last one
-        for count, token_id in enumerate(llama.generate(list(prompt_token_ids), temp=0.0), start=1):
+        llama.set_seed(SEED)
+        tokens = llama.generate(
+            list(prompt_token_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
+        )
+        for count, token_id in enumerate(tokens, start=1):
             on_tokens([token_id])
             if token_id == end or count == max_tokens:
                 return

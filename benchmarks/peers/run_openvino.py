@@ -10,11 +10,15 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 5
 LOOKUP_NGRAM = 3
 """As in OpenVINO's own prompt lookup sample."""
+
+
+NO_TOP_K = 2**31
+"""More than any vocabulary has."""
 
 
 class Streamer(openvino_genai.StreamerBase):
@@ -38,10 +42,16 @@ def load(model: str, lookup: bool, threads: int) -> tuple[dict[str, Any], Answer
         properties["INFERENCE_PRECISION_HINT"] = "bf16"
     pipeline = openvino_genai.LLMPipeline(model, "CPU", **properties, **({"prompt_lookup": True} if lookup else {}))
 
-    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+    def answer(
+        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
+    ) -> None:
         config = pipeline.get_generation_config()
         config.max_new_tokens = max_tokens
-        config.do_sample = False
+        config.do_sample = temperature > 0
+        if config.do_sample:
+            config.temperature, config.rng_seed = temperature, SEED
+            config.top_p = 1.0
+            config.top_k = NO_TOP_K
         config.apply_chat_template = False
         if mode == "lookup":
             config.num_assistant_tokens = LOOKUP_TOKENS

@@ -10,7 +10,7 @@ from typing import Any
 import vllm
 from vllm.sampling_params import RequestOutputKind
 
-from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
 
 SPECULATION = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 
@@ -27,9 +27,13 @@ def load(model: str, lookup: bool, context: int) -> tuple[dict[str, Any], Answer
     engine = llm.llm_engine
     request_ids = count()
 
-    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+    def answer(
+        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
+    ) -> None:
         del mode  # decided when it was loaded
-        sampling = vllm.SamplingParams(temperature=0, max_tokens=max_tokens, output_kind=RequestOutputKind.DELTA)
+        sampling = vllm.SamplingParams(
+            temperature=temperature, seed=SEED, max_tokens=max_tokens, output_kind=RequestOutputKind.DELTA
+        )
         engine.add_request(str(next(request_ids)), {"prompt_token_ids": list(prompt_token_ids)}, sampling)
         while engine.has_unfinished_requests():
             for output in engine.step():

@@ -24,6 +24,6 @@ def transformers_process(model: Path, engine: EngineConfig, assistant: Path | No
     return PeerProcess(NAME, argv, environment=environment(variables), start_timeout_s=START_TIMEOUT_S)
 
 
-def transformers_arms(process: PeerProcess, *, timeout_s: float) -> list[PeerArm]:
+def transformers_arms(process: PeerProcess, *, timeout_s: float, temperature: float = 0.0) -> list[PeerArm]:
     """One arm for each mode that the started process has: plain, lookup, and assisted with an assistant."""
-    return [PeerArm(process, mode, timeout_s=timeout_s) for mode in process.facts["modes"]]
+    return [PeerArm(process, mode, timeout_s=timeout_s, temperature=temperature) for mode in process.facts["modes"]]

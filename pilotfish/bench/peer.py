@@ -98,9 +98,22 @@ class PeerProcess:
         self._process.stdout.close()
         self._log.close()
 
-    def ask(self, prompt_token_ids: Sequence[int], *, max_tokens: int, mode: str, timeout_s: float) -> Measurement:
-        """One greedy answer. Raises UnavailableError or DeadlineExceededError."""
-        request = {"prompt_token_ids": list(prompt_token_ids), "max_tokens": max_tokens, "mode": mode}
+    def ask(
+        self,
+        prompt_token_ids: Sequence[int],
+        *,
+        max_tokens: int,
+        mode: str,
+        timeout_s: float,
+        temperature: float = 0.0,
+    ) -> Measurement:
+        """One answer. Raises UnavailableError or DeadlineExceededError."""
+        request = {
+            "prompt_token_ids": list(prompt_token_ids),
+            "max_tokens": max_tokens,
+            "temperature": temperature,
+            "mode": mode,
+        }
         answer = self.exchange(request, _Answer, timeout_s=timeout_s)
         return Measurement(token_ids=answer.token_ids, arrivals=answer.arrivals)
 
@@ -144,12 +157,20 @@ class PeerProcess:
 class PeerArm:
     """One mode of a peer."""
 
-    def __init__(self, peer: PeerProcess, mode: str, *, timeout_s: float) -> None:
+    def __init__(self, peer: PeerProcess, mode: str, *, timeout_s: float, temperature: float = 0.0) -> None:
+        """temperature: 0 is greedy; above, its texts are not ours."""
         self.name = f"{peer.name} {mode}"
+        self._temperature = temperature
         self._peer = peer
         self._mode = mode
         self._timeout_s = timeout_s
 
     def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
         """Answer once. Raises PilotfishError."""
-        return self._peer.ask(prompt_token_ids, max_tokens=max_tokens, mode=self._mode, timeout_s=self._timeout_s)
+        return self._peer.ask(
+            prompt_token_ids,
+            max_tokens=max_tokens,
+            mode=self._mode,
+            timeout_s=self._timeout_s,
+            temperature=self._temperature,
+        )

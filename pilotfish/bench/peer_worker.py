@@ -2,7 +2,7 @@
 
 It runs in the peer's own environment, where nothing of ours is installed, with the repository on its path.
 
-In:  {"prompt_token_ids": [..], "max_tokens": n, "mode": "plain"}
+In:  {"prompt_token_ids": [..], "max_tokens": n, "temperature": 0.0, "mode": "plain"}
 Out: {"ready": {..}} once, then {"token_ids": [..], "arrivals": [[seconds, tokens], ..]} or {"error": "why"} each
 """
 
@@ -16,8 +16,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 OnTokens = Callable[[Sequence[int]], None]
-Answer = Callable[[Sequence[int], int, str, OnTokens], None]
-"""answer(prompt_token_ids, max_tokens, mode, on_tokens): greedy; calls on_tokens with output tokens as they come."""
+Answer = Callable[[Sequence[int], int, float, str, OnTokens], None]
+"""answer(prompt_token_ids, max_tokens, temperature, mode, on_tokens): greedy at temperature 0, else sampled from the
+whole distribution with SEED; calls on_tokens with output tokens as they come."""
+
+SEED = 0
+"""Of sampled answers. It means something else to each peer, so their texts differ."""
 
 
 def serve(load: Callable[[], tuple[dict[str, Any], Answer]]) -> None:
@@ -46,7 +50,7 @@ def _answered(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
             token_ids.extend(new_token_ids)
 
     try:
-        answer(request["prompt_token_ids"], request["max_tokens"], request["mode"], on_tokens)
+        answer(request["prompt_token_ids"], request["max_tokens"], request["temperature"], request["mode"], on_tokens)
     # Whatever a library raises: the other side decides what it means.
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"}

@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
 
-from pilotfish.bench.peer_worker import Answer, OnTokens, serve
+from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 10
 """`prompt_lookup_num_tokens`, as transformers' own documentation sets it."""
@@ -45,15 +45,21 @@ def load(model: str, assistant: str, dtype: str) -> tuple[dict[str, Any], Answer
     if drafter is not None:
         modes["assisted"] = {"assistant_model": drafter}
 
-    def answer(prompt_token_ids: Sequence[int], max_tokens: int, mode: str, on_tokens: OnTokens) -> None:
+    def answer(
+        prompt_token_ids: Sequence[int], max_tokens: int, temperature: float, mode: str, on_tokens: OnTokens
+    ) -> None:
         input_ids = torch.tensor([list(prompt_token_ids)])
+        sampling: dict[str, Any] = {"do_sample": False}
+        if temperature:
+            torch.manual_seed(SEED)
+            sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         with torch.inference_mode():
             target.generate(
                 input_ids,
                 attention_mask=torch.ones_like(input_ids),
                 max_new_tokens=max_tokens,
-                do_sample=False,
                 streamer=_Streamer(on_tokens),
+                **sampling,
                 **modes[mode],
             )
 

@@ -17,9 +17,11 @@ from pilotfish.bench.peer_worker import serve
 
 def load():
     print("a library's banner")
-    def answer(prompt_token_ids, max_tokens, mode, on_tokens):
+    def answer(prompt_token_ids, max_tokens, temperature, mode, on_tokens):
         if mode == "broken":
             raise ValueError("no such mode")
+        if mode == "temperature":
+            prompt_token_ids = [int(100 * temperature)]
         if mode == "endless":
             time.sleep(600)
         if mode == "dead":
@@ -78,6 +80,12 @@ def test_answers_are_measured_by_arrival_and_noise_does_not_disturb() -> None:
             assert [arrival.num_tokens for arrival in measurement.arrivals] == [1, 2]
             assert measurement.speculation is None
             assert 0 < measurement.time_to_first_token_s <= measurement.total_s
+
+
+def test_the_temperature_reaches_it() -> None:
+    with peer(ECHO) as process:
+        arm = PeerArm(process, "temperature", timeout_s=60, temperature=0.7)
+        assert arm.answer([1], max_tokens=1).token_ids == (70,)
 
 
 def test_a_failed_answer_is_told_and_the_next_one_works() -> None:

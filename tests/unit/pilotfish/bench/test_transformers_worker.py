@@ -33,11 +33,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def answers(folder: Path, mode: str, assistant: str = "") -> list[list[int]]:
+def answers(folder: Path, mode: str, assistant: str = "", temperature: float = 0.0) -> list[list[int]]:
     """The groups of tokens as they came."""
     _, answer = load(str(folder), assistant, "float32")
     groups: list[list[int]] = []
-    answer(PROMPT, 12, mode, lambda token_ids: groups.append(list(token_ids)))
+    answer(PROMPT, 12, temperature, mode, lambda token_ids: groups.append(list(token_ids)))
     return groups
 
 
@@ -61,8 +61,16 @@ def test_speculation_gives_the_same_tokens_and_they_come_together(folder: Path) 
     assert flat(answers(folder, "lookup")) == plain
 
 
+@pytest.mark.parametrize("mode", ["plain", "lookup"])
+def test_sampled_answers_repeat_and_are_not_the_greedy_one(folder: Path, mode: str) -> None:
+    first, second = (flat(answers(folder, mode, temperature=1.0)) for _ in range(2))
+    assert first == second
+    assert 0 < len(first) <= 12
+    assert first != flat(answers(folder, mode))
+
+
 def test_modes_are_told_and_need_their_model(folder: Path) -> None:
     facts, answer = load(str(folder), "", "float32")
     assert facts["modes"] == ["plain", "lookup"]
     with pytest.raises(KeyError):
-        answer(PROMPT, 4, "assisted", lambda _: None)
+        answer(PROMPT, 4, 0.0, "assisted", lambda _: None)
