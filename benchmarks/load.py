@@ -1,8 +1,9 @@
 """How does the service hold up under load, with speculation off, on, and left to the controller?
 
 Emulated 70B on A100s (the default): closed loop at 1 to 64 requests in flight and a Poisson sweep with goodput, the
-modes in turns; then 1,000 streams at once over engines that cost nothing. `--real`: the default models on this
-machine. `--only` runs some of the parts. Reported latencies count from when a request was due.
+modes in turns; then 1,000 streams at once over engines that cost nothing; `--only` runs some of these. `--real`: the
+default models on this machine, at `--levels` and with the `--drafter` of one's choice. Reported latencies count from
+when a request was due.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pilotfish.bench.load.slo import parse_slo
 from pilotfish.bench.load.suite import run_load
 from pilotfish.bench.load.tables import show
 from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.proposers import parse_proposers
 from pilotfish.bench.suite import STACK_DEFAULTS, Progress, Station
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.client.answer import GenerateOptions
@@ -169,11 +171,12 @@ def emulated(report: Report, options: argparse.Namespace, progress: Progress) ->
 
 def real(report: Report, options: argparse.Namespace, progress: Progress) -> None:
     """The default models, answers that end where they end."""
-    config = load_config(overrides=STACK_DEFAULTS)
+    (drafter,) = parse_proposers([options.drafter])
+    config = load_config(overrides=[*STACK_DEFAULTS, *drafter.overrides])
     settings = LoadSettings(
-        levels=tuple(parse_levels("concurrency", "1,4" if options.quick else "1,4,16")),
+        levels=tuple(parse_levels("concurrency", options.levels or ("1,4" if options.quick else "1,4,16"))),
         modes=MODES,
-        options=GenerateOptions(temperature=0),
+        options=GenerateOptions(temperature=0, proposer=drafter.request_name),
         prompts=[prompt.text for prompt in load_prompts(options.dataset, per_category=1 if options.quick else None)],
         output_lengths=parse_lengths("24" if options.quick else "128"),
         num_requests=4 if options.quick else None,
@@ -216,13 +219,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__, dataset=True)
     options_parser.add_argument("--real", action="store_true", help="the default models instead of emulated ones")
     options_parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of the emulated run")
+    options_parser.add_argument("--levels", help="requests in flight with --real (default 1,4,16, quick 1,4)")
+    options_parser.add_argument(
+        "--drafter", default="draft", metavar="NAME[=FOLDER]", help="with --real (default: draft)"
+    )
     options = options_parser.parse_args(arguments)
+    if not options.real and (options.levels or options.drafter != "draft"):
+        options_parser.error("--levels and --drafter go with --real")
     dataset: Path | None = options.dataset
     report = Report(
         "How does the service hold up under load, with speculation off, on, and left to the controller?",
         {
             "engines": "real, default models" if options.real else f"EMULATED: {PROFILE}, instant for streams",
             "prompts": str(dataset or "our own set") if options.real else "synthetic, lognormal, median 256 tokens",
+            "drafter": options.drafter if options.real else "emulated",
             "sampling": "greedy",
             "client": "one process on the same machine",
         },
