@@ -10,17 +10,17 @@ from markupsafe import Markup
 
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.charts import Bar, Line, bar_chart, line_chart
-from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.metrics import Row
 from pilotfish.bench.page import render_page
 from pilotfish.bench.result import Result
-from pilotfish.bench.tables import identical
+from pilotfish.bench.tables import heading, identical
 
 ACCEPTED_SERIES, WASTED_SERIES = 2, 5
 
 
 def to_html(result: Result, variants: Mapping[str, Variant]) -> str:
     """The whole page; variants: what each of our own arms is, by its name."""
-    helpers = {"identical": identical, "all_categories": ALL}
+    helpers = {"identical": identical, "heading": heading}
     return render_page(
         Path(__file__).with_name("report.html.jinja"), result=result, charts=_charts(result, variants), **helpers
     )

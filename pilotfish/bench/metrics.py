@@ -16,6 +16,9 @@ from pilotfish.bench.runner import Sample
 ALL = "all"
 """The row over all categories."""
 
+MIN_TIMED_TOKENS = 8
+"""Of shorter answers the decoding takes next to no time, so that its speed is the machine's noise."""
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One arm in one category. None: not known, or nothing to divide by."""
@@ -23,20 +26,22 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     arm: str
     category: str
     num_answers: int
+    num_timed: int
+    """Answers of at least MIN_TIMED_TOKENS, as the baseline's to the same prompts are: speed-ups are theirs."""
     num_tokens: int
     tokens_per_s: float
     """Output tokens over whole answers, prefill included: the figure to compare with other systems."""
     decode_tokens_per_s: float | None
-    """Tokens after the first arrival over the time after it."""
+    """Tokens after the first arrival over the time after it, of all timed answers together."""
     speed_up: float | None
-    """decode_tokens_per_s over the baseline's; over all categories the mean of theirs."""
+    """decode_tokens_per_s over the baseline's."""
     speed_up_median: float | None
-    """Median over answers of the ratio to the baseline's answer to the same prompt in the same turn."""
+    """Median over timed answers of the ratio to the baseline's answer to the same prompt in the same turn."""
     speed_up_bound: float | None
     """Output tokens per step of the target: a step is no cheaper with drafts in it, so what a speed-up is above
-    this is the machine's noise. Over all categories the mean of theirs; None: not known."""
+    this is the machine's noise."""
     total_speed_up: float | None
-    """tokens_per_s over the baseline's; over all categories the mean of theirs."""
+    """tokens_per_s over the baseline's."""
     ttft_ms: float
     """Median time to first token."""
     itl_p50_ms: float | None
@@ -63,19 +68,11 @@ def rows_of(samples: Sequence[Sample], baseline: str) -> list[Row]:
         chosen[sample.arm, sample.category].append(sample)
     rows = []
     for arm in arms:
-        of_arm = [_row(chosen[arm, name], chosen[baseline, name], name) for name in categories]
-        rows += of_arm
+        rows += [_row(chosen[arm, name], chosen[baseline, name], name) for name in categories]
         if len(categories) > 1:
             ours = [sample for name in categories for sample in chosen[arm, name]]
             theirs = [sample for name in categories for sample in chosen[baseline, name]]
-            rows.append(
-                msgspec.structs.replace(
-                    _row(ours, theirs, ALL),
-                    speed_up=_mean(row.speed_up for row in of_arm),
-                    speed_up_bound=_mean(row.speed_up_bound for row in of_arm),
-                    total_speed_up=_mean(row.total_speed_up for row in of_arm),
-                )
-            )
+            rows.append(_row(ours, theirs, ALL))
     return rows
 
 
@@ -83,16 +80,21 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
     measurements = [sample.measurement for sample in samples]
     by_turn = {(sample.prompt_index, sample.turn): sample.measurement for sample in baseline}
     plain = [by_turn[sample.prompt_index, sample.turn] for sample in samples]
-    pairs = list(zip(measurements, plain, strict=True))
+    pairs = [
+        pair
+        for pair in zip(measurements, plain, strict=True)
+        if min(each.num_tokens for each in pair) >= MIN_TIMED_TOKENS
+    ]
     first = {sample.prompt_index: sample.measurement for sample in reversed(baseline)}
     gaps = sorted(gap for each in measurements for gap in each.gaps_s)
-    decode, plain_decode = _decode_rate(measurements), _decode_rate(plain)
+    decode, plain_decode = _decode_rate(ours for ours, _ in pairs), _decode_rate(theirs for _, theirs in pairs)
     total, plain_total = _total_rate(measurements), _total_rate(plain)
     drafts = draft_metrics(measurements)
     return Row(
         arm=samples[0].arm,
         category=category,
         num_answers=len(samples),
+        num_timed=len(pairs),
         num_tokens=sum(each.num_tokens for each in measurements),
         tokens_per_s=total or 0.0,
         decode_tokens_per_s=decode,

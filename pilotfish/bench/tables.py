@@ -11,7 +11,14 @@ from pilotfish.bench.metrics import ALL, Row
 from pilotfish.bench.result import Result
 from pilotfish.bench.verdicts import Verdict
 
-STYLES = {"pays": "green", "does not pay": "yellow", "unclear": "yellow", "too noisy": "yellow", "differs": "bold red"}
+STYLES = {
+    "pays": "green",
+    "does not pay": "yellow",
+    "unclear": "yellow",
+    "too noisy": "yellow",
+    "too short": "yellow",
+    "differs": "bold red",
+}
 MISSING = "-"
 
 
@@ -20,10 +27,18 @@ def show(result: Result, console: Console) -> None:
     conditions = ", ".join(f"{key} {value}" for key, value in result.conditions.items())
     console.print(conditions, style="dim", soft_wrap=True, markup=False)
     for category in result.categories:
-        title = "all categories (speed-ups: mean over them)" if category == ALL else category
-        console.print(category_table([row for row in result.rows if row.category == category], title))
+        console.print(
+            category_table([row for row in result.rows if row.category == category], heading(result, category))
+        )
     for verdict in result.verdicts:
         console.print(verdict_line(verdict), soft_wrap=True)
+
+
+def heading(result: Result, category: str) -> str:
+    """The category, and how many of the baseline's answers to it have a speed."""
+    row = result.row(result.baseline, category)
+    name = "all categories" if category == ALL else category
+    return f"{name}: {row.num_timed} of {row.num_answers} answers long enough to time"
 
 
 def category_table(rows: list[Row], title: str) -> Table:

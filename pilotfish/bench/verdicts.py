@@ -8,12 +8,12 @@ from typing import Literal
 import msgspec
 
 from pilotfish.bench.arms import Variant
-from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.metrics import ALL, MIN_TIMED_TOKENS, Row
 
 NOISE = 0.05
 """Ratios this near to 1 are within what a busy machine varies by."""
 
-Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "too noisy", "differs"]
+Conclusion = Literal["pays", "no difference", "does not pay", "unclear", "too noisy", "too short", "differs"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     category: str
     conclusion: Conclusion
     arm: str
-    """The fastest one."""
+    """The fastest one; where no answer has a speed, the first."""
     proposer: str
     """To use; empty: leave speculation off."""
     num_speculative_tokens: int | None
@@ -44,9 +44,8 @@ def verdicts_of(rows: Sequence[Row], variants: Mapping[str, Variant], *, must_be
     for category in categories:
         own = [row for row in rows if row.category == category and row.arm in speculative]
         fixed = [row for row in own if speculative[row.arm].num_speculative_tokens is not None]
-        candidates = [row for row in fixed or own if row.speed_up is not None]
-        if candidates:
-            best = max(candidates, key=_believable)
+        if own:
+            best = max(fixed or own, key=_believable)
             differing = [row for row in own if must_be_identical and not row.is_identical]
             verdicts.append(_judge(best, speculative[best.arm], differing))
     return verdicts
@@ -67,15 +66,16 @@ def _judge(best: Row, variant: Variant, differing: Sequence[Row]) -> Verdict:
 
 
 def _believable(row: Row) -> float:
-    """The speed-up, as far as it can come from speculation."""
-    assert row.speed_up is not None
-    return row.speed_up if row.speed_up_bound is None else min(row.speed_up, row.speed_up_bound)
+    """The speed-up, as far as it can come from speculation; 0 where there is none."""
+    speed_up = row.speed_up or 0.0
+    return speed_up if row.speed_up_bound is None else min(speed_up, row.speed_up_bound)
 
 
 def _conclusion(best: Row, differing: Sequence[Row]) -> Conclusion:
     if differing:
         return "differs"
-    assert best.speed_up is not None
+    if best.speed_up is None:
+        return "too short"
     if best.speed_up > _believable(best) * (1 + NOISE):
         return "too noisy"
     ratios = (best.speed_up, best.speed_up_median if best.speed_up_median is not None else best.speed_up)
@@ -89,15 +89,17 @@ def _conclusion(best: Row, differing: Sequence[Row]) -> Conclusion:
 
 def _sentence(best: Row, conclusion: Conclusion, differing: Sequence[Row]) -> str:
     where = "Over all categories" if best.category == ALL else best.category
-    figure = f"{best.speed_up:.2f}x with {best.arm}"
+    figure = f"{best.speed_up or 0.0:.2f}x with {best.arm}"
     if conclusion == "differs":
         names = ", ".join(row.arm for row in differing)
         return f"{where}: the output of {names} differs from plain decoding's; no speed excuses that"
+    median = f"{best.speed_up_median or 0.0:.2f}x in the median"
     bound = f"{best.speed_up_bound or 0.0:.2f} tokens a step"
     return {
         "pays": f"{where}: speculation earns its keep, {figure}",
         "no difference": f"{where}: speculation makes no difference, {figure} at best",
         "does not pay": f"{where}: speculation does not pay, {figure} at best; leave it off",
+        "too short": f"{where}: too short to tell, no answer of {MIN_TIMED_TOKENS} tokens or more; use others",
         "too noisy": f"{where}: too noisy to tell, {figure} by the clock but {bound}; use a quieter machine",
-        "unclear": f"{where}: unclear, {figure} in sum but {best.speed_up_median:.2f}x in the median; use more prompts",
+        "unclear": f"{where}: unclear, {figure} in sum but {median}; use more prompts",
     }[conclusion]

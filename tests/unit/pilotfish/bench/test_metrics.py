@@ -27,17 +27,17 @@ def rows(samples: list[Sample]) -> dict[tuple[str, str], Row]:
 
 def test_rates_are_of_sums_and_the_median_is_of_ratios() -> None:
     samples = [
-        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (3.0, 1), (5.0, 1))),  # 2 tokens in 4 s after the first
-        Sample(FAST, "qa", 0, 0, measured((1.0, 1), (2.0, 2))),  # 2 in 1 s
-        Sample(PLAIN, "qa", 1, 0, measured((1.0, 1), (2.0, 1))),  # 1 in 1 s
-        Sample(FAST, "qa", 1, 0, measured((1.0, 1), (1.5, 1))),  # 1 in 0.5 s
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (3.0, 10), (5.0, 10))),  # 20 tokens in 4 s after the first
+        Sample(FAST, "qa", 0, 0, measured((1.0, 1), (2.0, 20))),  # 20 in 1 s
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 1), (2.0, 10))),  # 10 in 1 s
+        Sample(FAST, "qa", 1, 0, measured((1.0, 1), (1.5, 10))),  # 10 in 0.5 s
     ]
     found = rows(samples)[FAST, "qa"]
-    assert found.decode_tokens_per_s == pytest.approx(3 / 1.5)
-    assert found.speed_up == pytest.approx((3 / 1.5) / (3 / 5))
+    assert found.decode_tokens_per_s == pytest.approx(30 / 1.5)
+    assert found.speed_up == pytest.approx((30 / 1.5) / (30 / 5))
     assert found.speed_up_median == pytest.approx((4.0 + 2.0) / 2)
-    assert found.tokens_per_s == pytest.approx(5 / 3.5)
-    assert found.total_speed_up == pytest.approx((5 / 3.5) / (5 / 7))
+    assert found.tokens_per_s == pytest.approx(32 / 3.5)
+    assert found.total_speed_up == pytest.approx((32 / 3.5) / (32 / 7))
     assert found.ttft_ms == pytest.approx(1000)
     assert found.is_identical
 
@@ -49,16 +49,39 @@ def test_tokens_that_come_together_have_one_gap() -> None:
     assert found.is_identical
 
 
-def test_over_all_categories_the_speed_up_is_the_mean_of_theirs() -> None:
-    samples = []
-    # A long and a short category: pooled, the long one would decide alone.
-    for index, (category, seconds) in enumerate([("long", 100.0), ("short", 1.0)]):
-        samples.append(Sample(PLAIN, category, index, 0, measured((1.0, 1), (1.0 + seconds, 10))))
-        faster = seconds / (4 if category == "short" else 1)
-        samples.append(Sample(FAST, category, index, 0, measured((1.0, 1), (1.0 + faster, 10))))
+def test_over_all_categories_the_speed_up_is_of_all_tokens_and_all_their_time() -> None:
+    samples = [
+        Sample(PLAIN, "long", 0, 0, measured((1.0, 1), (61.0, 90))),
+        Sample(FAST, "long", 0, 0, measured((1.0, 1), (31.0, 90))),
+        Sample(PLAIN, "short", 1, 0, measured((1.0, 1), (11.0, 10))),
+        Sample(FAST, "short", 1, 0, measured((1.0, 1), (41.0, 10))),
+    ]
     found = rows(samples)[FAST, ALL]
-    assert found.speed_up == pytest.approx((1 + 4) / 2)
-    assert found.num_answers == 2
+    assert found.speed_up == pytest.approx(70 / 70)
+    assert found.speed_up_median == pytest.approx((2 + 1 / 4) / 2)
+    assert (found.num_timed, found.num_answers) == (2, 2)
+
+
+def test_an_answer_of_a_few_tokens_has_no_decoding_speed_and_weighs_nothing() -> None:
+    samples = [
+        Sample(PLAIN, "yes or no", 0, 0, measured((1.0, 1), (1.01, 1))),
+        Sample(FAST, "yes or no", 0, 0, measured((1.0, 1), (1.06, 1))),  # 0.17x
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 1), (3.0, 20))),
+        Sample(FAST, "qa", 1, 0, measured((1.0, 1), (2.0, 20))),
+    ]
+    found = rows(samples)
+    short = found[FAST, "yes or no"]
+    assert (short.speed_up, short.speed_up_median, short.num_timed, short.num_answers) == (None, None, 0, 1)
+    assert (found[FAST, ALL].num_timed, found[FAST, ALL].num_answers) == (1, 2)
+    assert found[FAST, ALL].speed_up == found[FAST, ALL].speed_up_median == pytest.approx(2.0)
+
+
+def test_an_answer_counts_where_the_baselines_is_long_enough_as_well() -> None:
+    samples = [
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (1.1, 6))),
+        Sample("peer", "qa", 0, 0, measured((1.0, 1), (2.0, 20))),
+    ]
+    assert rows(samples)["peer", "qa"].num_timed == 0
 
 
 def test_an_answer_of_one_token_has_no_decoding_speed() -> None:
@@ -88,9 +111,9 @@ def test_every_answer_must_equal_plain_decodings_first() -> None:
 
 def test_an_arm_is_held_against_the_baseline_of_its_own_turns() -> None:
     samples = [
-        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (2.0, 1))),
-        Sample(PLAIN, "qa", 0, 1, measured((1.0, 1), (9.0, 1))),  # a slow spell
-        Sample(FAST, "qa", 0, 1, measured((1.0, 1), (5.0, 1))),
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 1), (2.0, 9))),
+        Sample(PLAIN, "qa", 0, 1, measured((1.0, 1), (9.0, 9))),  # a slow spell
+        Sample(FAST, "qa", 0, 1, measured((1.0, 1), (5.0, 9))),
     ]
     found = rows(samples)[FAST, "qa"]
     assert found.speed_up == found.speed_up_median == pytest.approx(8 / 4)

@@ -26,6 +26,7 @@ PLAIN = Row(
     arm="plain",
     category="q[a]",
     num_answers=4,
+    num_timed=3,
     num_tokens=400,
     tokens_per_s=123.4,
     decode_tokens_per_s=150.0,
@@ -78,5 +79,5 @@ def test_every_figure_is_whole_in_eighty_columns() -> None:
 def test_names_from_outside_are_no_markup_and_the_verdict_comes_last() -> None:
     lines = shown(PLAIN)
     assert lines[0] == "model m[x]"
-    assert "q[a]" in lines[1]
+    assert lines[1].strip() == "q[a]: 3 of 4 answers long enough to time"
     assert lines[-1] == "q[a]: fine"

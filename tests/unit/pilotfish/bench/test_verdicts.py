@@ -24,6 +24,7 @@ def row(
         arm=arm,
         category=category,
         num_answers=4,
+        num_timed=4 if speed_up is not None else 0,
         num_tokens=400,
         tokens_per_s=1.0,
         decode_tokens_per_s=1.0,
@@ -99,6 +100,13 @@ def test_there_is_one_for_each_category_and_the_last_is_over_all() -> None:
     assert found[-1].sentence.startswith("Over all categories: ")
 
 
-def test_nothing_is_said_about_peers_or_where_there_is_no_speed() -> None:
-    rows = [row(PLAIN, 1.0), row("ngram K=3", None), row("transformers", 3.0)]
-    assert verdicts_of(rows, VARIANTS, must_be_identical=True) == []
+def test_nothing_is_said_about_peers() -> None:
+    assert verdicts_of([row(PLAIN, 1.0), row("transformers", 3.0)], VARIANTS, must_be_identical=True) == []
+
+
+def test_answers_too_short_to_time_tell_no_speed_but_may_differ() -> None:
+    found = verdict(row("ngram K=3", None), row("model auto", None))
+    assert (found.conclusion, found.proposer, found.speed_up) == ("too short", "", None)
+    assert "no answer of 8 tokens or more" in found.sentence
+    assert verdict(row("ngram K=3", None, same=3)).conclusion == "differs"
+    assert verdict(row("ngram K=3", None), row("model K=5", 1.2)).arm == "model K=5"
