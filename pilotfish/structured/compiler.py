@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,8 @@ from pilotfish.structured.grammar import compile_grammar
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar
 
+STACK_BYTES = 16 * 2**20
+"""Of the compiling thread: well above the guard's, so that what passes there overflows none here."""
 MAX_KEPT_GRAMMARS = 256
 MAX_KEPT_BYTES = 512 * 2**20
 """Compiled ones, the least recently used go first; each takes 50 kB to a few MB, at worst what the guard allows."""
@@ -31,6 +34,9 @@ class GrammarCompiler:
         """Of those that are compiled."""
         # One thread: whoever sends many grammars at once takes no more than a core from the engine.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
+        before = threading.stack_size(STACK_BYTES)
+        self._executor.submit(bool)  # so that the thread begins, with this stack
+        threading.stack_size(before)
 
     def compile(self, grammar: Grammar) -> Future[LLMatcher]:
         """The grammar at its start; `deep_copy` it before use. The future fails with InvalidRequestError."""

@@ -37,6 +37,8 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
             f"the {name_of(grammar)} has {len(grammar.text)} characters; at most {MAX_GRAMMAR_CHARS} are allowed",
             param=param,
         )
+    if any("\ud800" <= character <= "\udfff" for character in grammar.text):
+        raise InvalidRequestError(f"the {name_of(grammar)} holds half of a surrogate pair", param=param)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _json_grammar(grammar.text, param)

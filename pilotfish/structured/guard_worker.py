@@ -27,7 +27,7 @@ MAX_CPU_S = 1.0
 MAX_BYTES = 128 * 2**20
 """That a grammar may take while it is compiled; 500 properties take 5 MB."""
 STACK_BYTES = 4 * 2**20
-"""Half of what the compiling thread of an engine has."""
+"""A quarter of what the compiling thread of an engine has: see GrammarCompiler."""
 
 
 class Verdict(msgspec.Struct, frozen=True):

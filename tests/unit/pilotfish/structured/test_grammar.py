@@ -51,6 +51,8 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
         (Grammar(GrammarKind.REGEX, "a" * (MAX_GRAMMAR_CHARS + 1)), "at most"),
         (Grammar(GrammarKind.LARK, "start: start"), "no text follows it"),
+        (Grammar(GrammarKind.REGEX, "a\ud83d"), "surrogate pair"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\ud83d"}'), "cannot be used"),
         (schema({"const": 2**53 + 1}), "const holds a number beyond 2\\^53"),
         (schema({"enum": [1, {"a": [1e300]}]}), "a holds a number"),
         (schema({"type": "integer", "minimum": -(10**29), "maximum": -(10**29)}), "imum holds a number"),
