@@ -53,7 +53,7 @@ unit: $(STAMP) ## Unit tests alone
 model: $(STAMP)
 	@$(BIN)/pilotfish models pull $(MODEL)
 
-test: $(STAMP) model ## Set up, pull the model, run every test
+test: $(STAMP) model ## Set up, pull the model, run every test that this machine can
 	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
 # No shared outputs: the demo repeats its prompts, and drafts from its own earlier answers would flatter it.
