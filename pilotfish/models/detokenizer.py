@@ -62,8 +62,10 @@ class IncrementalDetokenizer:
         return delta
 
     def _add_one(self, token_id: int) -> str:
+        text = self._decode([*self._window, token_id])
+        if len(text) == self._num_emitted_chars + self.num_held_chars and not self._decode([token_id, token_id]):
+            return ""  # no text anywhere, such as an id without a token: at the window's begin it would hide a space
         self._window.append(token_id)
-        text = self._decode(self._window)
         num_held_chars = len(text) - len(text.rstrip(REPLACEMENT))
         if num_held_chars == 0:
             delta = text[self._num_emitted_chars :]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pilotfish.models.detokenizer import IncrementalDetokenizer
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.testing.byte_tokenizer import word_tokenizer, word_vocabulary
+from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
 
 NUM_TOKENS = 265
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n€ñ😀👩‍🔬中\u200d"), max_size=40)
@@ -126,6 +126,7 @@ WORDS = word_vocabulary()
 UNITS = st.sampled_from(
     [
         [0],
+        [VOCAB_SIZE - 1],
         *([WORDS[word]] for word in ("▁", "▁a", "b", "中")),
         *([WORDS[bytes([byte])] for byte in text.encode()] for text in "😀€ñ"),
     ]
@@ -138,6 +139,19 @@ def test_sentencepiece_spaces_and_byte_fallback(units: list[list[int]], sizes: l
     token_ids = [token_id for unit in units for token_id in unit]
     deltas = stream(IncrementalDetokenizer(decoder), token_ids, sizes)
     assert "".join(deltas) == decoder.decode(token_ids)
+
+
+def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
+    """As models have them: their vocabulary is wider than the tokenizer's."""
+    decoder, none = word_tokenizer(), VOCAB_SIZE - 1
+    a, space, emoji = WORDS["a"], WORDS["▁"], [WORDS[bytes([byte])] for byte in "😀".encode()]
+    for token_ids in (
+        [a, none, space, a],
+        [none, a, none, none, space],
+        [a, *[part for byte in emoji for part in (none, byte)]],
+    ):
+        deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
+        assert "".join(deltas) == decoder.decode(token_ids)
 
 
 @pytest.mark.model
