@@ -44,7 +44,7 @@ class RoundTarget(Protocol):
     def feature_request(self, remote: RemoteSequence, length: int) -> FeatureRequest | None:
         """What goes with a command on length tokens."""
 
-    async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
+    async def verdict(self, remote: RemoteSequence, sequence: Sequence) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
 
     def recover(self, error: PilotfishError, num_attempts: int) -> bool:
@@ -249,7 +249,7 @@ class RemoteRound:
             # Asked for twice, the time says nothing about a step.
             self._started_s = remote.last_sent_s if self._started_s is None else math.inf
             await self._use_the_wait()
-        verdict = await self._target.verdict(self._remote, self._sequence.length)
+        verdict = await self._target.verdict(self._remote, self._sequence)
         assert self._started_s is not None
         self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
         if self._timed_from_s is None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
 from orchestrator.answers.sequence import Sequence
+from orchestrator.answers.verdict_check import check_verdict
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence
@@ -21,7 +22,7 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.messages import Opened, SequenceError, Verdict
-from pilotfish.types import BLOCK_SIZE, FeatureRequest, SequenceErrorCode, TreeRequest
+from pilotfish.types import BLOCK_SIZE, FeatureRequest, Limits, ModelInfo, SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +90,9 @@ class RemoteTarget:
         self._remote: RemoteSequence | None = None
         self._sequence: Sequence | None = None
         """What is open there."""
+        self._model: ModelInfo
+        self._limits: Limits
+        """Of the replica."""
         self._is_opened = False
         """The replica has taken it."""
         self._avoid: set[str] = set()
@@ -163,6 +167,7 @@ class RemoteTarget:
             self.queue_time_ns += time.monotonic_ns() - asked_ns
         self._sequence, self._is_opened = sequence, False
         remote = self._remote = RemoteSequence(link, max_events=self._max_run_tokens + 8)
+        self._model, self._limits = link.model, link.limits
         remote.send(sequence.opening(remote.sequence_id))
         return remote
 
@@ -170,12 +175,11 @@ class RemoteTarget:
         """What the drafter lacks, to go with a command on length tokens."""
         return self._features.request(remote.link.model, length)
 
-    async def verdict(self, remote: RemoteSequence, base_length: int) -> Verdict:
+    async def verdict(self, remote: RemoteSequence, sequence: Sequence) -> Verdict:
         """The next verdict. Raises the PilotfishError that came instead."""
         while not isinstance(event := await remote.receive(), Verdict):
             self._note(event, remote)
-        if event.base_length != base_length or not event.token_ids:
-            raise InternalError(f"the target answered on {event.base_length} tokens; {base_length} are committed")
+        check_verdict(event, sequence, self._model, self._limits)
         if not self.has_answered:
             self.has_answered = True
             self.queue_time_ns += event.timings.queue_time_ns

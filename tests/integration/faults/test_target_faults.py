@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.testing.conditions import Conditions
 
@@ -64,6 +66,27 @@ async def test_requests_survive_what_happens_to_their_target(cluster, until, fau
     assert victim.engine.num_sequences > 0
     for call in calls:
         await call.finish()
+    await cluster.nothing_is_left()
+
+
+async def test_requests_leave_a_target_that_talks_nonsense(cluster, monkeypatch) -> None:
+    orchestrator = await cluster.start(2, 1)
+    victim, other = cluster.targets()
+    calls = await ask_all(orchestrator, victim, other)
+    receive, said = victim.engine.receive, []
+
+    async def receive_nonsense():
+        events = await receive()
+        said.extend(event for event in events if isinstance(event, Verdict))
+        return [
+            msgspec.structs.replace(event, token_ids=(10**6,)) if isinstance(event, Verdict) else event
+            for event in events
+        ]
+
+    monkeypatch.setattr(victim.engine, "receive", receive_nonsense)
+    for call in calls:
+        await call.finish()
+    assert said
     await cluster.nothing_is_left()
 
 

@@ -290,3 +290,20 @@ async def test_tokens_may_wait_at_the_target_where_no_drafts_are_made(
         sequence.commit(verdict)
     assert [command.max_delay_ms for command in link.commands if isinstance(command, Decode)] == [delay_ms]
     target.close()
+
+
+async def test_a_target_that_talks_nonsense_is_left_for_another(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    def claim_a_million_drafts(event):
+        if isinstance(event, Verdict):
+            return (Verdict(event.sequence_id, event.base_length, 1_000_000, 0, event.token_ids),)
+        return (event,)
+
+    broken, sound = memory_link("a"), memory_link("b")
+    broken.on_event = claim_a_million_drafts
+    target = target_of(memory_pool(broken, sound))
+    assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
+    assert target.num_failovers == 1
+    assert not broken.mailboxes
+    target.close()

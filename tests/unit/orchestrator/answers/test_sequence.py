@@ -51,8 +51,3 @@ def test_nothing_follows_the_end(sequence: Sequence) -> None:
     sequence.commit(Verdict(1, 2, 0, 0, (7,), finish_reason=FinishReason.STOP))
     with pytest.raises(InternalError):
         sequence.commit(Verdict(1, 3, 0, 0, (7,)))
-
-
-def test_a_target_that_ignores_max_tokens_is_an_error(sequence: Sequence) -> None:
-    with pytest.raises(InternalError, match="went past max_tokens"):
-        sequence.commit(Verdict(1, 2, 4, 4, (7, 8, 9, 10, 11)))
