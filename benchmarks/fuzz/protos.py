@@ -56,8 +56,10 @@ def scalar(rng: random.Random, field: Kind) -> Any:
         return rng.random() < 0.5
     if field.cpp_type in (Kind.CPPTYPE_FLOAT, Kind.CPPTYPE_DOUBLE):
         return rng.choice(FLOATS) if rng.random() < 0.3 else rng.random()
-    if rng.random() < 0.1:
+    if rng.random() < 0.05:
         return rng.choice(EDGES[field.cpp_type])
+    if field.enum_type is not None:
+        return rng.choice([value.number for value in field.enum_type.values][rng.random() < 0.9 :])
     return rng.choice([0, 1, 1, 2, 3, 4, 8, 16, 60, 100])
 
 

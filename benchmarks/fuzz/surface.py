@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import NoReturn, Protocol
 
 HANG_S = 30.0
@@ -45,7 +45,7 @@ class Surface(Protocol):
     def running(self) -> AbstractAsyncContextManager[object]:
         """Around all `run`s."""
 
-    async def run(self, data: bytes) -> str:
+    async def run(self, data: bytes) -> set[str]:
         """What became of the input, as the product documents it. Anything that is raised is a crash."""
 
 
@@ -107,7 +107,7 @@ async def fuzz(surface: Surface, seed: int, corpus: Corpus, *, count: int, until
     return tally
 
 
-async def replay(surface: Surface, data: bytes) -> str:
+async def replay(surface: Surface, data: bytes) -> set[str]:
     """Run one input again, and let what it raises through."""
     async with surface.running():
         return await _guarded(surface, data)
@@ -116,28 +116,27 @@ async def replay(surface: Surface, data: bytes) -> str:
 async def _run(surface: Surface, data: bytes, corpus: Corpus, tally: Tally) -> None:
     start_s = time.monotonic()
     try:
-        end = await _guarded(surface, data)
+        ends = set(map(_kind, await _guarded(surface, data)))
     except (Exception, asyncio.CancelledError) as error:
         tally.num_crashes += 1
         tally.num_hangs += isinstance(error, TimeoutError)
-        what = f"{type(error).__name__}: {_kind(str(error))}"
+        what = f"{type(error).__name__}{_place(error.__traceback__)}: {_kind(str(error))}"
         if what not in tally.crashes:
             tally.crashes[what] = corpus.keep("crash", data)
     else:
-        kind = _kind(end)
-        if kind not in tally.ends:
+        if not ends <= tally.ends.keys():
             corpus.add(data)
-        tally.ends[kind] += 1
+        tally.ends.update(ends)
     tally.slowest_s = max(tally.slowest_s, time.monotonic() - start_s)
 
 
-async def _guarded(surface: Surface, data: bytes) -> str:
+async def _guarded(surface: Surface, data: bytes) -> set[str]:
     with _alarm(2 * HANG_S), logged_failures() as failures:
         async with asyncio.timeout(HANG_S):
-            end = await surface.run(data)
+            ends = await surface.run(data)
     if failures:
         raise LoggedFailure(failures[0])
-    return end
+    return ends
 
 
 class LoggedFailure(Exception):
@@ -152,11 +151,9 @@ def logged_failures() -> Iterator[list[str]]:
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.exc_info and record.exc_info[1] is not None:
-                error, last = record.exc_info[1], record.exc_info[2]
-                while last is not None and last.tb_next is not None:
-                    last = last.tb_next
-                place = f"{Path(last.tb_frame.f_code.co_filename).name}:{last.tb_lineno}" if last else "?"
-                found.append(f"{record.getMessage()}: {type(error).__name__} at {place}: {error}")
+                error = record.exc_info[1]
+                what = f"{type(error).__name__}{_place(error.__traceback__)}: {error}"
+                found.append(f"{record.getMessage()}: {what}")
 
     handler = Collector()
     logging.getLogger().addHandler(handler)
@@ -181,6 +178,21 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The last line of the repository's own that is not of this folder."""
+    found = ""
+    while traceback is not None:
+        path = Path(traceback.tb_frame.f_code.co_filename)
+        if (
+            path.is_relative_to(Path.cwd())
+            and path.parent != Path(__file__).parent
+            and "site-packages" not in str(path)
+        ):
+            found = f" at {path.name}, line {traceback.tb_lineno}"
+        traceback = traceback.tb_next
+    return found
 
 
 def _kind(text: str) -> str:
