@@ -1,7 +1,7 @@
 """Is the controller never slower than the better of always off and always on, apart from this machine's noise?
 
 The same loads as `emulated.py --only never-slower`, in virtual time: the orchestrator's own controllers and the
-target's own gathering over simulated replicas (profile a100-70b), with a processor that handles one message after the
+target's own batching over simulated replicas (profile a100-70b), with a processor that handles one message after the
 other and stalls now and then. The same on every machine; a few seconds of every load cost seconds of computing. Every
 seed is a fresh start without a cost profile, so what the controller learned by chance is in the figures. The first
 second, in which it tries what it does not know yet, is not: `from_start` has that, too, in 7 seconds from 32 sequences

@@ -7,7 +7,7 @@ import argparse
 from echo.core import FIRST_TOKEN_ID, NUM_TOKEN_IDS, EchoCore
 
 from pilotfish.engine.parent import end_with_parent
-from pilotfish.engine.wire import EngineOutput, Ready, commands_decoder, encoder
+from pilotfish.engine.wire import EngineOutput, Ready, encoder, input_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.types import Limits
 
@@ -25,7 +25,7 @@ def main() -> None:
     front.send(encoder.encode(Ready(core.model, core.limits)))
     while True:
         for message in front.receive(0 if core.has_work else None):
-            for command in commands_decoder.decode(message):
+            for command in input_decoder.decode(message).commands:
                 core.submit(command)
         front.send(encoder.encode(EngineOutput(core.step(), core.load())))
 

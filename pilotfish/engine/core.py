@@ -15,12 +15,12 @@ import msgspec
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batch import build_step
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.feature_store import FeatureStore
 from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.prefill_meter import PrefillMeter
 from pilotfish.engine.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
 from pilotfish.engine.results import commit_outcomes, verification_round
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
@@ -96,7 +96,9 @@ class EngineCore:
         )
         self._step_time_ns = 0
         self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
-        self._prefill_meter = PrefillMeter()
+        self.step_costs = StepCosts()
+        """Kept current by every step."""
+        self._step_prefill_ns = self._prefill_ns = 0.0  # of the last step and of all
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
@@ -118,6 +120,12 @@ class EngineCore:
     def num_preemptions(self) -> int:
         return self._scheduler.num_preemptions
 
+    def begin_with(self, step_costs: StepCosts) -> None:
+        """As if nothing had been computed yet, but for what steps cost; no sequence is open."""
+        self.step_costs = step_costs
+        self._step_prefill_ns = self._prefill_ns = 0.0
+        self._kv_cache.pool.clear_cache()
+
     def load(self) -> LoadReport:
         waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
         pool = self._kv_cache.pool
@@ -131,8 +139,8 @@ class EngineCore:
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
             num_step_prefill_tokens=self._num_step_prefill_tokens,
-            step_prefill_time_ns=self._prefill_meter.step_ns,
-            prefill_time_ns=self._prefill_meter.total_ns,
+            step_prefill_time_ns=round(self._step_prefill_ns),
+            prefill_time_ns=round(self._prefill_ns),
         )
 
     def submit(self, command: Command) -> None:
@@ -188,12 +196,13 @@ class EngineCore:
         try:
             decisions = self._compute(scheduled)
             # What the target drafts for itself afterwards is no part of it.
-            self._prefill_meter.add(num_rows, num_prefill_rows, num_decoding, self._clock_ns() - start_ns)
+            self._step_prefill_ns = self.step_costs.add(num_rows, num_prefill_rows, self._clock_ns() - start_ns)
+            self._prefill_ns += self._step_prefill_ns
             events.extend(self._finish(decisions, scheduled, start_ns))
             self._num_failed_steps = 0
         except Exception as error:
             events.extend(self._fail_step(scheduled, error))
-            self._prefill_meter.failed()
+            self._step_prefill_ns = 0.0
         self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding = num_decoding
         self._num_step_tokens, self._num_step_prefill_tokens = num_rows, num_prefill_rows

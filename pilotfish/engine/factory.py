@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from pilotfish.config import Config, EngineConfig
+from pilotfish.engine.calibration import calibrate
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.cores import usable_cores
 from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
@@ -66,6 +67,8 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
     )
     record_graphs(built.decoder, exit_layers)
     warm_up(core)
+    if role == "target":
+        core.begin_with(calibrate(core, engine.max_batch_tokens))
     return core
 
 

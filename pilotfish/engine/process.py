@@ -7,6 +7,7 @@ import contextlib
 import logging
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -15,6 +16,7 @@ import msgspec
 from pilotfish.config import Config, config_to_yaml
 from pilotfish.engine.event_queue import EventQueue
 from pilotfish.engine.wire import (
+    EngineInput,
     Failed,
     Greeting,
     MessageReader,
@@ -115,7 +117,7 @@ class ProcessEngine:
         only_closes = all(isinstance(command, CloseSequence) for command in commands)
         if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not only_closes:
             raise ResourceExhaustedError(f"the engine does not read: {MAX_UNREAD_BYTES} bytes wait for it")
-        self._transport.write(framed(encoder.encode(commands)))
+        self._transport.write(framed(encoder.encode(EngineInput(list(commands), time.monotonic_ns()))))
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()

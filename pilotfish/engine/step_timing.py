@@ -28,11 +28,11 @@ class StepTimes:
         """A context manager of that many idle sequences."""
         return OpenedSequences(self, num_sequences, context_tokens)
 
-    def open(self, num_tokens: int) -> int:
-        """A sequence whose prompt no other one shares. Raises ConfigError when the engine refuses it."""
+    def open(self, num_tokens: int, *, is_shared: bool = False) -> int:
+        """A sequence whose prompt no other one shares, or all do. Raises ConfigError when the engine refuses it."""
         sequence_id = next(self._ids)
-        vocab_size = self._core.model.vocab_size
-        prompt = tuple((sequence_id * 7919 + 31 * place) % (vocab_size - 1) + 1 for place in range(num_tokens))
+        vocab_size, seed = self._core.model.vocab_size, 0 if is_shared else sequence_id
+        prompt = tuple((seed * 7919 + 31 * place) % (vocab_size - 1) + 1 for place in range(num_tokens))
         self._core.submit(OpenSequence(sequence_id, prompt, _SAMPLING))
         self._lengths[sequence_id] = num_tokens
         return sequence_id

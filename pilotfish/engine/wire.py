@@ -1,7 +1,7 @@
 """What a replica's front and its engine process say to each other: msgpack over a Unix socket pair.
 
 1. Front: `Setup`. Engine: `Ready` or, before it exits, `Failed`.
-2. Front: `list[Command]`, any number. Engine: `EngineOutput`, any number.
+2. Front: `EngineInput`, any number. Engine: `EngineOutput`, any number.
 3. The engine ends when its standard input does: then its front is gone or wants it to stop.
 
 The process is started as `python -m pilotfish.engine.worker --socket DESCRIPTOR --role ROLE`, with its
@@ -47,6 +47,14 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
+class EngineInput(msgspec.Struct, frozen=True, array_like=True):
+    """What has arrived at the front."""
+
+    commands: list[Command]
+    arrived_ns: int
+    """On the machine's monotonic clock: the engine may see it a step later."""
+
+
 class EngineOutput(msgspec.Struct, frozen=True):
     """Events of one step (or none, when only the load changed)."""
 
@@ -59,7 +67,7 @@ Greeting = Ready | Failed
 encoder = msgspec.msgpack.Encoder()
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 greeting_decoder: msgspec.msgpack.Decoder[Greeting] = msgspec.msgpack.Decoder(Greeting)
-commands_decoder: msgspec.msgpack.Decoder[list[Command]] = msgspec.msgpack.Decoder(list[Command])
+input_decoder = msgspec.msgpack.Decoder(EngineInput)
 output_decoder = msgspec.msgpack.Decoder(EngineOutput)
 
 _LENGTH = struct.Struct("<I")

@@ -15,13 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pilotfish.config import Config, config_from_yaml
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
-from pilotfish.engine.gathering import StepGathering
 from pilotfish.engine.head_factory import build_head_engine
 from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.threaded import WAITING_POLL_S, Core
 from pilotfish.engine.verdict_holding import VerdictHolding
-from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, commands_decoder, encoder, setup_decoder
+from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Command, Event
@@ -78,43 +79,35 @@ class Outbox:
 
 
 def run(
-    core: Core, front: WorkerSocket, gathering: StepGathering | None = None, holding: VerdictHolding | None = None
+    core: Core, front: WorkerSocket, delay: BatchingDelay | None = None, holding: VerdictHolding | None = None
 ) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
-    gathering: of a target, which waits a moment for sequences that come back soon. holding: see build_holding.
+    delay: of a target, which waits a moment for sequences that come back soon. holding: see build_holding.
     """
     outbox = Outbox(core, front, holding)
     wait_s = LOAD_INTERVAL_S
-    is_gathering = False
     while True:
-        commands = [command for message in front.receive(wait_s) for command in commands_decoder.decode(message)]
-        for command in commands:
-            core.submit(command)
-        outbox.took(commands)
-        if gathering is not None:
-            now_ns = time.monotonic_ns()
-            gathering.took(commands, now_ns, is_seen=wait_s > 0)
-            # What came changes what is worth waiting for; nothing came: enough of it.
-            was_in_vain = is_gathering and not commands
-            if was_in_vain:
-                gathering.give_up(now_ns)
-            wait_ns = gathering.wait_ns(now_ns) if core.has_work and not was_in_vain else 0
-            is_gathering = wait_ns > 0
-            if is_gathering:
-                wait_s = wait_ns / 1e9
-                outbox.pause()
-                continue
-        events = _step(core, gathering) if core.has_work else []
-        load = core.load()
-        if gathering is not None and events:
-            gathering.gave(events, load, time.monotonic_ns())
-        outbox.gave(events, load)
+        for message in front.receive(wait_s):
+            arrived = input_decoder.decode(message)
+            for command in arrived.commands:
+                core.submit(command)
+            outbox.took(arrived.commands)
+            if delay is not None:
+                delay.took(arrived.commands, arrived.arrived_ns)
+        if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
+            wait_s = wait_ns / 1e9
+            outbox.pause()
+            continue
+        events = _step(core, delay) if core.has_work else []
+        if delay is not None and events:
+            delay.gave(events, time.monotonic_ns())
+        outbox.gave(events, core.load())
         wait_s = _wait_s(core)
 
 
-def _step(core: Core, gathering: StepGathering | None) -> Sequence[Event]:
-    return core.step(None if gathering is None else gathering.max_rows(time.monotonic_ns()))
+def _step(core: Core, delay: BatchingDelay | None) -> Sequence[Event]:
+    return core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
 
 
 def _wait_s(core: Core) -> float:
@@ -161,8 +154,10 @@ def main() -> None:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
     front.send(encoder.encode(Ready(core.model, core.limits)))
-    gathering = StepGathering(config.target.engine.max_batch_tokens) if setup.role == "target" else None
-    run(core, front, gathering, build_holding(config, setup.role))
+    delay = None
+    if setup.role == "target" and isinstance(core, EngineCore):
+        delay = BatchingDelay(core.step_costs, config.target.engine.max_batch_tokens)
+    run(core, front, delay, build_holding(config, setup.role))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import simpy
 
 from pilotfish.planning.decoding import DecodingModel
-from pilotfish.planning.round_gathering import RoundGathering
+from pilotfish.planning.round_delay import RoundDelay
 
 _NUM_MEASURED = 3000
 """Rounds of all sequences together; a large batch finds its rhythm sooner."""
@@ -64,7 +64,7 @@ class Rounds:
         """Rounds of all sequences."""
         self.num_steps = 0
         """Of all targets."""
-        self._targets = [_Target(self, batch) for _ in range(num_targets)]
+        self._targets = [_Target(self) for _ in range(num_targets)]
         drafters = [_Drafter(self) for _ in range(num_drafters)]
         self._sequences = [
             _Sequence(index, self._targets[index % num_targets], drafters[index % num_drafters], random.Random(index))
@@ -139,22 +139,20 @@ class Rounds:
 class _Target:
     """Verifies what is ready (or half of it) and what is worth waiting for, as many rows as fit a step."""
 
-    def __init__(self, rounds: Rounds, batch: int) -> None:
-        """batch: that its load has grown to."""
+    def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self.handled_s = 0.0
         """When the orchestrator is done with the messages of its sequences."""
         k = rounds.num_draft_tokens
         model = rounds.model
-        self._gathering = RoundGathering(k, model.drafting.expected_tokens(k), model.max_batch_tokens)
-        for size in range(1, min(batch, model.max_batch_tokens // (k + 1)) + 1):
-            self._gathering.knows(size, model.step_s(size, size * (k + 1)))
+        self._delay = RoundDelay(model.step_s, k, model.drafting.expected_tokens(k), model.max_batch_tokens)
         self._arrived: list[_Sequence] = []
         self._ready: deque[_Sequence] = deque()
         self._arrival = rounds.env.event()
         rounds.env.process(self._run())
 
     def take(self, sequence: _Sequence) -> None:
+        self._delay.took(sequence.number, self._rounds.env.now)
         self._arrived.append(sequence)
         if not self._arrival.triggered:
             self._arrival.succeed()
@@ -164,39 +162,34 @@ class _Target:
         num_rows = rounds.num_draft_tokens + 1
         limit = max(1, model.max_batch_tokens // num_rows)
         while True:
-            is_idle = not self._ready and not self._arrived
-            if is_idle:
+            if not self._ready and not self._arrived:
                 self._arrival = rounds.env.event()
                 yield self._arrival
             # What arrives at the same instant is in the same step.
             yield rounds.env.timeout(0)
-            self._admit(is_seen=is_idle)
-            yield from self._gather()
+            self._admit()
+            yield from self._wait()
             num_ready = len(self._ready)
-            most = self._gathering.max_sequences(rounds.env.now) or num_ready
+            most = self._delay.max_sequences(rounds.env.now) or num_ready
             batch = [self._ready.popleft() for _ in range(min(limit, most, num_ready))]
             step_s = model.step_s(len(batch), len(batch) * num_rows)
             yield rounds.env.timeout(step_s)
             rounds.num_steps += 1
-            self._gathering.gave([sequence.number for sequence in batch], step_s, rounds.env.now)
+            self._delay.gave([sequence.number for sequence in batch], step_s, rounds.env.now)
             rounds.later(model.round_trip_s / 2, lambda batch=batch: rounds.verified(batch))  # type: ignore[misc]
 
-    def _admit(self, *, is_seen: bool) -> None:
-        """What has arrived may be in the next step. is_seen: it came just now, not during the step before."""
-        arrived, self._arrived = self._arrived, []
-        self._ready.extend(arrived)
-        self._gathering.took([sequence.number for sequence in arrived], self._rounds.env.now, is_seen=is_seen)
+    def _admit(self) -> None:
+        """What has arrived may be in the next step."""
+        self._ready.extend(self._arrived)
+        self._arrived = []
 
-    def _gather(self) -> Process:
+    def _wait(self) -> Process:
         """Wait as long as it pays, as pilotfish.engine.worker does."""
         env = self._rounds.env
-        while (wait_s := self._gathering.wait_s(env.now)) > 0:
+        while (wait_s := self._delay.wait_s(env.now)) > 0:
             self._arrival = env.event()
             yield self._arrival | env.timeout(wait_s)
-            if not self._arrived:
-                self._gathering.give_up(env.now)
-                break
-            self._admit(is_seen=True)
+            self._admit()
 
 
 class _Drafter:

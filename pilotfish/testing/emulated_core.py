@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.block_pool import BlockPool
 from pilotfish.engine.intake import Intake
 from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.prefill_meter import PrefillMeter
 from pilotfish.engine.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import (
@@ -86,7 +86,8 @@ class EmulatedCore:
         """What each sequence was last asked to draft."""
         self._answers: list[Event] = []
         self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
-        self._prefill_meter = PrefillMeter()
+        self.step_costs = StepCosts.sampled(step_cost.step_s, max_batch_tokens)
+        self._step_prefill_ns = self._prefill_ns = 0.0  # of the last step and of all
 
     @property
     def has_work(self) -> bool:
@@ -116,8 +117,8 @@ class EmulatedCore:
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
             num_step_prefill_tokens=self._num_step_prefill_tokens,
-            step_prefill_time_ns=self._prefill_meter.step_ns,
-            prefill_time_ns=self._prefill_meter.total_ns,
+            step_prefill_time_ns=round(self._step_prefill_ns),
+            prefill_time_ns=round(self._prefill_ns),
         )
 
     def submit(self, command: Command) -> None:
@@ -218,7 +219,8 @@ class EmulatedCore:
         if num_tokens:
             self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
             self._num_step_prefill_tokens = num_prefill_tokens
-            self._prefill_meter.add(num_tokens, num_prefill_tokens, num_decoding, 1e9 * self.step_s)
+            self._step_prefill_ns = self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
+            self._prefill_ns += self._step_prefill_ns
 
     def _commit(self, sequence: EngineSequence) -> Event:
         verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)

@@ -7,8 +7,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.event_queue import EventQueue
-from pilotfish.engine.gathering import StepGathering
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.profiles import RooflineCost, StepCost
@@ -76,13 +76,14 @@ class EmulatedEngine:
             prefix_caching=prefix_caching,
         )
         # Tests with a clock of their own count steps.
-        self._gathering = StepGathering(max_batch_tokens) if role == "target" and sleep is None else None
+        is_delaying = role == "target" and sleep is None
+        self._delay = BatchingDelay(self.core.step_costs, max_batch_tokens) if is_delaying else None
         self._sleep = sleep
         self._timer = StepTimer()
         self._queue = EventQueue()
         self._arrived: list[Command] = []
         self._has_arrived = asyncio.Event()
-        self._is_gathering = False
+        self._is_delaying = False
         """Whether a step waits for sequences that come back soon."""
         self._load = self.core.load()
         self._task = asyncio.create_task(self._run())
@@ -107,9 +108,11 @@ class EmulatedEngine:
     def send(self, commands: Sequence[Command]) -> None:
         """Queue commands; a step that is being computed does not see them."""
         self._queue.raise_if_failed()
+        if self._delay is not None:
+            self._delay.took(commands, time.monotonic_ns())
         self._arrived.extend(commands)
         self._has_arrived.set()
-        if self._is_gathering:
+        if self._is_delaying:
             self._timer.wake()
 
     async def receive(self) -> Sequence[Event]:
@@ -125,7 +128,7 @@ class EmulatedEngine:
         """End at once. What peers closed during the last step counts as closed."""
         self.die(UnavailableError("the engine was closed"))
         await asyncio.wait((self._task,))
-        self._take(is_seen=False)
+        self._take()
 
     async def _run(self) -> None:
         """Step after step, each as long as the cost model says; what arrives meanwhile waits for the next."""
@@ -137,41 +140,36 @@ class EmulatedEngine:
                 await self._has_arrived.wait()
                 end_ns = 0
             now_ns = time.monotonic_ns()
-            self._take(is_seen=end_ns == 0)
-            if await self._gather():
+            self._take()
+            if await self._wait_for_others():
                 now_ns, end_ns = time.monotonic_ns(), 0
-            events = self.core.step(None if self._gathering is None else self._gathering.max_rows(now_ns))
+            events = self.core.step(None if self._delay is None else self._delay.max_rows(now_ns))
             # The hardware did not wait for this process to notice the end of the step before.
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
             self._load = self.core.load()
-            if self._gathering is not None:
-                self._gathering.gave(events, self._load, time.monotonic_ns())
+            if self._delay is not None:
+                self._delay.gave(events, time.monotonic_ns())
             self._queue.put(events)
 
-    def _take(self, *, is_seen: bool) -> None:
-        """Hand over what has arrived: just now, or in the step before."""
+    def _take(self) -> None:
+        """Hand over what has arrived."""
         commands, self._arrived = self._arrived, []
         for command in commands:
             self.core.submit(command)
-        if self._gathering is not None:
-            self._gathering.took(commands, time.monotonic_ns(), is_seen=is_seen)
 
-    async def _gather(self) -> bool:
+    async def _wait_for_others(self) -> bool:
         """Wait for sequences that come back soon, as the worker of a real engine does; whether it has waited."""
         has_waited = False
-        while self._gathering is not None and self.core.has_work:
-            wait_ns = self._gathering.wait_ns(time.monotonic_ns())
+        while self._delay is not None and self.core.has_work:
+            wait_ns = self._delay.wait_ns(time.monotonic_ns())
             if wait_ns <= 0:
                 break
-            has_waited = self._is_gathering = True
+            has_waited = self._is_delaying = True
             await self._timer.sleep_until(time.monotonic_ns() + wait_ns)
-            self._is_gathering = False
-            if not self._arrived:
-                self._gathering.give_up(time.monotonic_ns())
-                break
-            self._take(is_seen=True)
+            self._is_delaying = False
+            self._take()
         return has_waited
 
     async def _wait(self, end_ns: int, *, spin: bool) -> None:

@@ -11,7 +11,7 @@ import sys
 
 from pilotfish.config import config_from_yaml
 from pilotfish.engine.parent import end_with_parent
-from pilotfish.engine.wire import EngineOutput, Failed, Ready, commands_decoder, encoder, setup_decoder
+from pilotfish.engine.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.testing.emulated_core import EmulatedCore
 from pilotfish.testing.language_model import HashLanguageModel
@@ -53,7 +53,7 @@ def main() -> int:
 def _serve(core: EmulatedCore, front: WorkerSocket) -> None:
     while True:
         for message in front.receive(0 if core.has_work else None):
-            for command in commands_decoder.decode(message):
+            for command in input_decoder.decode(message).commands:
                 core.submit(command)
         front.send(encoder.encode(EngineOutput(core.step(), core.load())))
 

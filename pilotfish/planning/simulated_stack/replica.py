@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilotfish.engine.gathering import StepGathering
-from pilotfish.engine.prefill_meter import PrefillMeter
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.scheduler import PREFILL_SHARE
 from pilotfish.messages import CloseSequence, Command
 from pilotfish.planning.simulated_stack.task import Task
@@ -39,7 +39,9 @@ class Replica:
     def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
         self.load = LoadReport()
         """Of the last step."""
-        self._prefill_meter = PrefillMeter()
+        self._costs = StepCosts.sampled(cost.step_s, max_rows)
+        self._prefill_ns = 0.0
+        """Of all steps."""
         self._world = world
         self._cost = cost
         self._max_rows = max_rows
@@ -96,14 +98,15 @@ class Replica:
         num_decoding = sum(1 for rows in batch if not rows.is_prefill)
         num_rows = sum(rows.num_rows for rows in batch)
         num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
-        self._prefill_meter.add(num_rows, num_prefill_rows, num_decoding, step_s * _NS)
+        prefill_ns = self._costs.add(num_rows, num_prefill_rows, step_s * _NS)
+        self._prefill_ns += prefill_ns
         return LoadReport(
             num_sequences_decoding=num_decoding,
             num_step_tokens=num_rows,
             num_step_prefill_tokens=num_prefill_rows,
             step_time_ns=round(step_s * _NS),
-            step_prefill_time_ns=self._prefill_meter.step_ns,
-            prefill_time_ns=self._prefill_meter.total_ns,
+            step_prefill_time_ns=round(prefill_ns),
+            prefill_time_ns=round(self._prefill_ns),
         )
 
     def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
@@ -126,14 +129,13 @@ class Replica:
         self._start()
 
 
-class GatheringTarget(Replica):
+class DelayingTarget(Replica):
     """Waits for sequences that come back soon, as the worker of a real engine does, by its code."""
 
     def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
         super().__init__(world, cost, max_rows)
-        self._gathering = StepGathering(max_rows)
-        self._arrived: list[Command] = []
-        self._num_arrivals = 0
+        self._delay = BatchingDelay(self._costs, max_rows)
+        self._num_looks = 0
 
     def submit(self, sequence_id: int, task: Task) -> None:
         self._take(sequence_id, task)
@@ -144,9 +146,9 @@ class GatheringTarget(Replica):
         self._arrive(CloseSequence(sequence_id))
 
     def _arrive(self, command: Command) -> None:
-        self._arrived.append(command)
+        self._delay.took((command,), self._now_ns)
         if not self._is_busy:
-            self._gather(is_seen=True)
+            self._look()
 
     @property
     def _now_ns(self) -> int:
@@ -154,29 +156,26 @@ class GatheringTarget(Replica):
 
     def _start(self) -> None:
         self._is_busy = False
-        self._gather(is_seen=False)
+        self._look()
 
-    def _gather(self, *, is_seen: bool) -> None:
-        self._gathering.took(self._arrived, self._now_ns, is_seen=is_seen)
-        self._arrived = []
-        self._num_arrivals += 1
-        wait_ns = self._gathering.wait_ns(self._now_ns) if self._tasks else 0
+    def _look(self) -> None:
+        """Begin the step, or wait and look again."""
+        self._num_looks += 1
+        wait_ns = self._delay.wait_ns(self._now_ns) if self._tasks else 0
         if wait_ns > 0:
-            number = self._num_arrivals
-            self._world.after(wait_ns / _NS, lambda: self._give_up(number))
+            number = self._num_looks
+            self._world.after(wait_ns / _NS, lambda: self._look_again(number))
         else:
             super()._start()
 
+    def _look_again(self, number: int) -> None:
+        if number == self._num_looks:  # nothing has arrived
+            self._look()
+
     def _max_decode_rows(self, num_rows: int) -> int:
-        max_rows = self._gathering.max_rows(self._now_ns)
+        max_rows = self._delay.max_rows(self._now_ns)
         return num_rows if max_rows is None else min(num_rows, max_rows)
 
-    def _give_up(self, num_arrivals: int) -> None:
-        if num_arrivals == self._num_arrivals:
-            self._gathering.give_up(self._now_ns)
-            super()._start()
-
     def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:
-        verdicts = [rows.task.verdict(rows.sequence_id) for rows in batch if rows.is_answered]
-        self._gathering.gave(verdicts, load, self._now_ns)
+        self._delay.gave([rows.task.verdict(rows.sequence_id) for rows in batch if rows.is_answered], self._now_ns)
         super()._finish(batch, load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.planning.simulated_stack.replica import GatheringTarget, Replica
+from pilotfish.planning.simulated_stack.replica import DelayingTarget, Replica
 from pilotfish.planning.simulated_stack.world import Noise, World
 from pilotfish.profiles import HardwareProfile
 
@@ -18,7 +18,7 @@ class SimulatedStack:
         acceptance: float,
         seed: int = 0,
         *,
-        gathers: bool = True,
+        delays: bool = True,
         ahead: float = 0.0,
         answered: float = 1.0,
         noise: Noise | None = None,
@@ -27,7 +27,7 @@ class SimulatedStack:
     ) -> None:
         """acceptance: probability of each draft token, given those before it; may be changed at any time.
 
-        gathers: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
+        delays: whether the target waits for sequences that come back soon. ahead: share of the drafts that were made
         ahead, so that a round does not wait for them. answered: share of the passages of texts in which the drafter
         has an answer at all. prompt_tokens: lengths that requests have in turn; without any prompts cost nothing.
         """
@@ -35,7 +35,7 @@ class SimulatedStack:
         self.acceptance = acceptance
         self.ahead, self.answered = ahead, answered
         self.prompt_tokens = prompt_tokens
-        kind = GatheringTarget if gathers else Replica
+        kind = DelayingTarget if delays else Replica
         self.target = kind(self.world, profile.target, profile.max_batch_tokens)
         self.draft = Replica(self.world, profile.draft, profile.max_batch_tokens)
         self.num_sequences = 0

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from pilotfish.config import Config
-from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.verdict_holding import VerdictHolding
-from pilotfish.engine.wire import encoder, output_decoder
+from pilotfish.engine.wire import EngineInput, encoder, output_decoder
 from pilotfish.engine.worker import LOAD_INTERVAL_S, build_holding, run
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
 from pilotfish.types import Limits, LoadReport, ModelInfo
@@ -32,7 +33,7 @@ class Front:
         if not self._batches:
             raise SystemExit(0)
         commands = self._batches.pop(0)
-        return [encoder.encode(commands)] if commands else []
+        return [encoder.encode(EngineInput(commands, time.monotonic_ns()))] if commands else []
 
     def send(self, message: bytes) -> None:
         self.sent.append(message)
@@ -77,19 +78,18 @@ class Core:
         return LoadReport(num_step_tokens=3, step_time_ns=STEP_NS)
 
 
-class Gathering(StepGathering):
+COSTS = StepCosts.sampled(lambda _sequences, _rows: STEP_NS / 1e9, 512)
+
+
+class Delay(BatchingDelay):
     """Wants to wait as scripted."""
 
     def __init__(self, *waits_ns: int) -> None:
-        super().__init__(512)
+        super().__init__(COSTS, 512)
         self._waits_ns = list(waits_ns)
-        self.num_given_up = 0
 
     def wait_ns(self, now_ns: int) -> int:
         return self._waits_ns.pop(0) if self._waits_ns else 0
-
-    def give_up(self, now_ns: int) -> None:
-        self.num_given_up += 1
 
 
 def verify(sequence_id: int) -> Verify:
@@ -98,13 +98,13 @@ def verify(sequence_id: int) -> Verify:
 
 def served(
     front: Front,
-    gathering: StepGathering | None = None,
+    delay: BatchingDelay | None = None,
     holding: VerdictHolding | None = None,
     core: Core | None = None,
 ) -> Core:
     core = core or Core()
     with pytest.raises(SystemExit):
-        run(core, front, gathering, holding)  # type: ignore[arg-type]
+        run(core, front, delay, holding)  # type: ignore[arg-type]
     return core
 
 
@@ -118,48 +118,44 @@ def test_it_waits_while_there_is_nothing_to_do() -> None:
 
 def test_what_comes_during_a_wait_is_in_the_step() -> None:
     front = Front([verify(1)], [verify(2)])
-    gathering = Gathering(3_000_000, 0)
-    core = served(front, gathering)
+    core = served(front, Delay(3_000_000, 0))
     assert core.steps == [2]
-    assert gathering.num_given_up == 0
     assert front.waits_s[1] == pytest.approx(0.003)
 
 
 def test_a_wait_that_brings_nothing_ends_in_a_step() -> None:
     front = Front([verify(1)], [], [])
-    gathering = Gathering(3_000_000, 3_000_000, 3_000_000)
-    core = served(front, gathering)
+    core = served(front, Delay(3_000_000, 0))
     assert core.steps == [1]
-    assert gathering.num_given_up == 1, "it hears of it"
 
 
 def test_each_arrival_is_a_reason_to_wait_on() -> None:
     front = Front([verify(1)], [verify(2)], [verify(3)], [])
-    core = served(front, Gathering(3_000_000, 2_000_000, 1_000_000))
+    core = served(front, Delay(3_000_000, 2_000_000, 1_000_000))
     assert core.steps == [3]
     assert front.waits_s[1:4] == [pytest.approx(0.003), pytest.approx(0.002), pytest.approx(0.001)]
 
 
 def test_an_idle_core_waits_for_nobody() -> None:
     front = Front([], [])
-    core = served(front, Gathering(3_000_000))
+    core = served(front, Delay(3_000_000))
     assert core.steps == []
     assert front.waits_s == [LOAD_INTERVAL_S] * 3
 
 
-def test_a_step_is_as_large_as_the_gathering_says() -> None:
-    gathering = Gathering(0)
+def test_a_step_is_as_large_as_the_delay_says() -> None:
+    delay = Delay(0)
     asked_ns = []
-    gathering.max_rows = lambda now_ns: asked_ns.append(now_ns) or 7  # type: ignore[method-assign, func-returns-value]
+    delay.max_rows = lambda now_ns: asked_ns.append(now_ns) or 7  # type: ignore[method-assign, func-returns-value]
     before_ns = time.monotonic_ns()
-    assert served(Front([verify(1), verify(2)], []), gathering).limits_of_steps == [7]
+    assert served(Front([verify(1), verify(2)], []), delay).limits_of_steps == [7]
     assert before_ns <= asked_ns[0] <= time.monotonic_ns()
     assert served(Front([verify(1)], [])).limits_of_steps == [None]
 
 
-def test_the_gathering_hears_of_steps() -> None:
+def test_the_delay_hears_of_steps() -> None:
     front = Front([verify(1), verify(2)], [verify(1)])
-    served(front, StepGathering(512))
+    served(front, BatchingDelay(COSTS, 512))
     assert any(0 < wait_s < LOAD_INTERVAL_S for wait_s in front.waits_s)
 
 
@@ -190,7 +186,7 @@ def test_without_holding_each_token_leaves_after_its_step() -> None:
 def test_nothing_is_held_while_the_engine_waits_for_others() -> None:
     # A wait before the fourth step; without work nothing would be held anyway.
     front = Front([PATIENT], *[[]] * 5)
-    served(front, Gathering(0, 0, 0, 3_000_000), VerdictHolding(), in_a_run(5))
+    served(front, Delay(0, 0, 0, 3_000_000), VerdictHolding(), in_a_run(5))
     assert front.sent_tokens == [[(0,)], [(1, 2)], [(3, 4)]]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 import simpy
 
-from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.messages import (
     AheadRequest,
     Command,
@@ -55,7 +55,7 @@ class VirtualStack:
         self.ahead = AheadRequest(num_outcomes * k, (ACCEPTANCE,)) if num_outcomes else None
         self.num_tokens = self.num_rounds = 0
         self.free_s = 0.0
-        self.target = self.engine(profile.target, profile, StepGathering(profile.max_batch_tokens))
+        self.target = self.engine(profile.target, profile, delays=True)
         self.drafter = self.engine(profile.draft, profile)
         self.peers = {number: Peer(list(range(number, number + PROMPT_TOKENS))) for number in range(1, batch + 1)}
         for number, peer in self.peers.items():
@@ -65,9 +65,7 @@ class VirtualStack:
             self.target(Decode(number, PROMPT_TOKENS, 1))
             peer.num_drafter_knows = PROMPT_TOKENS
 
-    def engine(
-        self, cost: StepCost, profile: HardwareProfile, gathering: StepGathering | None = None
-    ) -> Callable[[Command], None]:
+    def engine(self, cost: StepCost, profile: HardwareProfile, *, delays: bool = False) -> Callable[[Command], None]:
         """A way to send to a new one."""
         model = ModelInfo(model_id="", tokenizer_fingerprint="", vocab_size=1 << 15, max_context_tokens=1 << 20)
         core = EmulatedCore(
@@ -79,38 +77,35 @@ class VirtualStack:
             kv_cache_tokens=profile.kv_cache_tokens,
             max_batch_tokens=profile.max_batch_tokens,
         )
+        delay = BatchingDelay(core.step_costs, profile.max_batch_tokens) if delays else None
         arrived: list[Command] = []
         bell = [self.env.event()]
 
-        def take(*, is_seen: bool) -> None:
+        def take() -> None:
             commands, arrived[:] = list(arrived), []
             for command in commands:
                 core.submit(command)
-            if gathering is not None:
-                gathering.took(commands, self.now_ns, is_seen=is_seen)
 
         def run():  # type: ignore[no-untyped-def]
             while True:
-                is_idle = not arrived and (core.is_stuck or not core.has_work)
-                if is_idle:
+                if not arrived and (core.is_stuck or not core.has_work):
                     bell[0] = self.env.event()
                     yield bell[0]
                 yield self.env.timeout(0)
-                take(is_seen=is_idle)
-                while gathering is not None and core.has_work and (wait_ns := gathering.wait_ns(self.now_ns)) > 0:
+                take()
+                while delay is not None and core.has_work and (wait_ns := delay.wait_ns(self.now_ns)) > 0:
                     bell[0] = self.env.event()
                     yield bell[0] | self.env.timeout(wait_ns / 1e9)
-                    if not arrived:
-                        gathering.give_up(self.now_ns)
-                        break
-                    take(is_seen=True)
-                events = core.step(None if gathering is None else gathering.max_rows(self.now_ns))
+                    take()
+                events = core.step(None if delay is None else delay.max_rows(self.now_ns))
                 yield self.env.timeout(core.step_s)
-                if gathering is not None:
-                    gathering.gave(events, core.load(), self.now_ns)
+                if delay is not None:
+                    delay.gave(events, self.now_ns)
                 self.later(ROUND_TRIP_S / 2, lambda events=events: self.receive(events))
 
         def arrive(command: Command) -> None:
+            if delay is not None:
+                delay.took((command,), self.now_ns)
             arrived.append(command)
             if not bell[0].triggered:
                 bell[0].succeed()

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,
@@ -373,29 +374,26 @@ async def test_what_comes_during_a_step_waits_for_the_next() -> None:
     await engine.close()
 
 
-class GatheringOf(StepGathering):
-    """Waits until so many drafts are here, whatever is usual."""
+class DelayFor(BatchingDelay):
+    """Waits once until so many drafts are here, whatever is usual."""
 
     def __init__(self, num_drafts: int, longest_ns: int = 10**15) -> None:
-        super().__init__(max_batch_tokens=64)
+        super().__init__(StepCosts(), max_batch_tokens=64)
         self.num_missing = num_drafts
-        self.num_given_up = 0
         self._longest_ns = longest_ns
 
-    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+    def took(self, commands: Iterable[Command], arrived_ns: int) -> None:
         self.num_missing -= sum(isinstance(command, Verify) for command in commands)
 
     def wait_ns(self, now_ns: int) -> int:
-        return self._longest_ns if self.num_missing > 0 else 0
-
-    def give_up(self, now_ns: int) -> None:
-        self.num_given_up += 1
+        longest_ns, self._longest_ns = self._longest_ns, 0
+        return longest_ns if self.num_missing > 0 else 0
 
 
 async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
-    gathering = GatheringOf(2)
-    monkeypatch.setattr(engine, "_gathering", gathering)
+    delay = DelayFor(2)
+    monkeypatch.setattr(engine, "_delay", delay)
     engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, (7, 8), GREEDY), Verify(1, 3, (1,))])
     for _ in range(10):
         await asyncio.sleep(0)
@@ -403,15 +401,14 @@ async def test_a_step_waits_for_those_that_come_back_soon(monkeypatch: pytest.Mo
     # A wait that its arrival does not end takes days.
     events = await asyncio.wait_for(engine.receive(), timeout=10)
     assert [event.sequence_id for event in events if isinstance(event, Verdict)] == [1, 2], "in one step"
-    assert gathering.num_given_up == 0
     await engine.close()
 
 
-async def test_a_step_takes_as_many_rows_as_the_gathering_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_takes_as_many_rows_as_the_delay_says(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
-    gathering = GatheringOf(2)
-    monkeypatch.setattr(gathering, "max_rows", lambda now_ns: 4)  # of a prompt and its draft
-    monkeypatch.setattr(engine, "_gathering", gathering)
+    delay = DelayFor(2)
+    monkeypatch.setattr(delay, "max_rows", lambda now_ns: 4)  # of a prompt and its draft
+    monkeypatch.setattr(engine, "_delay", delay)
     engine.send([OpenSequence(1, PROMPT, GREEDY), OpenSequence(2, PROMPT, GREEDY)])
     for _ in range(4):
         await asyncio.sleep(0)
@@ -424,14 +421,13 @@ async def test_a_step_takes_as_many_rows_as_the_gathering_says(monkeypatch: pyte
     await engine.close()
 
 
-async def test_a_wait_that_brings_nothing_ends_in_a_step_and_teaches(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_that_brings_nothing_ends_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = EmulatedEngine("target")
-    gathering = GatheringOf(2, longest_ns=1000)
-    monkeypatch.setattr(engine, "_gathering", gathering)
+    delay = DelayFor(2, longest_ns=1000)
+    monkeypatch.setattr(engine, "_delay", delay)
     engine.send([OpenSequence(1, PROMPT, GREEDY), Verify(1, 3, (1,))])
     events = await asyncio.wait_for(engine.receive(), timeout=10)
     assert [event.sequence_id for event in events if isinstance(event, Verdict)] == [1]
-    assert gathering.num_given_up == 1
     await engine.close()
 
 

@@ -7,31 +7,31 @@ from functools import partial
 import pytest
 
 from orchestrator.control.measurements import Measurements
-from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
 from pilotfish.planning.simulated_stack import replica
 from pilotfish.planning.simulated_stack.closed_loop import Client
 from pilotfish.planning.simulated_stack.controllers import controller
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 from pilotfish.profiles import load_profile
-from pilotfish.types import LoadReport
 
 A100 = load_profile("a100-70b")
 ANSWER_TOKENS = 96
 
 
-class Listener(StepGathering):
+class Listener(BatchingDelay):
     """Holds what it is told against what it was told before."""
 
-    def __init__(self, max_batch_tokens: int) -> None:
-        super().__init__(max_batch_tokens)
+    def __init__(self, costs: StepCosts, max_batch_tokens: int) -> None:
+        super().__init__(costs, max_batch_tokens)
         self.lengths: dict[int, int] = defaultdict(int)
         self.goals: dict[int, int] = defaultdict(int)
         """Of the runs of plain decoding."""
         self.verdicts: list[Verdict] = []
         self.num_extensions = 0
 
-    def took(self, commands: Iterable[Command], now_ns: int, *, is_seen: bool) -> None:
+    def took(self, commands: Iterable[Command], arrived_ns: int) -> None:
         for command in (commands := list(commands)):
             length, goal = self.lengths[command.sequence_id], self.goals[command.sequence_id]
             if isinstance(command, Verify):
@@ -40,9 +40,9 @@ class Listener(StepGathering):
                 self.num_extensions += goal > length
                 assert command.base_length == max(length, goal)
                 self.goals[command.sequence_id] = command.base_length + command.num_tokens
-        super().took(commands, now_ns, is_seen=is_seen)
+        super().took(commands, arrived_ns)
 
-    def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
+    def gave(self, events: Sequence[Event], now_ns: int) -> None:
         for verdict in events:
             assert isinstance(verdict, Verdict)
             sequence_id = verdict.sequence_id
@@ -51,15 +51,15 @@ class Listener(StepGathering):
             self.lengths[sequence_id] += len(verdict.token_ids)
             assert (verdict.finish_reason is not None) == (self.lengths[sequence_id] == ANSWER_TOKENS)
             self.verdicts.append(verdict)
-        super().gave(events, load, now_ns)
+        super().gave(events, now_ns)
 
 
 @pytest.mark.parametrize("acceptance", [0.3, 0.9])
-def test_gathering_is_told_what_sequences_ask_for_and_get(monkeypatch: pytest.MonkeyPatch, acceptance: float) -> None:
+def test_the_delay_is_told_what_sequences_ask_for_and_get(monkeypatch: pytest.MonkeyPatch, acceptance: float) -> None:
     """Else it believes in plain decoders that are none, and in rounds that yield what they do not."""
-    listener = Listener(A100.max_batch_tokens)
-    monkeypatch.setattr(replica, "StepGathering", lambda _: listener)
+    monkeypatch.setattr(replica, "BatchingDelay", Listener)
     stack = SimulatedStack(A100, acceptance, ahead=0.5)
+    listener = stack.target._delay
     measurements = Measurements()
     for number in range(16):
         Client(stack, partial(controller, "auto", measurements, 8), (ANSWER_TOKENS,), number, 16)
@@ -77,15 +77,15 @@ class Halving(Listener):
     def max_rows(self, now_ns: int) -> int | None:
         return 9
 
-    def gave(self, events: Sequence[Event], load: LoadReport, now_ns: int) -> None:
+    def gave(self, events: Sequence[Event], now_ns: int) -> None:
         assert sum(event.num_draft_tokens + 1 for event in events if isinstance(event, Verdict)) <= 9
-        super().gave(events, load, now_ns)
+        super().gave(events, now_ns)
 
 
-def test_a_step_takes_as_many_rows_as_gathering_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    listener = Halving(A100.max_batch_tokens)
-    monkeypatch.setattr(replica, "StepGathering", lambda _: listener)
+def test_a_step_takes_as_many_rows_as_the_delay_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "BatchingDelay", Halving)
     stack = SimulatedStack(A100, 0.9, ahead=0.5)
+    listener = stack.target._delay
     measurements = Measurements()
     for number in range(4):
         Client(stack, partial(controller, "on", measurements, 8), (ANSWER_TOKENS,), number, 4)

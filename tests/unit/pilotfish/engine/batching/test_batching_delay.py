@@ -9,18 +9,23 @@ from typing import Any
 
 import pytest
 
-from pilotfish.engine.gathering import StepGathering
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, SequenceError, Verdict, Verify
-from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
+from pilotfish.types import SamplingParams, SequenceErrorCode
 
 MS = 1_000_000
 ENDLESS = 1 << 30
 
 
-def teach(gathering: StepGathering, num_rows: int, step_ns: float) -> None:
-    """What a step of so many rows took, a while ago."""
-    load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
-    gathering.gave([Verdict(-1, 10, 0, 0, (7,))], load, -1000 * MS)
+def flat(step_ms: float = 8.0) -> StepCosts:
+    """Every step takes the same."""
+    return StepCosts.sampled(lambda _sequences, _rows: step_ms / 1e3, 512)
+
+
+def roofline(row_ms: float = 0.1, step_ms: float = 8.0) -> StepCosts:
+    """The larger of the two."""
+    return StepCosts.sampled(lambda _sequences, rows: max(step_ms, row_ms * rows) / 1e3, 512)
 
 
 class Replica:
@@ -30,7 +35,7 @@ class Replica:
     def __init__(
         self,
         *,
-        gathers: bool,
+        delays: bool,
         row_ms: float = 0.0,
         step_ms: float = 8.0,
         is_roofline: bool = False,
@@ -39,11 +44,12 @@ class Replica:
     ) -> None:
         """away: sequences are away for 1.5 ms instead, in so large a share of their rounds, by this."""
         self._away, self._short_share = away, short_share
-        self.gathering = StepGathering(512) if gathers else None
         self.now_ns = 0
         self.num_steps = self.num_step_rows = 0
         self.num_tokens: dict[int, int] = {}
         self._row_ns, self._fixed_ns, self._is_roofline = row_ms * MS, step_ms * MS, is_roofline
+        costs = StepCosts.sampled(lambda _sequences, rows: self._step_ns(rows) / 1e9, 512)
+        self.delay = BatchingDelay(costs, 512) if delays else None
         self._away_ns: dict[int, float] = {}
         self._ready: dict[int, int] = {}
         self._arrivals: list[tuple[float, int]] = []
@@ -56,44 +62,38 @@ class Replica:
     def add_plain(self, sequence_id: int) -> None:
         self.num_tokens[sequence_id] = 0
         self._ready[sequence_id] = 1
-        self._tell([Decode(sequence_id, 0, ENDLESS)], is_seen=True)
-
-    def knows(self, num_rows: int, step_ms: float = 0.0) -> None:
-        """From a step with so many rows."""
-        assert self.gathering is not None
-        teach(self.gathering, num_rows, step_ms * MS or self._step_ns(num_rows))
+        self._tell([Decode(sequence_id, 0, ENDLESS)])
 
     def run(self, until_ms: float) -> None:
         while self.now_ns < until_ms * MS:
-            self._arrive(is_seen=False)
-            self._gather()
+            self._arrive()
+            self._wait()
             if not self._ready:
                 self.now_ns = self._arrivals[0][0]
-                self._arrive(is_seen=True)
-                self._gather()
+                self._arrive()
+                self._wait()
             self._step()
 
     def tokens_per_s(self, sequence_id: int) -> float:
         return self.num_tokens[sequence_id] / (self.now_ns / 1e9)
 
-    def _gather(self) -> None:
-        while self.gathering is not None and self._ready:
-            wait_ns = self.gathering.wait_ns(self.now_ns)
+    def _wait(self) -> None:
+        while self.delay is not None and self._ready:
+            wait_ns = self.delay.wait_ns(self.now_ns)
             if wait_ns <= 0:
                 return
             end_ns = self.now_ns + wait_ns
             if not self._arrivals or self._arrivals[0][0] > end_ns:
                 self.now_ns = end_ns
-                self.gathering.give_up(round(end_ns))
-                return
+                continue
             self.now_ns = max(self.now_ns, self._arrivals[0][0])
-            self._arrive(is_seen=True)
+            self._arrive()
 
-    def _arrive(self, *, is_seen: bool) -> None:
+    def _arrive(self) -> None:
         while self._arrivals and self._arrivals[0][0] <= self.now_ns:
             _, sequence_id = heapq.heappop(self._arrivals)
             self._ready[sequence_id] = 6
-            self._tell([Verify(sequence_id, 10, (1, 2, 3, 4, 5))], is_seen=is_seen)
+            self._tell([Verify(sequence_id, 10, (1, 2, 3, 4, 5))])
 
     def _step(self) -> None:
         self.num_steps += 1
@@ -112,9 +112,8 @@ class Replica:
                 is_short = self._away is not None and self._away.random() < self._short_share
                 away_ns = 1.5 * MS if is_short else self._away_ns[sequence_id]
                 heapq.heappush(self._arrivals, (self.now_ns + away_ns, sequence_id))
-        if self.gathering is not None:
-            load = LoadReport(num_step_tokens=num_rows, step_time_ns=round(step_ns))
-            self.gathering.gave(verdicts, load, round(self.now_ns))
+        if self.delay is not None:
+            self.delay.gave(verdicts, round(self.now_ns))
 
     def _step_ns(self, num_rows: int) -> float:
         rows_ns = self._row_ns * num_rows
@@ -122,17 +121,17 @@ class Replica:
 
     def _batch(self) -> list[int]:
         """Those in the step, the longest ready first."""
-        max_rows = None if self.gathering is None else self.gathering.max_rows(round(self.now_ns))
+        max_rows = None if self.delay is None else self.delay.max_rows(round(self.now_ns))
         rows = itertools.accumulate(self._ready.values())
         return [number for number, upto in zip(self._ready, rows, strict=True) if max_rows is None or upto <= max_rows]
 
-    def _tell(self, commands: list[Command], *, is_seen: bool) -> None:
-        if self.gathering is not None:
-            self.gathering.took(commands, round(self.now_ns), is_seen=is_seen)
+    def _tell(self, commands: list[Command]) -> None:
+        if self.delay is not None:
+            self.delay.took(commands, round(self.now_ns))
 
 
-def played(*, gathers: bool, away_ms: float, count: int, num_plain: int = 0, row_ms: float = 0.0) -> Replica:
-    replica = Replica(gathers=gathers, row_ms=row_ms)
+def played(*, delays: bool, away_ms: float, count: int, num_plain: int = 0, row_ms: float = 0.0) -> Replica:
+    replica = Replica(delays=delays, row_ms=row_ms)
     for index in range(num_plain):
         replica.add_plain(1000 + index)
     for index in range(count):
@@ -143,40 +142,40 @@ def played(*, gathers: bool, away_ms: float, count: int, num_plain: int = 0, row
 
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_sequences_that_took_turns_come_into_step(count: int):
-    apart = played(gathers=False, away_ms=3.5, count=count)
-    together = played(gathers=True, away_ms=3.5, count=count)
+    apart = played(delays=False, away_ms=3.5, count=count)
+    together = played(delays=True, away_ms=3.5, count=count)
     # Two groups in turns take 16 ms a round, all together 11.5.
     assert together.tokens_per_s(0) > 1.3 * apart.tokens_per_s(0)
 
 
 def test_one_sequence_waits_for_nobody():
-    apart, together = (played(gathers=gathers, away_ms=3.5, count=1) for gathers in (False, True))
+    apart, together = (played(delays=delays, away_ms=3.5, count=1) for delays in (False, True))
     assert together.tokens_per_s(0) == apart.tokens_per_s(0)
 
 
 def test_sequences_that_are_away_for_longer_than_a_step_are_not_waited_for():
-    apart, together = (played(gathers=gathers, away_ms=20, count=4) for gathers in (False, True))
+    apart, together = (played(delays=delays, away_ms=20, count=4) for delays in (False, True))
     assert sum(together.num_tokens.values()) >= 0.97 * sum(apart.num_tokens.values())
 
 
 def test_many_that_decode_plainly_do_not_wait_for_one():
-    apart, together = (played(gathers=gathers, away_ms=3.5, count=1, num_plain=16) for gathers in (False, True))
+    apart, together = (played(delays=delays, away_ms=3.5, count=1, num_plain=16) for delays in (False, True))
     assert together.tokens_per_s(1000) >= 0.97 * apart.tokens_per_s(1000)
 
 
 def test_one_that_decodes_plainly_waits_for_many():
-    apart, together = (played(gathers=gathers, away_ms=2, count=8, num_plain=1) for gathers in (False, True))
+    apart, together = (played(delays=delays, away_ms=2, count=8, num_plain=1) for delays in (False, True))
     assert sum(together.num_tokens.values()) > 1.2 * sum(apart.num_tokens.values())
 
 
 def test_steps_whose_rows_cost_most_wait_for_nobody():
-    apart, together = (played(gathers=gathers, away_ms=6, count=8, row_ms=1.0) for gathers in (False, True))
+    apart, together = (played(delays=delays, away_ms=6, count=8, row_ms=1.0) for delays in (False, True))
     assert sum(together.num_tokens.values()) >= 0.97 * sum(apart.num_tokens.values())
 
 
 @pytest.mark.parametrize("count", [32, 64])
 def test_steps_bound_by_arithmetic_wait_for_nobody_however_equal_they_are(count: int):
-    replica = Replica(gathers=True, row_ms=0.1, is_roofline=True)
+    replica = Replica(delays=True, row_ms=0.1, is_roofline=True)
     for index in range(count):
         replica.add_speculating(index, 5.0 + 0.3 * (index % 8), starts_ms=3.0 * index)
     replica.run(4000)
@@ -184,17 +183,9 @@ def test_steps_bound_by_arithmetic_wait_for_nobody_however_equal_they_are(count:
     assert replica.tokens_per_s(0) > 1.03 * 3 / ((0.1 * 6 * count + 6) / 1000)
 
 
-def in_step(count: int, *, away_ms: float, num_plain: int = 0, hiccup_ms: float = 0.0, **costs: Any) -> Replica:
-    """Sequences that all begin at once and come back at once, where smaller batches have come before.
-
-    hiccup_ms: of the first step that half of them share.
-    """
-    replica = Replica(gathers=True, **costs)
-    for size in (1, count // 8, count // 4, count // 8, count // 4):
-        replica.knows(6 * size)
-    replica.knows(6 * (count // 2), hiccup_ms)
-    if not hiccup_ms:
-        replica.knows(6 * (count // 2))
+def in_step(count: int, *, away_ms: float, num_plain: int = 0, **costs: Any) -> Replica:
+    """Sequences that all begin at once and come back at once."""
+    replica = Replica(delays=True, **costs)
     for index in range(count):
         replica.add_speculating(index, away_ms)
     for index in range(num_plain):
@@ -218,11 +209,6 @@ def test_turns_last_once_they_are_taken():
     replica = in_step(64, away_ms=8.0, **ROOFLINE)
     assert replica.num_step_rows == 6 * 32
     replica.run(8000)
-    assert replica.num_step_rows == 6 * 32
-
-
-def test_one_long_step_of_half_the_rows_is_not_believed():
-    replica = in_step(64, away_ms=8.0, hiccup_ms=200.0, **ROOFLINE)
     assert replica.num_step_rows == 6 * 32
 
 
@@ -252,22 +238,19 @@ def test_a_target_with_plain_decoding_to_do_never_stands_still():
 
 def ready_after_a_pause(
     count: int, *, pause_ms: int, num_back: int = 0, wait_ms: int = 0, away_ms: int = 10
-) -> StepGathering:
+) -> BatchingDelay:
     """So many drafts of 6 rows are ready, after nothing was for so long; num_back others are away, usually for away_ms,
     and the last draft came wait_ms after the others."""
-    gathering = StepGathering(512)
-    for rows in (6, 48, 96, 192, 384, 512):
-        for _ in range(2):
-            teach(gathering, rows, max(8.0, 0.1 * rows) * MS)
+    delay = BatchingDelay(roofline(), 512)
     drafts = [Verify(number, 10, (1,) * 5) for number in range(count + num_back)]
     verdicts = [Verdict(number, 10, 5, 2, (7, 8, 9)) for number in range(count + num_back)]
-    gathering.took(drafts, -200 * MS, is_seen=True)
-    gathering.gave(verdicts, LoadReport(), -(away_ms + 40) * MS)
-    gathering.took(drafts, -40 * MS, is_seen=True)
-    gathering.gave(verdicts, LoadReport(), 0)
-    gathering.took(drafts[: count - 1], pause_ms * MS, is_seen=True)
-    gathering.took(drafts[count - 1 : count], (pause_ms + wait_ms) * MS, is_seen=True)
-    return gathering
+    delay.took(drafts, -200 * MS)
+    delay.gave(verdicts, -(away_ms + 40) * MS)
+    delay.took(drafts, -40 * MS)
+    delay.gave(verdicts, 0)
+    delay.took(drafts[: count - 1], pause_ms * MS)
+    delay.took(drafts[count - 1 : count], (pause_ms + wait_ms) * MS)
+    return delay
 
 
 @pytest.mark.parametrize(
@@ -285,8 +268,8 @@ def ready_after_a_pause(
 def test_a_step_takes_half_of_those_who_would_be_in_step(
     count: int, pause_ms: int, num_back: int, max_rows: int | None
 ):
-    gathering = ready_after_a_pause(count, pause_ms=pause_ms, num_back=num_back)
-    assert gathering.max_rows(pause_ms * MS) == max_rows
+    delay = ready_after_a_pause(count, pause_ms=pause_ms, num_back=num_back)
+    assert delay.max_rows(pause_ms * MS) == max_rows
 
 
 def test_what_a_step_waited_is_no_time_in_which_nothing_was_ready():
@@ -296,9 +279,9 @@ def test_what_a_step_waited_is_no_time_in_which_nothing_was_ready():
 
 
 def test_a_step_without_verdicts_is_no_end_of_standing_still():
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave([], LoadReport(), 8 * MS)
-    assert gathering.max_rows(8 * MS) == 6 * 32
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.gave([], 8 * MS)
+    assert delay.max_rows(8 * MS) == 6 * 32
 
 
 def verified(*numbers: int) -> list[Verdict]:
@@ -310,54 +293,55 @@ def drafted(*numbers: int) -> list[Verify]:
 
 
 def test_who_comes_late_to_those_that_were_left_over_has_not_left_the_target_idle():
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave(verified(*range(32)), LoadReport(), 20 * MS)
-    gathering.took(drafted(*range(32)), 28 * MS, is_seen=True)
-    assert gathering.max_rows(28 * MS) is None
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.gave(verified(*range(32)), 20 * MS)
+    delay.took(drafted(*range(32)), 28 * MS)
+    assert delay.max_rows(28 * MS) is None
 
 
 def test_a_target_with_a_run_to_decode_was_not_idle():
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.took([Decode(100, 10, 3)], 8 * MS, is_seen=True)
-    assert gathering.max_rows(8 * MS) is None, "nor will it be"
-    gathering.gave([*verified(*range(64)), Verdict(100, 10, 0, 0, (5,))], LoadReport(), 20 * MS)
-    gathering.took(drafted(*range(64)), 28 * MS, is_seen=True)
-    gathering.took([CloseSequence(100)], 28 * MS, is_seen=True)
-    assert gathering.max_rows(28 * MS) is None
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.took([Decode(100, 10, 3)], 8 * MS)
+    assert delay.max_rows(8 * MS) is None, "nor will it be"
+    delay.gave([*verified(*range(64)), Verdict(100, 10, 0, 0, (5,))], 20 * MS)
+    delay.took(drafted(*range(64)), 28 * MS)
+    delay.took([CloseSequence(100)], 28 * MS)
+    assert delay.max_rows(28 * MS) is None
 
 
 def test_who_came_in_the_step_before_has_not_left_the_target_idle():
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
-    gathering.took(drafted(*range(64)), 28 * MS, is_seen=False)
-    assert gathering.max_rows(28 * MS) is None, "a prompt was read"
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.gave(verified(*range(64)), 20 * MS)
+    delay.max_rows(20 * MS)  # a step of a prompt begins
+    delay.took(drafted(*range(64)), 28 * MS)
+    assert delay.max_rows(28 * MS) is None, "a prompt was read"
 
 
 def test_a_step_without_verdicts_does_not_begin_a_pause():
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
-    gathering.gave([], LoadReport(), 27 * MS)  # somebody left
-    gathering.took(drafted(*range(64)), 28 * MS, is_seen=True)
-    assert gathering.max_rows(28 * MS) == 6 * 32
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.gave(verified(*range(64)), 20 * MS)
+    delay.gave([], 27 * MS)  # somebody left
+    delay.took(drafted(*range(64)), 28 * MS)
+    assert delay.max_rows(28 * MS) == 6 * 32
 
 
 @pytest.mark.parametrize("ends", ["closed", "refused"])
 def test_a_pause_before_a_draft_that_was_never_verified_says_nothing(ends: str):
-    gathering = ready_after_a_pause(64, pause_ms=8)
-    gathering.gave(verified(*range(64)), LoadReport(), 20 * MS)
-    gathering.took(drafted(0), 32 * MS, is_seen=True)
+    delay = ready_after_a_pause(64, pause_ms=8)
+    delay.gave(verified(*range(64)), 20 * MS)
+    delay.took(drafted(0), 32 * MS)
     if ends == "closed":
-        gathering.took([CloseSequence(0)], 32 * MS, is_seen=True)
+        delay.took([CloseSequence(0)], 32 * MS)
     else:
-        gathering.gave(refused(0, SequenceErrorCode.STALE), LoadReport(), 32 * MS)
-    gathering.took(drafted(*range(1, 64)), 3_600_000 * MS, is_seen=True)
-    assert gathering.max_rows(3_600_000 * MS) is None
+        delay.gave(refused(0, SequenceErrorCode.STALE), 32 * MS)
+    delay.took(drafted(*range(1, 64)), 3_600_000 * MS)
+    assert delay.max_rows(3_600_000 * MS) is None
 
 
 def test_those_who_come_after_the_step_are_not_waited_for_to_take_turns():
     """Away for 100 ms, usually; the step takes 24."""
-    gathering = ready_after_a_pause(40, pause_ms=8, num_back=16, away_ms=100)
-    assert gathering.max_rows(8 * MS) == 6 * 20
+    delay = ready_after_a_pause(40, pause_ms=8, num_back=16, away_ms=100)
+    assert delay.max_rows(8 * MS) == 6 * 20
 
 
 def test_what_does_not_fit_a_step_takes_turns_anyway():
@@ -367,33 +351,23 @@ def test_what_does_not_fit_a_step_takes_turns_anyway():
 
 @pytest.mark.parametrize(("max_batch_tokens", "waits"), [(6, True), (3, False)])
 def test_a_step_that_is_full_waits_for_nobody(max_batch_tokens: int, waits: bool):
-    gathering, load = StepGathering(max_batch_tokens), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
-    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
-    gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
-    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
-    assert (gathering.wait_ns(9 * MS) > 0) is waits
+    delay = BatchingDelay(flat(), max_batch_tokens)
+    delay.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0)
+    delay.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], 8 * MS)
+    delay.took([Verify(1, 11, (1, 2))], 9 * MS)
+    assert (delay.wait_ns(9 * MS) > 0) is waits
 
 
 def test_a_prefill_alone_may_wait_for_who_is_away():
-    gathering, load = StepGathering(512), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
-    gathering.took([Verify(1, 10, (1, 2))], 0, is_seen=True)
-    gathering.gave([Verdict(1, 10, 2, 0, (5,))], load, 8 * MS)
-    gathering.took([OpenSequence(2, (1, 2, 3), SamplingParams())], 9 * MS, is_seen=True)
-    assert 0 < gathering.wait_ns(9 * MS) < 8 * MS
-
-
-def test_a_timer_that_is_early_ends_a_wait_all_the_same():
-    gathering, load = StepGathering(512), LoadReport(num_step_tokens=6, step_time_ns=8 * MS)
-    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
-    gathering.gave([Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))], load, 8 * MS)
-    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
-    end_ns = 9 * MS + gathering.wait_ns(9 * MS)
-    gathering.give_up(end_ns - 1000)
-    assert gathering.wait_ns(end_ns - 1000) == 0
+    delay = BatchingDelay(flat(), 512)
+    delay.took([Verify(1, 10, (1, 2))], 0)
+    delay.gave([Verdict(1, 10, 2, 0, (5,))], 8 * MS)
+    delay.took([OpenSequence(2, (1, 2, 3), SamplingParams())], 9 * MS)
+    assert 0 < delay.wait_ns(9 * MS) < 8 * MS
 
 
 def test_a_sequence_that_never_comes_back_holds_up_few_steps():
-    replica = Replica(gathers=True)
+    replica = Replica(delays=True)
     replica.add_speculating(0, 2.0)
     replica.add_speculating(1, 2.0)
     replica.run(500)
@@ -407,7 +381,7 @@ def test_a_sequence_that_never_comes_back_holds_up_few_steps():
 @pytest.mark.parametrize(("num_fast", "num_paused"), [(4, 16), (8, 32), (8, 64)])
 def test_clients_that_have_paused_cost_the_others_nothing(num_fast: int, num_paused: int):
     """However many they are: an arrival that was waited for is a reason to think again."""
-    alone, beside = Replica(gathers=True), Replica(gathers=True)
+    alone, beside = Replica(delays=True), Replica(delays=True)
     for replica in (alone, beside):
         for index in range(num_fast):
             replica.add_speculating(index, 2.0 + 0.4 * index, starts_ms=1.0 * index)
@@ -421,60 +395,47 @@ def test_clients_that_have_paused_cost_the_others_nothing(num_fast: int, num_pau
 
 
 def test_what_is_closed_is_forgotten():
-    gathering = StepGathering(512)
-    gathering.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0, is_seen=True)
-    gathering.gave(
+    delay = BatchingDelay(flat(), 512)
+    delay.took([Verify(1, 10, (1, 2)), Verify(2, 10, (1, 2))], 0)
+    delay.gave(
         [Verdict(1, 10, 2, 0, (5,)), Verdict(2, 10, 2, 0, (5,))],
-        LoadReport(num_step_tokens=6, step_time_ns=8 * MS),
         8 * MS,
     )
-    gathering.took([Verify(1, 11, (1, 2))], 9 * MS, is_seen=True)
-    assert gathering.wait_ns(9 * MS) > 0
-    gathering.took([CloseSequence(2)], 9 * MS, is_seen=True)
-    assert gathering.wait_ns(9 * MS) == 0
+    delay.took([Verify(1, 11, (1, 2))], 9 * MS)
+    assert delay.wait_ns(9 * MS) > 0
+    delay.took([CloseSequence(2)], 9 * MS)
+    assert delay.wait_ns(9 * MS) == 0
 
 
 def test_a_wait_is_thought_over_when_one_that_was_waited_for_is_closed():
-    gathering = known_to_be_away(3)
-    gathering.took([Verify(3, 10, (1, 2))], -6000 * MS, is_seen=True)
+    delay = known_to_be_away(3)
+    delay.took([Verify(3, 10, (1, 2))], -6000 * MS)
     # Its client has paused.
-    gathering.gave([Verdict(3, 10, 2, 0, (5,))], LoadReport(num_step_tokens=3, step_time_ns=8 * MS), -5000 * MS)
-    gathering.took([Verify(2, 10, (1, 2))], MS, is_seen=True)
-    assert gathering.wait_ns(MS) > 0
-    gathering.took([CloseSequence(1)], MS, is_seen=True)
-    assert gathering.wait_ns(MS) == 0
-
-
-def test_a_wait_is_thought_over_when_one_whose_rows_were_to_be_in_the_step_is_closed():
-    """Beside a step of 40 ms 20 are worth waiting, beside one of 8 not."""
-    gathering = known_to_be_away(20)
-    gathering.took([Verify(2, 10, (1,) * 199)], 0, is_seen=True)
-    gathering.gave([Verdict(2, 10, 199, 0, (5,))], LoadReport(num_step_tokens=200, step_time_ns=40 * MS), 0)
-    gathering.took([Verify(2, 11, (1,) * 199)], MS, is_seen=True)
-    assert gathering.wait_ns(MS) > 15 * MS
-    gathering.took([OpenSequence(4, (1, 2, 3), SamplingParams()), CloseSequence(2)], 2 * MS, is_seen=True)
-    assert gathering.wait_ns(2 * MS) == 0
+    delay.gave([Verdict(3, 10, 2, 0, (5,))], -5000 * MS)
+    delay.took([Verify(2, 10, (1, 2))], MS)
+    assert delay.wait_ns(MS) > 0
+    delay.took([CloseSequence(1)], MS)
+    assert delay.wait_ns(MS) == 0
 
 
 def test_nobody_waits_for_a_sequence_whose_draft_came_to_nothing_in_its_run():
-    gathering = StepGathering(512)
-    load = LoadReport(num_step_tokens=1, step_time_ns=8 * MS)
-    gathering.took([Decode(1, 10, 50)], 0, is_seen=True)
-    gathering.gave([Verdict(1, 10, 0, 0, (5,))], load, 8 * MS)
-    gathering.took([Verify(1, 10, (1, 2, 3))], 9 * MS, is_seen=False)
-    gathering.gave([Verdict(1, 11, 0, 0, (6,))], load, 16 * MS)
-    assert gathering.wait_ns(16 * MS) == 0
-    gathering.took([Verify(1, 12, (1, 2, 3))], 17 * MS, is_seen=False)
-    gathering.gave([Verdict(1, 12, 3, 1, (1, 6))], load, 24 * MS)
-    gathering.took([Verify(2, 10, (1,))], 24 * MS, is_seen=True)
-    assert gathering.wait_ns(24 * MS) > 0, "this one ended the run: it comes back with its next draft"
+    delay = BatchingDelay(flat(), 512)
+    delay.took([Decode(1, 10, 50)], 0)
+    delay.gave([Verdict(1, 10, 0, 0, (5,))], 8 * MS)
+    delay.took([Verify(1, 10, (1, 2, 3))], 9 * MS)
+    delay.gave([Verdict(1, 11, 0, 0, (6,))], 16 * MS)
+    assert delay.wait_ns(16 * MS) == 0
+    delay.took([Verify(1, 12, (1, 2, 3))], 17 * MS)
+    delay.gave([Verdict(1, 12, 3, 1, (1, 6))], 24 * MS)
+    delay.took([Verify(2, 10, (1,))], 24 * MS)
+    assert delay.wait_ns(24 * MS) > 0, "this one ended the run: it comes back with its next draft"
 
 
 @pytest.mark.parametrize(("count", "away_ms"), [(20, 4.5), (20, 6.0), (24, 4.5), (40, 4.5)])
 def test_waiting_never_loses_what_taking_turns_would_give(count: int, away_ms: float):
     """Groups that take turns hide their drafts behind each other's steps: drawn together they would wait for them."""
     together, apart = (
-        Replica(gathers=gathers, row_ms=0.1, is_roofline=True, away=random.Random(1)) for gathers in (True, False)
+        Replica(delays=delays, row_ms=0.1, is_roofline=True, away=random.Random(1)) for delays in (True, False)
     )
     for replica in (together, apart):
         for index in range(count):
@@ -487,7 +448,7 @@ def test_waiting_never_loses_what_taking_turns_would_give(count: int, away_ms: f
 def test_nobody_waits_for_those_who_are_away_for_longer_than_a_step(away_ms: float):
     """They miss one step of several; one that decodes plainly, or comes back soon, would lose all it has."""
     for fast in ("plain", "soon"):
-        together, apart = (Replica(gathers=gathers) for gathers in (True, False))
+        together, apart = (Replica(delays=delays) for delays in (True, False))
         for replica in (together, apart):
             for index in range(8 if fast == "plain" else 4):
                 replica.add_speculating(index, away_ms, starts_ms=3.0 * index)
@@ -505,7 +466,7 @@ def test_a_draft_that_is_often_there_at_once_is_waited_for_whatever_its_other_ti
     count: int, long_ms: float, short_share: float, gain: float
 ):
     together, apart = (
-        Replica(gathers=gathers, away=random.Random(1), short_share=short_share) for gathers in (True, False)
+        Replica(delays=delays, away=random.Random(1), short_share=short_share) for delays in (True, False)
     )
     for replica in (together, apart):
         for index in range(count):
@@ -515,7 +476,7 @@ def test_a_draft_that_is_often_there_at_once_is_waited_for_whatever_its_other_ti
 
 
 def test_one_that_decodes_plainly_waits_little_for_drafts_that_are_there_at_once_or_after_several_steps():
-    together, apart = (Replica(gathers=gathers, away=random.Random(1)) for gathers in (True, False))
+    together, apart = (Replica(delays=delays, away=random.Random(1)) for delays in (True, False))
     for replica in (together, apart):
         replica.add_plain(1000)
         for index in range(8):
@@ -528,29 +489,29 @@ def test_one_that_decodes_plainly_waits_little_for_drafts_that_are_there_at_once
 def test_who_comes_back_just_after_the_next_step_began_is_waited_for():
     """It would wait for the one after that. Who waits for nobody that is away for longer than a step gets 2,472 tokens,
     who waits for nobody at all 2,001."""
-    replica = Replica(gathers=True)
+    replica = Replica(delays=True)
     for index in range(4):
         replica.add_speculating(index, 8.5, starts_ms=3.0 * index)
     replica.run(4000)
     assert sum(replica.num_tokens.values()) > 2850
 
 
-def known_to_be_away(away_ms: int) -> StepGathering:
+def known_to_be_away(away_ms: int) -> BatchingDelay:
     """Sequence 1 is away since 0 ms, usually for so long."""
-    gathering, load = StepGathering(512), LoadReport(num_step_tokens=3, step_time_ns=8 * MS)
+    delay = BatchingDelay(flat(), 512)
     now_ns = away_ms * MS - 20 * (away_ms + 8) * MS
     for _ in range(20):
-        gathering.took([Verify(1, 10, (1, 2))], now_ns, is_seen=True)
+        delay.took([Verify(1, 10, (1, 2))], now_ns)
         now_ns += 8 * MS
-        gathering.gave([Verdict(1, 10, 2, 0, (5,))], load, now_ns)
+        delay.gave([Verdict(1, 10, 2, 0, (5,))], now_ns)
         now_ns += away_ms * MS
-    return gathering
+    return delay
 
 
 def test_a_prefill_does_not_wait_for_a_client_that_reads_slowly():
-    gathering = known_to_be_away(3000)
-    gathering.took([OpenSequence(2, (1, 2, 3), SamplingParams())], MS, is_seen=True)
-    assert gathering.wait_ns(MS) == 0
+    delay = known_to_be_away(3000)
+    delay.took([OpenSequence(2, (1, 2, 3), SamplingParams())], MS)
+    assert delay.wait_ns(MS) == 0
 
 
 REFUSALS = [SequenceErrorCode.STALE, SequenceErrorCode.INVALID]
@@ -565,46 +526,34 @@ def refused(sequence_id: int, code: SequenceErrorCode) -> list[SequenceError]:
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_refused_command_ends_no_run(code: SequenceErrorCode):
-    gathering = known_to_be_away(5)
-    gathering.took([Decode(2, 10, 50), Decode(3, 10, 50)], 0, is_seen=True)
-    gathering.gave(refused(2, code), LoadReport(), 0)
-    assert gathering.wait_ns(0) == 0
-    gathering.gave(refused(2, SequenceErrorCode.UNKNOWN_SEQUENCE), LoadReport(), 0)
-    assert gathering.wait_ns(0) > 0
+    delay = known_to_be_away(5)
+    delay.took([Decode(2, 10, 50), Decode(3, 10, 50)], 0)
+    delay.gave(refused(2, code), 0)
+    assert delay.wait_ns(0) == 0
+    delay.gave(refused(2, SequenceErrorCode.UNKNOWN_SEQUENCE), 0)
+    assert delay.wait_ns(0) > 0
 
 
 @pytest.mark.parametrize("code", REFUSALS)
 def test_a_refused_draft_is_not_in_the_step(code: SequenceErrorCode):
-    gathering = known_to_be_away(5)
-    gathering.took([Decode(3, 10, 50), Verify(2, 10, (1, 2))], 0, is_seen=True)
-    assert gathering.wait_ns(0) == 0
-    gathering.gave(refused(2, code), LoadReport(), 0)
-    assert gathering.wait_ns(0) > 0
-
-
-def test_the_load_of_a_step_counts_once_however_many_commands_are_refused_after_it():
-    """50 ms are worth waiting beside steps of 80, not beside one of 80 after twenty of 8."""
-    slow = LoadReport(num_step_tokens=3, step_time_ns=80 * MS)
-    for answer, waits in ((refused(3, SequenceErrorCode.STALE)[0], False), (Verdict(2, 10, 0, 0, (5,)), True)):
-        gathering = known_to_be_away(50)
-        gathering.took([Decode(2, 10, 50)], 0, is_seen=True)
-        gathering.gave([Verdict(2, 10, 0, 0, (5,))], slow, 0)
-        for _ in range(20):
-            gathering.gave([answer], slow, 0)
-        assert (gathering.wait_ns(0) > 0) is waits
+    delay = known_to_be_away(5)
+    delay.took([Decode(3, 10, 50), Verify(2, 10, (1, 2))], 0)
+    assert delay.wait_ns(0) == 0
+    delay.gave(refused(2, code), 0)
+    assert delay.wait_ns(0) > 0
 
 
 def test_a_wait_is_thought_over_when_others_come_to_wait_too():
-    gathering = known_to_be_away(5)
-    gathering.took([Verify(2, 10, (1, 2))], MS, is_seen=True)
-    assert gathering.wait_ns(MS) > 0
-    gathering.took([Decode(number, 10, 50) for number in range(10, 40)], MS, is_seen=True)
-    assert gathering.wait_ns(MS) == 0
+    delay = known_to_be_away(5)
+    delay.took([Verify(2, 10, (1, 2))], MS)
+    assert delay.wait_ns(MS) > 0
+    delay.took([Decode(number, 10, 50) for number in range(10, 40)], MS)
+    assert delay.wait_ns(MS) == 0
 
 
 def test_one_that_fell_behind_gets_no_step_of_its_own():
     """15 in one step and one in the next would take longer than all in one, though rows cost most."""
-    replica = Replica(gathers=True, row_ms=0.1, is_roofline=True)
+    replica = Replica(delays=True, row_ms=0.1, is_roofline=True)
     for index in range(16):
         replica.add_speculating(index, 4.5, starts_ms=5.0 * (index == 15))
     replica.run(4000)
@@ -613,7 +562,7 @@ def test_one_that_fell_behind_gets_no_step_of_its_own():
 
 @pytest.mark.parametrize("count", [2, 4])
 def test_drafts_made_ahead_for_some_rounds_only_do_not_bring_sequences_out_of_step(count: int):
-    replica = Replica(gathers=True, away=random.Random(1))
+    replica = Replica(delays=True, away=random.Random(1))
     for index in range(count):
         replica.add_speculating(index, 6.0, starts_ms=3.0 * index)
     replica.run(8000)

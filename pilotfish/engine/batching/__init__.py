@@ -1,0 +1,1 @@
+"""What steps cost, when a step begins, and which rows it takes."""

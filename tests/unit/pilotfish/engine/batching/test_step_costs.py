@@ -1,0 +1,82 @@
+"""What steps take by their rows, sampled, learned, and with prefills in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pilotfish.engine.batching.step_costs import ROWS, StepCosts
+
+MS = 1e6
+
+
+def roofline_ns(num_rows: float) -> float:
+    return max(8.0, 0.1 * num_rows) * MS
+
+
+@pytest.fixture
+def costs() -> StepCosts:
+    return StepCosts.sampled(lambda _sequences, rows: roofline_ns(rows) / 1e9, 512)
+
+
+def test_nothing_is_known_before_the_first_step() -> None:
+    assert StepCosts().step_ns(8) == 0
+
+
+@pytest.mark.parametrize("num_rows", [1, 5, 12, 14, 64, 100, 300, 512, 2000])
+def test_a_sampled_table_is_what_was_sampled(costs: StepCosts, num_rows: int) -> None:
+    assert costs.step_ns(num_rows) == pytest.approx(roofline_ns(num_rows), rel=0.08)
+
+
+def test_more_rows_never_take_less(costs: StepCosts) -> None:
+    costs.add(512, 0, 8.0 * MS)  # of noise
+    times = [costs.step_ns(rows) for rows in range(1, 400)]
+    assert times == sorted(times)
+    assert costs.step_ns(4000) >= costs.step_ns(512)
+
+
+def test_each_step_moves_its_cell_and_no_other(costs: StepCosts) -> None:
+    for _ in range(100):
+        costs.add(4, 0, 16.0 * MS)
+    assert costs.step_ns(4) == pytest.approx(16.0 * MS, rel=0.01)
+    assert costs.step_ns(2) == costs.step_ns(64) == 8.0 * MS
+
+
+def test_a_step_between_cells_corrects_the_one_below(costs: StepCosts) -> None:
+    for _ in range(100):
+        costs.add(300, 0, 2 * roofline_ns(256))
+    assert costs.step_ns(256) > 1.5 * roofline_ns(256)
+
+
+def test_without_a_table_all_is_learned() -> None:
+    costs = StepCosts()
+    for num_rows in (200, 1, 6, 48):
+        costs.add(num_rows, 0, roofline_ns(num_rows))
+    for num_rows in (1, 3, 6, 48):
+        assert costs.step_ns(num_rows) == 8.0 * MS
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_prefill_rows", "step_ms", "prefill_ms"),
+    [
+        (8, 0, 9.0, 0.0),
+        (108, 100, 20.0, 12.0),  # the others take 8
+        (108, 100, 7.0, 0.0),  # noise
+        (100, 100, 20.0, 20.0),  # nobody decodes
+    ],
+)
+def test_prefills_are_charged_what_the_others_do_not_cost(
+    costs: StepCosts, num_rows: int, num_prefill_rows: int, step_ms: float, prefill_ms: float
+) -> None:
+    assert costs.add(num_rows, num_prefill_rows, step_ms * MS) == pytest.approx(prefill_ms * MS)
+
+
+def test_steps_with_prefills_teach_nothing(costs: StepCosts) -> None:
+    before = [costs.step_ns(rows) for rows in ROWS]
+    costs.add(8, 7, 500 * MS)
+    assert [costs.step_ns(rows) for rows in ROWS] == before
+
+
+def test_steps_that_take_no_time_are_no_fault() -> None:
+    costs = StepCosts.sampled(lambda _sequences, _rows: 0.0, 64)
+    assert costs.add(3, 0, 0) == costs.add(5, 3, 0) == 0
+    assert costs.step_ns(40) == 0
