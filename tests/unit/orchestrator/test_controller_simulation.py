@@ -42,7 +42,7 @@ def throughput(
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
         # What is measured is kept for the next one.
-        stack = SimulatedStack(A100, acceptance, seed, gathers=gathers, ahead=ahead, start_s=end_s)
+        stack = SimulatedStack(A100, acceptance, seed, delays=gathers, ahead=ahead, start_s=end_s)
         sessions = [SimulatedSequence(stack, make()) for _ in range(concurrency)]
         stack.world.run(end_s + warm_up_s)
         before = stack.num_tokens
@@ -71,8 +71,8 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
 @pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.9), (8, 0.6), (16, 0.6), (32, 0.9), (64, 0.3)])
 def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acceptance: float) -> None:
     measurements = Measurements()
-    fixed = [throughput(concurrency, acceptance, make, gathers=True) for make in (always_off, lambda: always_on(8))]
-    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, 8), gathers=True)
+    fixed = [throughput(concurrency, acceptance, make, delays=True) for make in (always_off, lambda: always_on(8))]
+    auto = throughput(concurrency, acceptance, lambda: adaptive(measurements, 8), delays=True)
     assert auto >= 0.98 * max(fixed), (auto, fixed)
 
 
@@ -131,7 +131,7 @@ def test_never_slower_where_some_drafts_are_made_ahead_and_some_are_not(concurre
     """Rounds scatter by a third then: their luck must not choose the draft length."""
     measurements = Measurements()
     on, auto = (
-        throughput(concurrency, acceptance, make, gathers=True, ahead=0.5)
+        throughput(concurrency, acceptance, make, delays=True, ahead=0.5)
         for make in (lambda: always_on(8), lambda: adaptive(measurements, 8))
     )
     assert auto >= 0.98 * on, (auto, on)
@@ -146,7 +146,7 @@ def rate_between(stack: SimulatedStack, seconds: float) -> float:
 @pytest.mark.parametrize("acceptance", [0.5, 0.7])
 def test_a_load_step_switches_once_each_way(acceptance) -> None:
     measurements = Measurements(A100)
-    stack = SimulatedStack(A100, acceptance, gathers=False)
+    stack = SimulatedStack(A100, acceptance, delays=False)
     SimulatedSequence(stack, adaptive(measurements, 5))
     alone = rate_between(stack, 5.0)
     others = [SimulatedSequence(stack, adaptive(measurements, 5)) for _ in range(63)]
@@ -164,7 +164,7 @@ def test_a_load_step_switches_once_each_way(acceptance) -> None:
 @pytest.mark.parametrize("profile", [A100, None], ids=["profile", "no_profile"])
 def test_requests_that_end_together_are_no_change_of_load(profile) -> None:
     measurements = Measurements(profile)
-    stack = SimulatedStack(A100, 0.4, gathers=False)
+    stack = SimulatedStack(A100, 0.4, delays=False)
     world = stack.world
     clients = [Client(stack, lambda: adaptive(measurements, 8), (192,))]
     world.run(3.0)
@@ -197,7 +197,7 @@ def test_short_answers_of_many_are_a_steady_load(concurrency: int, lengths: tupl
 
 
 def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
-    stack = SimulatedStack(A100, 0.8, gathers=False)
+    stack = SimulatedStack(A100, 0.8, delays=False)
     SimulatedSequence(stack, adaptive(Measurements(A100), 5))
     assert rate_between(stack, 5.0) > 2.2 * 123
     stack.acceptance = 0.02
@@ -226,7 +226,7 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
     measurements = Measurements(None)
     plain = throughput(1, 0.8, always_off)
     for num_tokens, least in ((128, 0.85), (256, 0.97)):
-        stack = SimulatedStack(slow, 0.8, gathers=False)
+        stack = SimulatedStack(slow, 0.8, delays=False)
         session = SimulatedSequence(stack, adaptive(measurements, 5), num_tokens)
         while session.num_remaining > 0:
             stack.world.run(stack.world.now_s + 0.001)
