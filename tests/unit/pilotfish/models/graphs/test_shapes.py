@@ -38,22 +38,22 @@ def test_buckets_follow_the_engines_limits() -> None:
     ],
 )
 def test_a_step_gets_the_smallest_shape_that_holds_it(slices: list[SequenceSlice], shape: StepShape | None) -> None:
-    assert BUCKETS.find(slices, delays=True) == shape
+    assert BUCKETS.find(slices, gathers=True) == shape
 
 
 def test_a_kernel_that_follows_any_length_needs_no_key_blocks() -> None:
-    assert BUCKETS.find([part(4, 8188)] * 64, delays=False) == StepShape(64, 4, 0)
-    assert BUCKETS.find([part(2, 0)], delays=False, exit_layer=3) == StepShape(1, 2, 0, 3)
+    assert BUCKETS.find([part(4, 8188)] * 64, gathers=False) == StepShape(64, 4, 0)
+    assert BUCKETS.find([part(2, 0)], gathers=False, exit_layer=3) == StepShape(1, 2, 0, 3)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 8000)), min_size=1, max_size=40),
-    delays=st.booleans(),
+    gathers=st.booleans(),
 )
 def test_whatever_is_found_holds_the_step_and_is_recorded(sizes: list[tuple[int, int]], gathers: bool) -> None:
     slices = [part(*size) for size in sizes]
-    shape = BUCKETS.find(slices, delays=gathers)
+    shape = BUCKETS.find(slices, gathers=gathers)
     if shape is None:
         return
     assert shape.num_sequences >= len(slices)
