@@ -126,7 +126,7 @@ class OrchestratorServer:
         export, self._metrics_export = self._metrics_export, None
         if export is not None:
             await export.close()
-        self.service.grammar_check.close()
+        await asyncio.to_thread(self.service.grammar_check.close)
         await self.service.observer.close()
         self._closed.set()
 

@@ -213,8 +213,8 @@ class EngineCore:
         if self._grammars is None or not self._grammars.is_waiting:
             return []
         return [
-            self._fail(sequence, SequenceErrorCode.INVALID, message)
-            for sequence, message in self._grammars.take_ready()
+            self._fail(sequence, code, message)
+            for sequence, code, message in self._grammars.take_ready()
             if self._sequences.get(sequence.sequence_id) is sequence
         ]
 

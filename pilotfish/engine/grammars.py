@@ -5,16 +5,14 @@ from __future__ import annotations
 from concurrent.futures import Future
 from pathlib import Path
 
-from llguidance import LLMatcher
-
 from pilotfish.engine.sequence import EngineSequence
-from pilotfish.errors import PilotfishError
+from pilotfish.errors import InvalidRequestError
 from pilotfish.models.folder import read_metadata
-from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.compiler import Compiled, GrammarCompiler
 from pilotfish.structured.grammar import load_vocabulary
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import Grammar
+from pilotfish.types import Grammar, SequenceErrorCode
 
 
 class Grammars:
@@ -22,7 +20,7 @@ class Grammars:
 
     def __init__(self, compiler: GrammarCompiler) -> None:
         self._compiler = compiler
-        self._waiting: list[tuple[EngineSequence, Future[LLMatcher]]] = []
+        self._waiting: list[tuple[EngineSequence, Future[Compiled]]] = []
 
     @classmethod
     def of_model(cls, folder: Path, vocab_size: int) -> Grammars:
@@ -46,9 +44,9 @@ class Grammars:
         sequence.is_grammar_pending = True
         self._waiting.append((sequence, self._compiler.compile(grammar)))
 
-    def take_ready(self) -> list[tuple[EngineSequence, str]]:
+    def take_ready(self) -> list[tuple[EngineSequence, SequenceErrorCode, str]]:
         """Give sequences the grammars that are there; those whose grammar failed, and why. Some may be closed."""
-        failed: list[tuple[EngineSequence, str]] = []
+        failed: list[tuple[EngineSequence, SequenceErrorCode, str]] = []
         still_waiting = []
         for sequence, future in self._waiting:
             if not future.done():
@@ -56,10 +54,12 @@ class Grammars:
                 continue
             error = future.exception()
             if error is not None:
-                told = str(error) if isinstance(error, PilotfishError) else f"it failed to compile: {error!r}"
-                failed.append((sequence, told))
+                # What is no fault of the grammar's may go better on another replica.
+                is_refused = isinstance(error, InvalidRequestError)
+                code = SequenceErrorCode.INVALID if is_refused else SequenceErrorCode.INTERNAL
+                failed.append((sequence, code, str(error) if is_refused else f"a grammar was not compiled: {error!r}"))
                 continue
-            matcher = future.result().deep_copy()
+            matcher = future.result().matcher.deep_copy()
             output = sequence.tokens[sequence.num_prompt_tokens :]
             sequence.grammar = GrammarMatcher(matcher, sequence.num_prompt_tokens, output)
             sequence.is_grammar_pending = False

@@ -6,9 +6,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 from llguidance import LLMatcher, LLTokenizer
 
+from pilotfish.errors import InvalidRequestError
 from pilotfish.structured.grammar import compile_grammar
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar
@@ -20,6 +22,13 @@ MAX_KEPT_BYTES = 512 * 2**20
 """Compiled ones, the least recently used go first; each takes 50 kB to a few MB, at worst what the guard allows."""
 
 
+class Compiled(NamedTuple):
+    """A grammar at its start, and about what it takes."""
+
+    matcher: LLMatcher
+    num_bytes: int
+
+
 class GrammarCompiler:
     """Used from one thread; compiling takes another. The library lets the interpreter's lock go while it compiles."""
 
@@ -29,24 +38,24 @@ class GrammarCompiler:
         self._load = load
         self._guard = guard
         self._vocabulary: LLTokenizer | None = None
-        self._kept: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
-        self._num_bytes: dict[Grammar, int] = {}
-        """Of those that are compiled."""
+        self._kept: OrderedDict[Grammar, Future[Compiled]] = OrderedDict()
         # One thread: whoever sends many grammars at once takes no more than a core from the engine.
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
         before = threading.stack_size(STACK_BYTES)
         self._executor.submit(bool)  # so that the thread begins, with this stack
         threading.stack_size(before)
 
-    def compile(self, grammar: Grammar) -> Future[LLMatcher]:
-        """The grammar at its start; `deep_copy` it before use. The future fails with InvalidRequestError."""
+    def compile(self, grammar: Grammar) -> Future[Compiled]:
+        """The grammar at its start; `deep_copy` its matcher before use.
+
+        The future fails with InvalidRequestError, and with other errors for no fault of the grammar's.
+        """
         future = self._kept.pop(grammar, None)
-        if future is None:
+        if future is None or _has_failed_for_now(future):
             future = self._executor.submit(self._compile, grammar)
         self._kept[grammar] = future
-        while len(self._kept) > MAX_KEPT_GRAMMARS or self._kept_bytes() > MAX_KEPT_BYTES:
-            oldest, _ = self._kept.popitem(last=False)
-            self._num_bytes.pop(oldest, None)
+        while len(self._kept) > MAX_KEPT_GRAMMARS or (len(self._kept) > 1 and self._kept_bytes() > MAX_KEPT_BYTES):
+            self._kept.popitem(last=False)
         return future
 
     def close(self) -> None:
@@ -56,12 +65,17 @@ class GrammarCompiler:
             self._guard.close()
 
     def _kept_bytes(self) -> int:
-        return sum(list(self._num_bytes.values()))
+        done = (future for future in self._kept.values() if future.done() and future.exception() is None)
+        return sum(future.result().num_bytes for future in done)
 
-    def _compile(self, grammar: Grammar) -> LLMatcher:
+    def _compile(self, grammar: Grammar) -> Compiled:
         num_bytes = 0 if self._guard is None else self._guard.check(grammar)
         if self._vocabulary is None:
             self._vocabulary = self._load()
-        matcher = compile_grammar(self._vocabulary, grammar)
-        self._num_bytes[grammar] = num_bytes
-        return matcher
+        return Compiled(compile_grammar(self._vocabulary, grammar), num_bytes)
+
+
+def _has_failed_for_now(future: Future[Compiled]) -> bool:
+    """Whether it may go better the next time."""
+    error = future.exception() if future.done() and not future.cancelled() else None
+    return error is not None and not isinstance(error, InvalidRequestError)

@@ -1,4 +1,8 @@
-"""JSON schemas that no finite document follows: a reference that only leads back to itself."""
+"""JSON schemas with a reference that no finite document follows: one that only leads back to itself.
+
+The grammar library refuses such a schema as a whole; within another one, an answer would come to a place where nothing
+is allowed.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,20 @@ from typing import Any
 from urllib.parse import unquote
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.bounds import ANNOTATIONS
 
 
 def check_finite(schema: Any) -> None:
-    """Raises InvalidRequestError, naming the reference, if an answer that follows it could never end.
-
-    May take time in proportion to the square of the schema's size.
-    """
+    """Raises InvalidRequestError, naming the reference, if an answer that came to it could never end."""
     references = {reference: _resolve(schema, reference) for reference in _references(schema)}
     finite: set[str] = set()
-    while more := {name for name in references.keys() - finite if _is_finite(references[name], finite, references)}:
-        finite |= more
+    waiting, num_before = list(references), -1
+    while len(waiting) != num_before:
+        num_before = len(waiting)
+        for name in reversed(waiting):  # there and back: a chain is short in one of the two directions
+            if _is_finite(references[name], finite, references):
+                finite.add(name)
+        waiting = [name for name in reversed(waiting) if name not in finite]
     for name in references:
         if name not in finite:
             raise InvalidRequestError(
@@ -35,7 +42,7 @@ def _references(schema: Any) -> Iterator[str]:
             reference = value.get("$ref")
             if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
                 yield reference
-            waiting.extend(value.values())
+            waiting.extend(inner for key, inner in value.items() if key not in ANNOTATIONS)
         elif isinstance(value, list):
             waiting.extend(value)
 
@@ -71,11 +78,11 @@ def _is_finite(schema: Any, finite: set[str], references: Mapping[str, Any]) -> 
 
 def _needed(schema: Mapping[str, Any]) -> Iterator[Any]:
     """Schemas of what every document must hold, as far as its type leaves no way around."""
-    if schema.get("type") == "object":
-        properties, required = schema.get("properties"), schema.get("required")
-        if isinstance(properties, Mapping):
-            yield from (properties[name] for name in _listed(required) if isinstance(name, str) and name in properties)
-    if schema.get("type") == "array":
+    if schema.get("type") in ("object", ["object"]):
+        properties, others = schema.get("properties"), schema.get("additionalProperties", True)
+        known = properties if isinstance(properties, Mapping) else {}
+        yield from (known.get(name, others) for name in _listed(schema.get("required")) if isinstance(name, str))
+    if schema.get("type") in ("array", ["array"]):
         first = _listed(schema.get("prefixItems"))
         min_items = schema.get("minItems")
         num_needed = min_items if isinstance(min_items, int) else 0

@@ -11,7 +11,7 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import check_json_depth, check_numbers, embedded_schemas
+from pilotfish.structured.bounds import embedded_schemas, parse_schema
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
@@ -47,18 +47,18 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
         case GrammarKind.REGEX:
             return str(LLMatcher.grammar_from_regex(grammar.text))
         case GrammarKind.LARK:
-            for schema in schemas_of(grammar, param=param):
-                check_numbers(schema, param)
+            for _ in embedded_schemas(grammar.text, param):
+                pass  # each is within bounds
             return str(LLMatcher.grammar_from_lark(grammar.text))
 
 
-def schemas_of(grammar: Grammar, *, param: str = "grammar") -> list[Any]:
-    """The JSON schemas in it. Raises InvalidRequestError for what is no JSON or too deep."""
+def schemas_of(grammar: Grammar) -> list[Any]:
+    """The JSON schemas in it, within bounds. Raises InvalidRequestError."""
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return [_schema(grammar.text, param)]
+            return [parse_schema(grammar.text, "grammar")]
         case GrammarKind.LARK:
-            return list(embedded_schemas(grammar.text, param))
+            return list(embedded_schemas(grammar.text, "grammar"))
         case _:
             return []
 
@@ -105,19 +105,13 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
 
 
 def _json_grammar(text: str, param: str) -> str:
-    schema = _schema(text, param)
-    check_numbers(schema, param)
     # The library's own options, which a schema may hold, are not the caller's to set.
-    options = {**_as_object(schema), "x-guidance": _JSON_OPTIONS}
-    return str(LLMatcher.grammar_from_json_schema(json.dumps(options)))
+    schema = {**_as_object(_schema(text, param)), "x-guidance": _JSON_OPTIONS}
+    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
 
 
 def _schema(text: str, param: str) -> Mapping[str, Any] | bool:
-    check_json_depth(text.encode(errors="replace"), "the JSON schema", param)
-    try:
-        schema: Any = json.loads(text)
-    except ValueError as error:
-        raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
+    schema = parse_schema(text, param)
     if not isinstance(schema, dict | bool):
         raise InvalidRequestError(f"a JSON schema is an object or a boolean, not {type(schema).__name__}", param=param)
     return schema
@@ -143,6 +137,6 @@ def name_of(grammar: Grammar) -> str:
 def one_line(message: str) -> str:
     """The library's words, which show the place of a mistake over several lines, without its state after them."""
     if "NoExtension" in message:
-        return "no text follows it"
+        return "no text can follow it: does a reference lead only back to itself?"
     words = [word for word in message.partition("<state>")[0].split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

@@ -27,9 +27,11 @@ ANSWER_TIMEOUT_S = 60.0
 
 _WHY: dict[int, str] = {
     signal.SIGPROF: f"it takes more than {MAX_CPU_S:g} s to compile",
-    signal.SIGABRT: f"it takes more than {MAX_BYTES >> 20} MB to compile",
+    signal.SIGABRT: f"it takes more than {MAX_BYTES >> 20} MB to compile, or breaks the grammar library",
 }
 """By what the compiling process died of."""
+_NO_FAULT = (signal.SIGKILL, signal.SIGALRM, signal.SIGTERM)
+"""Somebody or something else ended it."""
 _decoder = msgspec.msgpack.Decoder(Verdict)
 
 
@@ -41,6 +43,7 @@ class GrammarGuard:
         self._arguments = [str(folder), str(vocab_size), *map(str, sorted(eos_token_ids))]
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._is_closed = False
         self._end: Callable[[], object] = lambda: None
         """Ends the process; called when nobody holds the guard any more, too."""
         self.num_deaths = 0
@@ -55,6 +58,9 @@ class GrammarGuard:
         engine_grammar(grammar, param=param)  # what is out of bounds needs no process
         with self._lock:
             verdict = self._ask(grammar)
+        if verdict.failure or verdict.death_signal in _NO_FAULT:
+            how = verdict.failure or signal.Signals(verdict.death_signal).name
+            raise UnavailableError(f"the {name_of(grammar)} could not be checked: the process for it ended with {how}")
         if verdict.death_signal:
             self.num_deaths += 1
             name = signal.Signals(verdict.death_signal).name
@@ -66,22 +72,31 @@ class GrammarGuard:
         return verdict.num_bytes
 
     def close(self) -> None:
-        """End the process. Idempotent."""
-        with self._lock:
-            self._lose()
+        """End the process, whatever it does. Idempotent."""
+        self._is_closed = True
+        self._end()
 
     def _ask(self, grammar: Grammar) -> Verdict:
         try:
-            connection = self._connection or self._start()
-            connection.send_bytes(msgspec.msgpack.encode(grammar))
-            if not connection.poll(ANSWER_TIMEOUT_S):
-                raise EOFError
-            return _decoder.decode(connection.recv_bytes())
+            if self._connection is not None:
+                try:
+                    return self._asked(self._connection, grammar)
+                except (OSError, EOFError):
+                    self._lose()  # it may have died while it had nothing to do
+            return self._asked(self._start(), grammar)
         except (OSError, EOFError) as error:
             self._lose()
             raise UnavailableError(f"the process that checks grammars was lost: {error!r}") from error
 
+    def _asked(self, connection: Connection, grammar: Grammar) -> Verdict:
+        connection.send_bytes(msgspec.msgpack.encode(grammar))
+        if not connection.poll(ANSWER_TIMEOUT_S):
+            raise TimeoutError(f"no answer came within {ANSWER_TIMEOUT_S:g} s")
+        return _decoder.decode(connection.recv_bytes())
+
     def _start(self) -> Connection:
+        if self._is_closed:
+            raise OSError("it was closed")
         ours, theirs = multiprocessing.Pipe()
         with theirs:
             command = [sys.executable, "-m", "pilotfish.structured.guard_worker", str(theirs.fileno())]

@@ -26,6 +26,8 @@ MAX_CPU_S = 1.0
 """Of compiling a grammar; 500 properties take 0.05."""
 MAX_BYTES = 128 * 2**20
 """That a grammar may take while it is compiled; 500 properties take 5 MB."""
+MAX_WAIT_S = 30.0
+"""Of a child that takes no processor time: it hangs, or the machine does."""
 STACK_BYTES = 4 * 2**20
 """A quarter of what the compiling thread of an engine has: see GrammarCompiler."""
 
@@ -36,7 +38,9 @@ class Verdict(msgspec.Struct, frozen=True):
     refusal: str = ""
     """Empty: the grammar can be used."""
     death_signal: int = 0
-    """What the compiling process died of; 0: it lived."""
+    """What the compiling process died of; 0: it lived, or ended in another way, which is no fault of the grammar's."""
+    failure: str = ""
+    """Why nothing is known of the grammar."""
     num_bytes: int = 0
     """About what the compiled grammar takes."""
 
@@ -54,25 +58,27 @@ def serve(connection: Connection, vocabulary: LLTokenizer) -> None:
             connection.send_bytes(msgspec.msgpack.encode(_check(grammar, vocabulary)))
             os._exit(0)
         _, status = os.waitpid(child, 0)
-        if status != 0:
-            verdict = Verdict(death_signal=os.WTERMSIG(status) or signal.SIGKILL)
-            connection.send_bytes(msgspec.msgpack.encode(verdict))
+        if os.WIFSIGNALED(status):
+            connection.send_bytes(msgspec.msgpack.encode(Verdict(death_signal=os.WTERMSIG(status))))
+        elif status != 0:
+            connection.send_bytes(msgspec.msgpack.encode(Verdict(failure=f"exit status {os.WEXITSTATUS(status)}")))
 
 
 def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
     """Compile within the limits; what goes beyond them ends this process."""
     # What the library says when it dies: callers are told by the signal, and must not be able to fill a log.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     signal.setitimer(signal.ITIMER_PROF, MAX_CPU_S)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_STACK, (STACK_BYTES, STACK_BYTES))
-    size_bytes, resident_bytes = _memory_bytes()
-    resource.setrlimit(resource.RLIMIT_AS, (size_bytes + MAX_BYTES, size_bytes + MAX_BYTES))
+    signal.setitimer(signal.ITIMER_REAL, MAX_WAIT_S)
+    size_bytes, private_bytes = _memory_bytes()
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_STACK, STACK_BYTES)
+    _limit(resource.RLIMIT_AS, size_bytes + MAX_BYTES)
     try:
         for schema in schemas_of(grammar):
             check_finite(schema)
         compile_grammar(vocabulary, grammar)
-        return Verdict(num_bytes=_memory_bytes()[1] - resident_bytes)
+        return Verdict(num_bytes=_memory_bytes()[1] - private_bytes)
     except InvalidRequestError as error:
         return Verdict(refusal=str(error))
     except MemoryError:
@@ -81,12 +87,20 @@ def _check(grammar: Grammar, vocabulary: LLTokenizer) -> Verdict:
         return Verdict(refusal=f"the grammar library failed: {type(error).__name__}")
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit(kind: int, most: int) -> None:
+    """At most so much, and no more than this process may have."""
+    _, hard = resource.getrlimit(kind)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(kind, (most, most))
 
 
 def _memory_bytes() -> tuple[int, int]:
-    """(address space, resident) of this process."""
-    size, resident = Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]
-    return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
+    """(address space, resident and of no file) of this process."""
+    size, resident, shared = map(int, Path("/proc/self/statm").read_text(encoding="ascii").split()[:3])
+    return size * resource.getpagesize(), (resident - shared) * resource.getpagesize()
 
 
 def main(descriptor: int, folder: Path, vocab_size: int, eos_token_ids: Collection[int]) -> None:

@@ -10,10 +10,10 @@ from pilotfish.engine.grammars import Grammars
 from pilotfish.engine.sequence import EngineSequence
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import OpenSequence
-from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.compiler import Compiled, GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.testing.small_vocabulary import SmallVocabulary
-from pilotfish.types import Grammar, GrammarKind, SamplingParams
+from pilotfish.types import Grammar, GrammarKind, SamplingParams, SequenceErrorCode
 
 WORD = Grammar(GrammarKind.REGEX, "ab")
 
@@ -22,9 +22,9 @@ class ByHand(GrammarCompiler):
     """Compiles when it is told to."""
 
     def __init__(self) -> None:
-        self.futures: list[Future[LLMatcher]] = []
+        self.futures: list[Future[Compiled]] = []
 
-    def compile(self, grammar: Grammar) -> Future[LLMatcher]:
+    def compile(self, grammar: Grammar) -> Future[Compiled]:
         self.futures.append(Future())
         return self.futures[-1]
 
@@ -41,13 +41,13 @@ def test_each_sequence_waits_for_its_own() -> None:
         grammars.begin(one, WORD)
     assert (grammars.is_waiting, grammars.has_ready) == (True, False)
     assert first.num_pending_rows == 2  # the prompt but its last token
-    compiler.futures[1].set_result(LLMatcher(SmallVocabulary().tokenizer(), engine_grammar(WORD)))
+    compiler.futures[1].set_result(Compiled(LLMatcher(SmallVocabulary().tokenizer(), engine_grammar(WORD)), 0))
     assert grammars.has_ready
     assert grammars.take_ready() == []
     assert (first.is_grammar_pending, second.is_grammar_pending) == (True, False)
     assert second.grammar is not None
     compiler.futures[0].set_exception(InvalidRequestError("no such grammar"))
-    assert grammars.take_ready() == [(first, "no such grammar")]
+    assert grammars.take_ready() == [(first, SequenceErrorCode.INVALID, "no such grammar")]
     assert not grammars.is_waiting
 
 
@@ -57,6 +57,6 @@ def test_a_fault_of_the_compiler_is_told() -> None:
     one = sequence(1)
     grammars.begin(one, WORD)
     compiler.futures[0].set_exception(OSError("no tokenizer.json"))
-    ((failed, message),) = grammars.take_ready()
-    assert failed is one
+    ((failed, code, message),) = grammars.take_ready()
+    assert (failed, code) == (one, SequenceErrorCode.INTERNAL)  # another replica may do better
     assert "no tokenizer.json" in message

@@ -37,7 +37,7 @@ def test_what_is_flat_enough_passes(text: bytes) -> None:
         b"[" * 20_000,
         b'{"a":' * 990 + b"1" + b"}" * 990,
         b'{"a": "]]]]", "b": ' + b"[" * 990 + b"]" * 990 + b"}",
-        b'{"a": "\\\\", "b": ' + b"[" * 990 + b'"]' * 990,
+        b"[" * 990 + b"]" * 2,
     ],
 )
 def test_what_is_too_deep_is_refused(text: bytes) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from llguidance import LLTokenizer
 
-from pilotfish.errors import InvalidRequestError
+from pilotfish.errors import InvalidRequestError, UnavailableError
 from pilotfish.structured import compiler as compiler_module
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.types import Grammar, GrammarKind
@@ -17,9 +17,11 @@ class Guard:
     """Every grammar takes as many bytes as its text says; one with a "!" is refused."""
 
     def __init__(self) -> None:
-        self.is_closed = False
+        self.is_closed = self.is_lost = False
 
     def check(self, grammar: Grammar) -> int:
+        if self.is_lost:
+            raise UnavailableError("lost")
         if "!" in grammar.text:
             raise InvalidRequestError("refused", param="grammar")
         return int(grammar.text)
@@ -47,13 +49,13 @@ def test_a_grammar_is_compiled_once_while_it_is_kept(compiler: GrammarCompiler) 
     compiler.compile(regex("ab"))  # used last: the other one goes
     compiler.compile(regex("no"))
     assert compiler.compile(regex("ab")) is first
-    assert not first.result(timeout=30).is_error()
+    assert not first.result(timeout=30).matcher.is_error()
 
 
 def test_a_bad_grammar_fails_its_own_future_only(compiler: GrammarCompiler) -> None:
     bad, good = compiler.compile(regex("a(b")), compiler.compile(regex("ab"))
     assert isinstance(bad.exception(timeout=30), InvalidRequestError)
-    assert not good.result(timeout=30).is_error()
+    assert not good.result(timeout=30).matcher.is_error()
 
 
 def test_a_vocabulary_that_cannot_be_loaded_is_told() -> None:
@@ -69,7 +71,7 @@ def test_what_the_guard_refuses_is_not_compiled(tokens: LLTokenizer) -> None:
     guard = Guard()
     compiler = GrammarCompiler(lambda: tokens, guard)
     assert str(compiler.compile(regex("1!")).exception(timeout=30)) == "refused"
-    assert not compiler.compile(regex("1")).result(timeout=30).is_error()
+    assert not compiler.compile(regex("1")).result(timeout=30).matcher.is_error()
     compiler.close()
     assert guard.is_closed
 
@@ -83,4 +85,24 @@ def test_what_is_kept_has_a_size(tokens: LLTokenizer, monkeypatch: pytest.Monkey
     newest.result(timeout=30)
     assert compiler.compile(regex("7")) is large
     assert compiler.compile(regex("4")) is not small
+    compiler.close()
+
+
+def test_a_grammar_larger_than_all_that_may_be_kept_is_no_fault(
+    tokens: LLTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler_module, "MAX_KEPT_BYTES", 10)
+    compiler = GrammarCompiler(lambda: tokens, Guard())
+    for size in (70, 80, 90):
+        assert compiler.compile(regex(str(size))).result(timeout=30).num_bytes == size
+    compiler.close()
+
+
+def test_a_guard_that_was_lost_is_asked_again(tokens: LLTokenizer) -> None:
+    guard = Guard()
+    compiler = GrammarCompiler(lambda: tokens, guard)
+    guard.is_lost = True
+    assert isinstance(compiler.compile(regex("1")).exception(timeout=30), UnavailableError)
+    guard.is_lost = False
+    assert compiler.compile(regex("1")).result(timeout=30).num_bytes == 1
     compiler.close()

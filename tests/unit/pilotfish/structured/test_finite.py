@@ -29,6 +29,8 @@ def closed(definitions: dict[str, Any], **schema: Any) -> dict[str, Any]:
         ({"type": "array", "minItems": 1, "prefixItems": [{"$ref": "#"}]}, "'#'"),
         ({"$defs": {"a/b~c d": {"$ref": "#/$defs/a~1b~0c%20d"}}, "$ref": "#/$defs/a~1b~0c%20d"}, "a~1b"),
         ({"items": {"$ref": "#/items"}}, "'#/items'"),
+        ({"type": ["array"], "minItems": 1, "items": {"$ref": "#"}}, "'#'"),
+        ({"type": ["object"], "required": ["a"], "additionalProperties": {"$ref": "#"}}, "'#'"),
     ],
 )
 def test_what_never_ends_is_refused_by_its_reference(schema: dict[str, Any], named: str) -> None:
@@ -47,6 +49,9 @@ def test_what_never_ends_is_refused_by_its_reference(schema: dict[str, Any], nam
         {"type": ["object", "null"], "required": ["a"], "properties": {"a": {"$ref": "#"}}},
         closed({"list": {"anyOf": [LIST, {"type": "null"}]}}, **{"$ref": "#/$defs/list"}),
         {"$ref": "#/$defs/missing"},
+        {"type": "string", "default": {"$ref": "#/default"}},
+        closed({str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(3000)}, **{"$ref": "#/$defs/0"}),
+        closed({str(n): {"$ref": f"#/$defs/{n - 1}"} for n in range(3000)}, **{"$ref": "#/$defs/2999"}),
         {"$ref": "https://example.org/schema"},
         {"properties": {"$ref": {"type": "string"}}},
         {"allOf": [{"$ref": "#/$defs/0"}], "$defs": [{"type": "string"}]},

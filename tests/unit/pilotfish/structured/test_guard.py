@@ -75,13 +75,42 @@ def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: C
     assert children() == [process]
 
 
-def test_a_lost_process_is_started_again(guard: GrammarGuard, children: Children) -> None:
+def test_a_process_that_was_lost_while_idle_is_started_again(guard: GrammarGuard, children: Children) -> None:
     guard.check(GOOD)
     (process,) = children()
     os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(UnavailableError, match="was lost"):
-        guard.check(GOOD)
+    process.wait()
     assert guard.check(GOOD) > 0
+
+
+def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
+    guard: GrammarGuard, children: Children
+) -> None:
+    guard.check(GOOD)
+    (process,) = children()
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(guard.check, SLOW)
+        while not (compiling := process.children()):
+            pass
+        compiling[0].kill()
+        with pytest.raises(UnavailableError, match="SIGKILL"):
+            checking.result(timeout=30)
+    assert guard.num_deaths == 0
+
+
+def test_closing_waits_for_no_compilation(guard: GrammarGuard, children: Children) -> None:
+    guard.check(GOOD)
+    (process,) = children()
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(guard.check, SLOW)
+        while not (compiling := process.children()):
+            pass
+        compiling[0].suspend()
+        guard.close()
+        compiling[0].kill()
+        with pytest.raises(UnavailableError):
+            checking.result(timeout=30)
+    assert not children()
 
 
 def test_nothing_is_left_when_it_is_closed(guard: GrammarGuard, children: Children) -> None:
