@@ -18,6 +18,8 @@ _OUTPUT_COST = 2
 """An output token costs as much as this many prompt tokens, as in the paper on the virtual token counter."""
 _CHARACTERS_PER_TOKEN = 4
 """Of prompts that are not tokenised yet."""
+_MAX_ESTIMATED_TOKENS = 1 << 20
+"""Of an answer, whatever the request allows: no context is longer, and the sum of many such is exact in a float."""
 _MIN_RETRY_S = 0.5
 _MAX_RETRY_S = 60.0
 _UNMEASURED_DEPARTURE_S = 0.05
@@ -204,7 +206,7 @@ def estimated_cost(prompt: Prompt, max_tokens: int) -> float:
             num_prompt_tokens = sum(len(message.content) for message in messages) // _CHARACTERS_PER_TOKEN
         case _:
             assert_never(prompt)
-    return actual_cost(num_prompt_tokens, max_tokens)
+    return actual_cost(num_prompt_tokens, min(max_tokens, _MAX_ESTIMATED_TOKENS))
 
 
 def actual_cost(num_prompt_tokens: int, num_output_tokens: int) -> float:

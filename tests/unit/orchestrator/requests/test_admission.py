@@ -304,3 +304,8 @@ def test_costs_count_output_twice_and_guess_the_length_of_text() -> None:
     assert estimated_cost(TextPrompt("x" * 400), 50) == 200
     chat = ChatPrompt((ChatMessage("user", "x" * 200), ChatMessage("assistant", "x" * 200)))
     assert estimated_cost(chat, 50) == 200
+
+
+def test_a_limit_beyond_every_context_costs_a_whole_context() -> None:
+    """JSON's numbers know no end, and the queue counts in floats."""
+    assert estimated_cost(TokenPrompt([1]), 10**400) == estimated_cost(TokenPrompt([1]), 2**64) == 2**21 + 1
