@@ -34,10 +34,12 @@ class ModelMetadata:
 def check_model_folder(folder: Path) -> None:
     """Check that the folder holds a model that can be loaded safely.
 
-    Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only.
+    Raises: ModelNotFoundError when a file is missing; UnsupportedModelError when the weights are pickles only, or are
+    a draft head's.
     """
     if not (folder / "config.json").is_file():
         raise ModelNotFoundError(f"{folder} has no config.json: it holds no model")
+    _require_no_head(folder)
     if not any(folder.glob("*.safetensors")):
         if any(next(folder.glob(pattern), None) for pattern in _PICKLES):
             raise UnsupportedModelError(
@@ -48,6 +50,21 @@ def check_model_folder(folder: Path) -> None:
         raise ModelNotFoundError(
             f"{folder} has no tokenizer.json: load its tokenizer with transformers' AutoTokenizer "
             "and save_pretrained it there"
+        )
+
+
+def _require_no_head(folder: Path) -> None:
+    """Raise UnsupportedModelError for what only drafts on a target's hidden states."""
+    config = read_json(folder / "config.json")
+    if config.get("draft_vocab_size") is not None:
+        raise UnsupportedModelError(
+            f"{folder} holds an EAGLE-3 head and no model: name it in draft.head (proposer eagle3 of the draft "
+            "service) or target.self_drafter.model (beside the target)"
+        )
+    if config.get("medusa_num_heads") is not None:
+        raise UnsupportedModelError(
+            f"{folder} holds Medusa heads and no model: name them in target.self_drafter.model, with "
+            "target.self_drafter.proposer=medusa"
         )
 
 

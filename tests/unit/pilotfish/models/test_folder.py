@@ -26,6 +26,23 @@ def test_pickles_are_refused(model_folder: Path) -> None:
         check_model_folder(model_folder)
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("draft_vocab_size", r"holds an EAGLE-3 head and no model: name it in draft\.head"),
+        ("medusa_num_heads", r"holds Medusa heads and no model: name them in target\.self_drafter\.model"),
+    ],
+)
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_a_head_is_told_from_a_model(model_folder: Path, field: str, message: str, has_tokenizer: bool) -> None:
+    config = json.loads((model_folder / "config.json").read_bytes())
+    (model_folder / "config.json").write_text(json.dumps({**config, field: 4}))
+    if not has_tokenizer:
+        (model_folder / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=message):
+        check_model_folder(model_folder)
+
+
 def test_metadata(model_folder: Path) -> None:
     metadata = read_metadata(model_folder)
     assert (metadata.model_type, metadata.vocab_size, metadata.max_context_tokens) == ("llama", 300, 128)

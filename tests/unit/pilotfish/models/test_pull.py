@@ -63,7 +63,7 @@ class FakeSteps:
         with self._step("convert"):
             assert gguf.read_bytes() == GGUF
             for name in ("config.json", "tokenizer.json", "model.safetensors"):
-                (folder / name).write_text(name)
+                (folder / name).write_text("{}")
 
     def snapshot(self, repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
         with self._step("snapshot"):
@@ -102,7 +102,7 @@ def run(cache: ModelCache, fakes: FakeSteps, progress: ProgressCallback = ignore
 
 def assert_pulled_and_clean(cache: ModelCache) -> None:
     assert cache.is_complete("tiny")
-    assert (cache.folder("tiny") / "config.json").read_text() == "config.json"
+    assert (cache.folder("tiny") / "config.json").read_text() == "{}"
     assert [path.name for path in cache.folder("tiny").parent.iterdir()] == ["tiny"]
     assert not cache.staging("tiny").exists()
 
