@@ -34,7 +34,7 @@ def adaptive(measurements: Measurements, num_draft_tokens: int) -> Controller:
 
 
 def throughput(
-    concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, gathers: bool = False, ahead: float = 0.0
+    concurrency: int, acceptance: float, make, warm_up_s: float = 1.0, *, delays: bool = False, ahead: float = 0.0
 ) -> float:
     """Tokens per second of all sequences. Of one alone, the mean over three: the luck of its first rounds is much."""
     measured_s = max(1.5, 20 / concurrency)
@@ -42,7 +42,7 @@ def throughput(
     num_tokens, end_s = 0, 0.0
     for seed in seeds:
         # What is measured is kept for the next one.
-        stack = SimulatedStack(A100, acceptance, seed, delays=gathers, ahead=ahead, start_s=end_s)
+        stack = SimulatedStack(A100, acceptance, seed, delays=delays, ahead=ahead, start_s=end_s)
         sessions = [SimulatedSequence(stack, make()) for _ in range(concurrency)]
         stack.world.run(end_s + warm_up_s)
         before = stack.num_tokens
