@@ -10,6 +10,9 @@ from pilotfish.types import MAX_LOGPROBS
 DEFAULT_MAX_TOKENS = 16
 """OpenAI's."""
 
+MAX_TOKEN_ID = 2**32 - 1
+"""Of any vocabulary; tokenizers and messages cannot even say a larger one."""
+
 RawPrompt = str | list[str | int | list[int]]
 """Text or token ids, one or several."""
 
@@ -72,6 +75,7 @@ def prompts_of(prompt: RawPrompt) -> list[TextPrompt | TokenPrompt]:
 
 
 def _token_prompt(token_ids: list[int]) -> TokenPrompt:
-    if token_ids and min(token_ids) < 0:
-        raise InvalidRequestError(f"prompt holds token id {min(token_ids)}", param="prompt")
+    for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
+        if not 0 <= token_id <= MAX_TOKEN_ID:
+            raise InvalidRequestError(f"prompt holds token id {token_id}", param="prompt")
     return TokenPrompt(token_ids)

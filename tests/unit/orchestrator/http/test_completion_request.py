@@ -20,7 +20,7 @@ def test_prompts(prompt, expected) -> None:
     assert prompts_of(prompt) == expected
 
 
-@pytest.mark.parametrize("prompt", [[], ["sea", 1], [1, [2]], [-1], [[1], [-2]]])
+@pytest.mark.parametrize("prompt", [[], ["sea", 1], [1, [2]], [-1], [[1], [-2]], [2**32], [[1], [2**64]]])
 def test_no_prompts(prompt) -> None:
     with pytest.raises(InvalidRequestError) as failure:
         prompts_of(prompt)
