@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fuzz.bodies import BodiesSurface
 from fuzz.replica import ReplicaSurface
 from fuzz.replies import RepliesSurface
 from fuzz.sessions import SessionsSurface
@@ -34,6 +35,8 @@ def surfaces() -> list[tuple[Surface, int]]:
         (RepliesSurface("target"), 300_000),
         (RepliesSurface("draft"), 200_000),
         (SessionsSurface(), 4_000),
+        (BodiesSurface(over_loopback=False), 100_000),
+        (BodiesSurface(over_loopback=True), 5_000),
     ]
 
 

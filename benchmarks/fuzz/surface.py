@@ -63,6 +63,7 @@ class Tally:
     num_crashes: int = 0
     num_hangs: int = 0
     slowest_s: float = 0.0
+    slowest: bytes = b""
     grown_mb: float = 0.0
     """By how much the process's peak has grown, from a tenth of the inputs to the end."""
 
@@ -103,6 +104,7 @@ async def fuzz(surface: Surface, seed: int, corpus: Corpus, *, count: int, until
                 peak_mb = _peak_mb()
             if len(tally.crashes) >= MAX_CRASHES:
                 break
+    corpus.keep("slowest", tally.slowest)
     tally.grown_mb = _peak_mb() - peak_mb if peak_mb else 0.0
     return tally
 
@@ -127,13 +129,20 @@ async def _run(surface: Surface, data: bytes, corpus: Corpus, tally: Tally) -> N
         if not ends <= tally.ends.keys():
             corpus.add(data)
         tally.ends.update(ends)
-    tally.slowest_s = max(tally.slowest_s, time.monotonic() - start_s)
+    elapsed_s = time.monotonic() - start_s
+    if elapsed_s > tally.slowest_s:
+        tally.slowest_s, tally.slowest = elapsed_s, data
 
 
 async def _guarded(surface: Surface, data: bytes) -> set[str]:
     with _alarm(2 * HANG_S), logged_failures() as failures:
-        async with asyncio.timeout(HANG_S):
-            ends = await surface.run(data)
+        try:
+            async with asyncio.timeout(HANG_S):
+                ends = await surface.run(data)
+        except Exception as error:
+            if failures:
+                raise LoggedFailure(failures[0]) from error
+            raise
     if failures:
         raise LoggedFailure(failures[0])
     return ends
