@@ -6,6 +6,7 @@ A template is code from strangers: it runs in jinja's sandbox and sees plain str
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +20,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pilotfish.errors import InvalidRequestError, UnsupportedModelError
 from pilotfish.models.folder import read_json
-from pilotfish.models.tool_prompt import fold_tools
+from pilotfish.models.tool_prompt import fold_tools, parse_arguments
 from pilotfish.types import ChatMessage, ToolCall
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ChatTemplate:
@@ -46,16 +49,18 @@ class ChatTemplate:
             messages = fold_tools(messages, tools)
         turns = [_turn(message) for message in messages]
         try:
-            return self._template.render(
+            text = self._template.render(
                 messages=turns,
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=True,
                 **self._special_tokens,
             )
+            text.encode()  # a template may write a call's argument without tojson: half a surrogate pair is no text
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
         except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+        return text
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
 def _arguments(call: ToolCall) -> Any:
     """Templates write them with tojson, so they must not be text."""
     try:
-        return json.loads(call.arguments)
+        return parse_arguments(call.arguments)
     except (ValueError, RecursionError):
         raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
 
@@ -121,8 +126,12 @@ class _GenerationBlock(Extension):
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
-    """jinja's own tojson escapes for HTML, which models were not trained on."""
-    return json.dumps(value, indent=indent, **{"ensure_ascii": False, **options})
+    """jinja's own tojson escapes for HTML, which models were not trained on.
+
+    Half of a surrogate pair, which only an escape can bring in, stays one.
+    """
+    text = json.dumps(value, indent=indent, **{"ensure_ascii": False, **options})
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def _raise_exception(message: str) -> NoReturn:

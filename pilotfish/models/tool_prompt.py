@@ -7,6 +7,7 @@ Hermes' format (NousResearch's, also Qwen's): a call is `<tool_call>`, a JSON ob
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,19 @@ def fold_tools(messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any
     else:
         system = _instructions(tools)
     return [ChatMessage("system", system), *folded]
+
+
+def parse_arguments(arguments: str) -> Any:
+    """A call's arguments as templates get them. Raises ValueError, RecursionError for what cannot be written as JSON
+    again: NaN, and numbers that no float holds."""
+    return json.loads(arguments, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"{number} is no number that JSON can tell")
+    return value
 
 
 def _fold(message: ChatMessage) -> ChatMessage:

@@ -5,7 +5,7 @@ import pytest
 
 from pilotfish.errors import InvalidRequestError, UnsupportedModelError
 from pilotfish.models.chat_template import ChatTemplate, load_chat_template
-from pilotfish.types import ChatMessage
+from pilotfish.types import ChatMessage, ToolCall
 
 HELLO = [ChatMessage("user", "hello <b>")]
 
@@ -45,6 +45,36 @@ def test_renders_what_hub_templates_use(source: str, expected: str) -> None:
 def test_refusals_and_escapes_are_invalid_requests(source: str) -> None:
     with pytest.raises(InvalidRequestError, match="chat template"):
         render(source)
+
+
+def call_in(source: str, arguments: str) -> str:
+    message = ChatMessage("assistant", "", (ToolCall("1", "f", arguments),))
+    return ChatTemplate(
+        "{% if tools %}{% endif %}{% set f = messages[0].tool_calls[0].function %}" + source, {}
+    ).render([message])
+
+
+def test_arguments_are_written_as_json_again() -> None:
+    arguments = r'{"a": "\ud83d", "b": "\ud83d\ude00", "\udfff": [1.5, 1e300]}'
+    text = call_in("{{ f.arguments | tojson }}", arguments)
+    assert json.loads(text) == json.loads(arguments)
+    assert "😀".encode() in text.encode()
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        ("{{ f.arguments.a }}", r'{"a": "\ud83d"}'),
+        ("{{ f.arguments | tojson }}", '{"a": 1e999}'),
+        ("{{ f.arguments | tojson }}", '{"a": -1e999}'),
+        ("{{ f.arguments | tojson }}", '{"a": NaN}'),
+        ("{{ f.arguments | tojson }}", '{"a": -Infinity}'),
+        ("{{ f.arguments | tojson }}", "{"),
+    ],
+)
+def test_arguments_that_are_no_text_or_no_json_are_invalid_requests(source: str, arguments: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        call_in(source, arguments)
 
 
 def test_template_that_does_not_compile() -> None:
