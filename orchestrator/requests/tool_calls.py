@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from orchestrator.requests.json_object_end import JsonObjectEnd, NotJsonError
-from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
+from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END, parse_arguments
+from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import ToolCall
 
 _BEGIN, _END = CALL_BEGIN.strip(), CALL_END.strip()
@@ -113,14 +116,35 @@ class _WrittenCall(msgspec.Struct):
 
 
 def _parse_call(text: str) -> ToolCall:
-    """Its arguments are kept as they were written. Raises NotJsonError when it is no call."""
+    """Raises NotJsonError when it is no call, or one whose arguments we would refuse when the client sends it back."""
+    try:
+        name, arguments = _written_call(text)
+        name.encode()
+        check_json_depth(arguments.encode(), "the JSON in arguments")
+        parse_arguments(arguments)
+    except (ValueError, RecursionError):
+        raise NotJsonError from None
+    return ToolCall(f"call_{secrets.token_hex(12)}", name, arguments)
+
+
+def _written_call(text: str) -> tuple[str, str]:
+    """(name, arguments), the arguments as they were written. Raises ValueError, NotJsonError, RecursionError."""
     try:
         call = msgspec.json.decode(text.encode(), type=_WrittenCall)
-    except (msgspec.DecodeError, RecursionError):
-        raise NotJsonError from None
+    except msgspec.DecodeError:
+        return _lone_surrogate_call(json.loads(text))
     for arguments in (bytes(call.arguments), bytes(call.parameters)):
         if arguments.startswith(b"{"):
-            return ToolCall(f"call_{secrets.token_hex(12)}", call.name, arguments.decode())
+            return call.name, arguments.decode()
+    raise NotJsonError
+
+
+def _lone_surrogate_call(call: Any) -> tuple[str, str]:
+    """JSON may escape one half of a surrogate pair, which msgspec refuses; written anew it is escaped again."""
+    if isinstance(call, dict) and isinstance(call.get("name"), str):
+        for arguments in (call.get("arguments"), call.get("parameters")):
+            if isinstance(arguments, dict):
+                return call["name"], json.dumps(arguments, allow_nan=False)
     raise NotJsonError
 
 

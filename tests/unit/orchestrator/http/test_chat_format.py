@@ -139,6 +139,15 @@ def test_a_whole_answer_of_calls() -> None:
     assert choice.finish_reason == "tool_calls"
 
 
+def test_a_call_with_half_a_surrogate_pair_can_be_sent() -> None:
+    text = '<tool_call>{"name":"find","arguments":{"what":"\\ud83d"}}</tool_call>'
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    document = json.loads(msgspec.json.encode(chat.document([Finished(SAMPLE, chunk(text), report())])))
+    (call,) = document["choices"][0]["message"]["tool_calls"]
+    assert call["function"] == {"name": "find", "arguments": '{"what": "\\ud83d"}'}
+    assert calls_of(events(chat, *text)) == [(0, "find", '{"what": "\\ud83d"}')]
+
+
 def test_a_call_that_was_cut_off_is_text() -> None:
     chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
     made = events(chat, CALL[:20], CALL[20:-15], finish_reason=FinishReason.LENGTH)

@@ -6,11 +6,15 @@ import itertools
 import json
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.http.chat_request import CalledFunction, Message, MessageToolCall, chat_prompt
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
+from pilotfish.structured.bounds import MAX_JSON_DEPTH
+from pilotfish.types import ToolCall
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
 OTHER = '<tool_call>{"name": "get_time", "parameters": {}}</tool_call>'
@@ -62,7 +66,14 @@ def test_calls_are_taken_out_of_the_text() -> None:
         '<tool_call>{"name": "f", "arguments": {"a": 1}}} </tool_call>',
         '<tool_call>{"name": "f", "arguments": {"a": 1}} or so</tool_call>',
         '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": "\\ud800"}}</tool_call>',
+        '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": 1, "arguments": {"a": "\\ud800"}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": ["\\ud800", NaN]}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": ["\\ud800", -1e999]}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 101 + "1" + "}" * 102 + "</tool_call>",
+        '<tool_call>{"name": "f", "arguments": ' + '{"\\ud800":' * 101 + "1" + "}" * 102 + "</tool_call>",
+        '<tool_call>{"name": "f", "arguments": ' + '{"\\ud800":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
         '<tool_call>{"name": "f", "arguments": {"a": "\\x"}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>',
         '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
@@ -102,11 +113,32 @@ def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_on
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"a":1.0,"b":12345678901234567890123, "a":2}', '{ "a" : 1e999 }', '{\n  "a": "é"\n}']
+    "arguments", ['{"a":1.0,"b":12345678901234567890123, "a":2}', '{ "a" : 1e300 }', '{\n  "a": "é"\n}']
 )
 def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
     (call,) = split_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>').calls
     assert call.arguments == arguments
+
+
+@pytest.mark.parametrize("key", ["arguments", "parameters"])
+@pytest.mark.parametrize(
+    "arguments", ['{"a":"\\ud83d"}', '{"\\uDe00\\ud83d": [{"b": "é\\ud83d\\ude00\\udfff </tool_call>"}, 1.5, null]}']
+)
+def test_half_a_surrogate_pair_stays_an_escape(arguments: str, key: str) -> None:
+    text = f'<tool_call>{{"name":"f","{key}":{arguments}}}</tool_call>'
+    for answer in (split_tool_calls(text), in_pieces(text, range(len(text)))):
+        (call,) = answer.calls
+        assert (answer.content, call.name) == ("", "f")
+        assert json.loads(call.arguments) == json.loads(arguments)
+        assert msgspec.json.decode(msgspec.json.encode(call), type=ToolCall) == call
+
+
+def test_the_deepest_call_that_is_told_is_taken_back() -> None:
+    arguments = '{"a":' * MAX_JSON_DEPTH + "1" + "}" * MAX_JSON_DEPTH
+    (call,) = split_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>').calls
+    function = CalledFunction(name=call.name, arguments=call.arguments)
+    message = Message(role="assistant", tool_calls=[MessageToolCall(id=call.call_id, function=function)])
+    assert chat_prompt([message]).messages[0].tool_calls == (call,)
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n</tool", "</tool_call"])
