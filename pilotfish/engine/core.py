@@ -144,24 +144,33 @@ class EngineCore:
         )
 
     def submit(self, command: Command) -> None:
-        """Take a command; what it is answered at once comes out of the next step."""
-        now_ns = self._clock_ns()
-        answer: Event | None = None
-        match command:
-            case OpenSequence():
-                answer = self._open(command)
-            case Verify():
-                answer = self._intake.verify(command, now_ns)
-            case Decode():
-                answer = self._intake.decode(command, now_ns)
-            case Propose():
-                answer = self._intake.propose(command, now_ns)
-            case CloseSequence():
-                self._intake.close(command)
-            case _:
-                assert_never(command)
+        """Take a command; what it is answered at once comes out of the next step. One that fails costs its sequence."""
+        try:
+            answer = self._take(command, self._clock_ns())
+        except Exception as error:
+            logger.exception("a %s failed", type(command).__name__)
+            if command.sequence_id in self._sequences:
+                self._intake.forget(self._sequences[command.sequence_id])
+            message = f"the engine failed at a command of this sequence: {type(error).__name__}"
+            answer = SequenceError(command.sequence_id, SequenceErrorCode.INTERNAL, message)
         if answer is not None:
             self._pending_events.append(answer)
+
+    def _take(self, command: Command, now_ns: int) -> Event | None:
+        match command:
+            case OpenSequence():
+                return self._open(command)
+            case Verify():
+                return self._intake.verify(command, now_ns)
+            case Decode():
+                return self._intake.decode(command, now_ns)
+            case Propose():
+                return self._intake.propose(command, now_ns)
+            case CloseSequence():
+                self._intake.close(command)
+                return None
+            case _:
+                assert_never(command)
 
     def _open(self, command: OpenSequence) -> SequenceError | None:
         grammar = command.sampling.grammar

@@ -242,6 +242,22 @@ def test_a_grammar_that_fails_costs_its_own_sequence_only(make_core: MakeCore, c
     assert sum(len(event.token_ids) for event in events if isinstance(event, Verdict)) == 5
 
 
+def test_a_command_that_fails_costs_its_own_sequence_only(make_core: MakeCore, compiler: GrammarCompiler) -> None:
+    class Broken(Grammars):
+        def begin(self, sequence: Any, grammar: Grammar) -> None:
+            raise KeyError("dictionary is empty")
+
+    core = make_core(Broken(compiler))
+    params = SamplingParams(grammar=Grammar(GrammarKind.REGEX, "ab"), max_tokens=5)
+    core.submit(OpenSequence(1, PROMPT, params))
+    core.submit(OpenSequence(2, PROMPT, SamplingParams(temperature=0, max_tokens=5)))
+    core.submit(Decode(2, len(PROMPT), 5))
+    events = run(core)
+    (error,) = (event for event in events if isinstance(event, SequenceError))
+    assert (error.sequence_id, error.code) == (1, SequenceErrorCode.INTERNAL)
+    assert sum(len(event.token_ids) for event in events if isinstance(event, Verdict)) == 5
+
+
 def test_a_sequence_goes_on_from_its_committed_output(make_core: MakeCore, compiler: GrammarCompiler) -> None:
     """As after the loss of a replica: the grammar stands where the output ends."""
     params = sampling(seed=21)
