@@ -62,7 +62,7 @@ class Runner:
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
         if not answer:
-            raise SystemExit("the process that runs the tests has ended; what it said stands above")
+            raise SystemExit(f"the process that runs the tests ended with status {self._process.wait()}")
         return json.loads(answer)
 
     def close(self) -> None:

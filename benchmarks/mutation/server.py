@@ -193,6 +193,7 @@ class Server:
 
 
 def _be_a_fork(log: Path, work: Callable[[], str], writer: int) -> NoReturn:
+    os.setsid()  # a test that ends its own group ends no more than itself
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
