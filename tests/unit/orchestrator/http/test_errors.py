@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from orchestrator.http.errors import INTERNAL_MESSAGE, describe_error
@@ -53,3 +54,8 @@ def test_a_parameter_has_the_name_that_this_api_gives_it() -> None:
     error = InvalidRequestError("x", param="prompt")
     assert describe_error(error)[1].error.param == "prompt"
     assert describe_error(error, {"prompt": "messages"})[1].error.param == "messages"
+
+
+def test_any_message_can_be_sent() -> None:
+    _, body, _ = describe_error(InvalidRequestError("é \ud83d 😀"))
+    assert msgspec.json.decode(msgspec.json.encode(body))["error"]["message"] == "é ? 😀"
