@@ -22,6 +22,8 @@ IGNORED_MESSAGE_FIELDS = (
     "function_call",
     "reasoning",
     "reasoning_content",
+    "parsed",
+    "provider_specific_fields",
 )
 """Of messages, as `IGNORED_FIELDS` of bodies."""
 
@@ -44,6 +46,10 @@ class CalledFunction(RequestFields, kw_only=True):
     name: str
     arguments: str
     """A JSON object, as text."""
+    parsed_arguments: Any = None
+    """The same, parsed: openai's client sends it back."""
+    provider_specific_fields: Any = None
+    """LiteLLM's, of no bearing here; so it is below."""
 
 
 class MessageToolCall(RequestFields, kw_only=True):
@@ -54,6 +60,7 @@ class MessageToolCall(RequestFields, kw_only=True):
     type: Literal["function"] = "function"
     index: int | None = None
     """Of a call that was streamed; the order tells."""
+    provider_specific_fields: Any = None
 
 
 class Message(RequestFields, kw_only=True):
@@ -73,6 +80,10 @@ class Message(RequestFields, kw_only=True):
     function_call: dict[str, Any] | None = None
     reasoning: str | None = None
     reasoning_content: str | None = None
+    parsed: Any = None
+    """An answer by a schema, parsed: openai's client sends it back."""
+    provider_specific_fields: Any = None
+    """LiteLLM's."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
