@@ -24,7 +24,7 @@ _BYTE_TOKEN = re.compile(r"<0x(?P<byte>[0-9A-Fa-f]{2})>")
 class Tokenizer:
     """Text and chats to token ids and back, with the limits of the model they belong to.
 
-    Safe to share between threads: nothing changes after loading but a memo of token_bytes.
+    Safe to share between threads: nothing changes after loading but memos, which would be computed twice.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Tokenizer:
             token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
         )
         self.token_bytes = TokenBytes.of(backend, self.special_token_ids)
+        self._decoded_bytes: dict[int, bytes] = {}
 
     @classmethod
     def load(cls, folder: Path | str) -> Tokenizer:
@@ -75,6 +76,12 @@ class Tokenizer:
         """What the token adds to an answer's text, which may be a part of a character; nothing if it is special."""
         if self.token_bytes is not None:
             return self.token_bytes[token_id]
+        known = self._decoded_bytes.get(token_id)
+        if known is None:
+            known = self._decoded_bytes[token_id] = self._bytes_of(token_id)
+        return known
+
+    def _bytes_of(self, token_id: int) -> bytes:
         # Behind itself: some decoders take a space off a text's first token.
         text = self.decode([token_id, token_id])[len(self.decode([token_id])) :]
         byte = _BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id) or "") if text == REPLACEMENT else None

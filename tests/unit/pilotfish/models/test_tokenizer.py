@@ -64,6 +64,13 @@ def test_bytes_of_words_and_of_bytes_where_there_is_no_word() -> None:
     assert [tokenizer.bytes_of(token_id) for token_id in (0, VOCAB_SIZE - 1)] == [b"", b""]
 
 
+def test_bytes_of_a_token_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, token_id = word_tokenizer(), word_vocabulary()["▁a"]
+    assert tokenizer.bytes_of(token_id) == b" a"
+    monkeypatch.setattr(tokenizer, "decode", None)
+    assert tokenizer.bytes_of(token_id) == b" a"
+
+
 def test_trainers_truncation_and_padding_are_off(tokenizer_folder: Path) -> None:
     path = tokenizer_folder / "tokenizer.json"
     content = json.loads(path.read_text())
