@@ -140,6 +140,10 @@ class InferenceService:
         cost = estimated_cost(prompt, options.sampling.max_tokens)
         operation = "chat" if isinstance(prompt, ChatPrompt) else "text_completion"
         with self.observer.request(caller, operation) as observed, caller.request():
+            if options.sampling.grammar is not None:
+                # Without a place: one that is slow to check would keep it from others, at no cost.
+                async with caller.deadline():
+                    await self.grammar_check.check(options.sampling.grammar)
             async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
@@ -157,8 +161,6 @@ class InferenceService:
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
-        if options.sampling.grammar is not None:
-            await self.grammar_check.check(options.sampling.grammar)
         token_ids = await token_ids_of(prompt, self.tokenizer)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text, token
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import InvalidRequestError
+from pilotfish.errors import InvalidRequestError, UnavailableError
 from pilotfish.types import Grammar
 
 IGNORED_HEADER = "x-pilotfish-ignored"
@@ -89,7 +90,8 @@ class GenerationApi:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    await self._service.grammar_check.check(wanted)
+                    with contextlib.suppress(UnavailableError):  # then the first verdict is all there is to tell
+                        await self._service.grammar_check.check(wanted)
                 exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
             raise
 

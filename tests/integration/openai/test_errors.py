@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import urllib.error
 import urllib.request
@@ -9,6 +10,9 @@ from typing import Any
 
 import openai
 import pytest
+
+from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.types import Grammar
 
 CHAT = {"messages": [{"role": "user", "content": "sea"}], "max_tokens": 4}
 COMPLETION = {"prompt": "sea", "max_tokens": 4}
@@ -186,6 +190,53 @@ def test_a_prompt_beyond_the_context_is_a_request_error(real_client: openai.Open
     with pytest.raises(openai.BadRequestError) as failure:
         real_client.completions.create(model="", prompt="x" * 3000)
     assert (failure.value.code, failure.value.param) == ("context_length_exceeded", "prompt")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
+def test_half_a_surrogate_pair_in_a_call_is_no_fault_of_ours(real_server, path: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}}
+    fields = {"messages": [{"role": "assistant", "tool_calls": [call]}]}
+    assert post(real_server.url, path, fields)[0] == 200
+
+
+def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pytest.MonkeyPatch) -> None:
+    service, held = emulated_server.orchestrator.service, []
+
+    async def check(grammar: Grammar) -> None:
+        held.append(service.admission.num_running)
+        raise InvalidRequestError("no", param="grammar")
+
+    monkeypatch.setattr(service.grammar_check, "check", check)
+    num_failures = service.statistics.failures["invalid_argument"]
+    status, body = post(emulated_server.url, "/v1/completions", {**COMPLETION, "structured_outputs": {"regex": "a"}})
+    assert (status, body["error"]["param"], held) == (400, "structured_outputs", [0])
+    assert service.statistics.failures["invalid_argument"] == num_failures + 1
+
+
+def test_the_deadline_holds_while_a_grammar_is_checked(emulated_server, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def check(grammar: Grammar) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(emulated_server.orchestrator.service.grammar_check, "check", check)
+    fields = {**COMPLETION, "structured_outputs": {"regex": "a"}}
+    status, _ = post(emulated_server.url, "/v1/completions", fields, **{"x-request-timeout-ms": "20"})
+    assert status == 504
+
+
+def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
+    emulated_server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdicts = [UnavailableError("the compiler is busy"), InvalidRequestError("no", param="grammar")]
+
+    async def check(grammar: Grammar) -> None:
+        raise verdicts.pop()
+
+    monkeypatch.setattr(emulated_server.orchestrator.service.grammar_check, "check", check)
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    fields = {**CHAT, "tools": [tool], "tool_choice": "auto", "response_format": schema}
+    status, body = post(emulated_server.url, "/v1/chat/completions", fields)
+    assert (status, body["error"]["message"], verdicts) == (400, "no", [])
 
 
 def test_another_model_is_not_found(emulated_client: openai.OpenAI) -> None:
