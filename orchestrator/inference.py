@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import abc
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from orchestrator.answers.output import OutputChunk, OutputText
@@ -130,6 +131,16 @@ class InferenceService:
         """Requests that are served or wait for their turn."""
         return self.admission.num_running + self.admission.num_waiting
 
+    @property
+    def max_context_tokens(self) -> int:
+        """Prompt plus output at most, by the model and by its replicas: emulated ones may have more."""
+        connected = (link.model.max_context_tokens for link in self.targets.links if link.is_connected)
+        return max((self.tokenizer.max_context_tokens, *connected))
+
+    async def token_ids_of(self, prompt: Prompt) -> abc.Sequence[int]:
+        """See `prompt.token_ids_of`."""
+        return await token_ids_of(prompt, self.tokenizer, self.max_context_tokens)
+
     @contextlib.asynccontextmanager
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
@@ -161,7 +172,7 @@ class InferenceService:
 
         Raises InvalidRequestError for what the caller can mend, UnavailableError without a target.
         """
-        token_ids = await token_ids_of(prompt, self.tokenizer)
+        token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
         session = self._session(request, link, observed.rounds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
@@ -15,10 +14,9 @@ from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_f
 from orchestrator.gatekeeper import Gatekeeper, client_id_of
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import token_ids_of
+from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
 from orchestrator.requests.request import PROPOSERS, check_request_bytes
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
@@ -66,11 +64,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             with caller_of(context, time.monotonic_ns(), self._gatekeeper).request():
                 check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
-                tokenizer = self._service.tokenizer
-                token_ids = await token_ids_of(prompt, tokenizer)
-                if token_ids and max(token_ids) >= tokenizer.vocab_size:
-                    raise InvalidRequestError(f"token id {max(token_ids)} is not in the vocabulary")
-                text = await asyncio.to_thread(tokenizer.decode, token_ids, False)
+                token_ids = await self._service.token_ids_of(prompt)
+                # A text that is somewhat too long has a length nonetheless.
+                limit = self._service.max_context_tokens if isinstance(prompt, TokenPrompt) else len(token_ids)
+                text = await text_of_tokens("the prompt", token_ids, self._service.tokenizer, limit)
             return inference_pb2.TokenizeResponse(token_ids=token_ids, text=text)
 
     async def GetModelInfo(  # noqa: N802

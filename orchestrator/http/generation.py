@@ -23,7 +23,7 @@ from orchestrator.http.served_model import served_model
 from orchestrator.http.usage import Usage, usage_of
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text, token_ids_of
+from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
@@ -110,8 +110,9 @@ class GenerationApi:
             defaults=self._config.speculation,
         )
         prompts = fields.prompts()
-        echoed = [await prompt_text(prompt, self._service.tokenizer) for prompt in prompts] if fields.echo else []
         samples = await self._samples(fields, prompts, options)
+        tokenizer, max_tokens = self._service.tokenizer, model.max_context_tokens
+        echoed = [await prompt_text(prompt, tokenizer, max_tokens) for prompt in prompts] if fields.echo else []
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
@@ -130,7 +131,7 @@ class GenerationApi:
         for prompt_index, prompt in enumerate(prompts):
             if num_choices > 1:
                 # Tokenised once for all of them.
-                prompt = TokenPrompt(await token_ids_of(prompt, self._service.tokenizer))
+                prompt = TokenPrompt(await self._service.token_ids_of(prompt))
             for index in range(num_choices):
                 choice_index = prompt_index * num_choices + index
                 samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))

@@ -12,7 +12,7 @@ from orchestrator.http.exchange import Exchange
 from orchestrator.http.request_fields import RequestFields
 from orchestrator.http.served_model import served_model
 from orchestrator.inference import InferenceService
-from orchestrator.requests.prompt import Prompt, TextPrompt, token_ids_of
+from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, text_of_tokens
 from pilotfish.errors import InvalidRequestError
 
 
@@ -66,7 +66,10 @@ class TokenizationApi:
         fields = decode_body(self._tokenize_decoder, exchange.body)
         model = await served_model(self._service, fields.model)
         tokenizer = self._service.tokenizer
-        token_ids = list(await token_ids_of(fields.text_or_chat(), tokenizer))
+        prompt = fields.text_or_chat()
+        if isinstance(prompt, ChatPrompt):
+            exchange.param_names = {"prompt": "messages"}
+        token_ids = list(await self._service.token_ids_of(prompt))
         token_strs = None
         if fields.return_token_strs:
             token_strs = await asyncio.to_thread(
@@ -81,10 +84,9 @@ class TokenizationApi:
     async def detokenize(self, exchange: Exchange) -> None:
         """POST /detokenize."""
         fields = decode_body(self._detokenize_decoder, exchange.body)
-        await served_model(self._service, fields.model)
+        model = await served_model(self._service, fields.model)
+        if fields.tokens and min(fields.tokens) < 0:
+            raise InvalidRequestError(f"token id {min(fields.tokens)} is not in the vocabulary", param="tokens")
         tokenizer = self._service.tokenizer
-        for token_id in fields.tokens:
-            if not 0 <= token_id < tokenizer.vocab_size:
-                raise InvalidRequestError(f"token id {token_id} is not in the vocabulary", param="tokens")
-        text = await asyncio.to_thread(tokenizer.decode, fields.tokens, False)
+        text = await text_of_tokens("tokens", fields.tokens, tokenizer, model.max_context_tokens)
         await exchange.reply(DetokenizeResponse(text))

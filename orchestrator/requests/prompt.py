@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from orchestrator.requests.request import check_token_ids
-from pilotfish.errors import InvalidRequestError
+from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 
@@ -42,8 +42,11 @@ class ChatPrompt:
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 
 
-async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
-    """Token ids of the prompt. Raises InvalidRequestError for an empty text or chat."""
+async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens: int) -> Sequence[int]:
+    """Token ids of the prompt, which may be more than the context has room for.
+
+    Raises InvalidRequestError for an empty text or chat, PromptTooLongError for one that is far beyond the context.
+    """
     match prompt:
         case TokenPrompt():
             return prompt.token_ids
@@ -52,17 +55,32 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer) -> Sequence[int]:
                 raise InvalidRequestError("the prompt is empty; it must have at least one character")
             if len(prompt.text) <= _MAX_INLINE_CHARS:
                 return tokenizer.encode(prompt.text)
-            return await asyncio.to_thread(tokenizer.encode, prompt.text)
+            return await asyncio.to_thread(tokenizer.encode, prompt.text, max_tokens=max_context_tokens)
         case ChatPrompt():
             # Always on a thread: a template may do anything.
-            return await asyncio.to_thread(tokenizer.apply_chat_template, prompt.messages, prompt.tools)
+            return await asyncio.to_thread(
+                tokenizer.apply_chat_template, prompt.messages, prompt.tools, max_tokens=max_context_tokens
+            )
         case _:
             assert_never(prompt)
 
 
-async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer) -> str:
-    """The prompt as it was given, special tokens included. Raises InvalidRequestError for tokens that do not exist."""
+async def prompt_text(prompt: TextPrompt | TokenPrompt, tokenizer: Tokenizer, max_context_tokens: int) -> str:
+    """The prompt as it was given, special tokens included. Raises as `text_of_tokens`."""
     if isinstance(prompt, TextPrompt):
         return prompt.text
-    check_token_ids("the prompt", prompt.token_ids, tokenizer.vocab_size)
-    return await asyncio.to_thread(tokenizer.decode, prompt.token_ids, False)
+    return await text_of_tokens("the prompt", prompt.token_ids, tokenizer, max_context_tokens)
+
+
+async def text_of_tokens(name: str, token_ids: Sequence[int], tokenizer: Tokenizer, max_context_tokens: int) -> str:
+    """Their text, special tokens included. name: the parameter, perhaps with an article.
+
+    Raises InvalidRequestError for tokens that do not exist, PromptTooLongError for more than the context has: while
+    tokens are decoded no other thread runs, 0.8 s for a million.
+    """
+    if len(token_ids) > max_context_tokens:
+        raise PromptTooLongError(
+            f"{name} has {len(token_ids)} tokens and the context {max_context_tokens}", param=name.removeprefix("the ")
+        )
+    check_token_ids(name, token_ids, tokenizer.vocab_size)
+    return await asyncio.to_thread(tokenizer.decode, token_ids, False)

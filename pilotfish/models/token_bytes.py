@@ -19,7 +19,7 @@ class TokenBytes(dict[int, bytes]):
         super().__init__()
         self._backend = backend
         self._skipped_ids = skipped_ids
-        self._alphabet = {letter: value for value, letter in enumerate(_byte_letters())}
+        self._alphabet = {letter: value for value, letter in enumerate(byte_letters())}
 
     @classmethod
     def of(cls, backend: tokenizers.Tokenizer, skipped_ids: Collection[int]) -> TokenBytes | None:
@@ -38,7 +38,7 @@ class TokenBytes(dict[int, bytes]):
         return result
 
 
-def _byte_letters() -> list[str]:
+def byte_letters() -> list[str]:
     """The letter that stands for each byte: itself where it can be seen, else the next from U+0100 on."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     hidden = iter(range(0x100, 0x200))

@@ -192,6 +192,26 @@ def test_a_prompt_beyond_the_context_is_a_request_error(real_client: openai.Open
     assert (failure.value.code, failure.value.param) == ("context_length_exceeded", "prompt")
 
 
+MESSAGE = {"role": "user", "content": "x" * 12 * 2048}
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param"),
+    [
+        ("/v1/chat/completions", {"messages": [MESSAGE]}, "messages"),
+        ("/v1/chat/completions", {"messages": [MESSAGE], "n": 2}, "messages"),
+        ("/v1/completions", {"prompt": [5] * 2049, "echo": True}, "prompt"),
+        ("/tokenize", {"prompt": MESSAGE["content"] + "x"}, "prompt"),
+        ("/tokenize", {"messages": [MESSAGE]}, "messages"),
+        ("/detokenize", {"tokens": [5] * 2049}, "tokens"),
+    ],
+)
+def test_what_is_far_beyond_the_context_is_refused(bytes_server, path: str, fields: dict[str, Any], param: str) -> None:
+    """No token of the model has more than 12 bytes."""
+    status, body = post(bytes_server.url, path, fields)
+    assert (status, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", param)
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/tokenize"])
 def test_half_a_surrogate_pair_in_a_call_is_no_fault_of_ours(real_server, path: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}}

@@ -1,9 +1,15 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from orchestrator.requests.prompt import TextPrompt, TokenPrompt, prompt_text
-from pilotfish.errors import InvalidRequestError
+from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt, prompt_text, token_ids_of
+from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.testing.byte_tokenizer import byte_backend, byte_tokenizer
+from pilotfish.types import ChatMessage
 
 
 class Words:
@@ -15,12 +21,39 @@ class Words:
         return "".join(("" if skip_special else "<|end|>", "a", "b")[token_id] for token_id in token_ids)
 
 
+async def test_a_text_is_bounded_by_the_context() -> None:
+    tokenizer = byte_tokenizer()
+    longest = "<|im_start|>" * tokenizer.max_context_tokens
+    assert await token_ids_of(TextPrompt(longest), tokenizer, 2048) == [1] * 2048
+    with pytest.raises(PromptTooLongError) as failure:
+        await token_ids_of(TextPrompt(longest + "x"), tokenizer, 2048)
+    assert failure.value.param == "prompt"
+    assert len(await token_ids_of(TextPrompt(longest + "x"), tokenizer, 2049)) == 2049
+
+
+async def test_a_rendered_chat_is_bounded_by_the_context(tmp_path: Path) -> None:
+    byte_backend().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 300, "max_position_embeddings": 64}')
+    template = "{% for each in range(9) %}{{ messages[0].content }}{% endfor %}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert len(await token_ids_of(ChatPrompt((ChatMessage("user", "x"),)), tokenizer, 64)) == 9
+    with pytest.raises(PromptTooLongError):
+        await token_ids_of(ChatPrompt((ChatMessage("user", "x" * 100),)), tokenizer, 64)
+
+
+async def test_a_prompt_of_more_tokens_than_the_context_is_not_decoded() -> None:
+    with pytest.raises(PromptTooLongError) as failure:
+        await prompt_text(TokenPrompt([1] * 5), Words(), 4)
+    assert failure.value.param == "prompt"
+
+
 async def test_a_prompt_reads_as_it_was_given() -> None:
-    assert await prompt_text(TextPrompt("<|end|> é"), Words()) == "<|end|> é"
-    assert await prompt_text(TokenPrompt([0, 1, 0, 2]), Words()) == "<|end|>a<|end|>b"
+    assert await prompt_text(TextPrompt("<|end|> é"), Words(), 4) == "<|end|> é"
+    assert await prompt_text(TokenPrompt([0, 1, 0, 2]), Words(), 4) == "<|end|>a<|end|>b"
 
 
 async def test_tokens_that_do_not_exist_have_no_text() -> None:
     with pytest.raises(InvalidRequestError) as failure:
-        await prompt_text(TokenPrompt([1, 3]), Words())
+        await prompt_text(TokenPrompt([1, 3]), Words(), 4)
     assert failure.value.param == "prompt"
