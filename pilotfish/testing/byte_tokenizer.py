@@ -6,6 +6,7 @@ makes them, with a byte each for what is no word. Both have special tokens, and 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
@@ -27,17 +28,17 @@ WORDS = ("▁", "▁a", "a", "b", "中")
 """Of the tokenizer of words; `▁` is a space."""
 
 
-def byte_vocabulary() -> dict[bytes, int]:
-    """The id of each byte and merge."""
+def byte_vocabulary(further: Sequence[bytes] = ()) -> dict[bytes, int]:
+    """The id of each byte and merge. further: tokens that a model may say, but no text is ever encoded to."""
     single = sorted((bytes([byte]) for byte in range(256)), key=_letters)
-    tokens = [*single, *(left + right for left, right in MERGES)]
+    tokens = dict.fromkeys([*single, *(left + right for left, right in MERGES), *further])
     return {token: len(SPECIAL_TOKENS) + index for index, token in enumerate(tokens)}
 
 
-def byte_backend() -> tokenizers.Tokenizer:
+def byte_backend(further: Sequence[bytes] = ()) -> tokenizers.Tokenizer:
     """The special tokens and the vocabulary of bytes."""
     vocab = {token: token_id for token_id, token in enumerate(SPECIAL_TOKENS)}
-    vocab.update({_letters(token): token_id for token, token_id in byte_vocabulary().items()})
+    vocab.update({_letters(token): token_id for token, token_id in byte_vocabulary(further).items()})
     merges = [(_letters(left), _letters(right)) for left, right in MERGES]
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -46,9 +47,9 @@ def byte_backend() -> tokenizers.Tokenizer:
     return backend
 
 
-def byte_tokenizer() -> Tokenizer:
+def byte_tokenizer(further: Sequence[bytes] = ()) -> Tokenizer:
     """The same as services hold it, without a chat template."""
-    return _held(byte_backend())
+    return _held(byte_backend(further))
 
 
 def word_vocabulary() -> dict[str | bytes, int]:
@@ -73,7 +74,7 @@ def word_tokenizer() -> Tokenizer:
 def _held(backend: tokenizers.Tokenizer) -> Tokenizer:
     metadata = ModelMetadata(
         model_type="none",
-        vocab_size=VOCAB_SIZE,
+        vocab_size=max(VOCAB_SIZE, backend.get_vocab_size() + 7),
         max_context_tokens=2048,
         eos_token_ids=frozenset({0}),
         is_encoder_decoder=False,
