@@ -7,30 +7,12 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from fuzz.values import NUMBERS, TEXTS, plant, written
 from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import Grammar, GrammarKind
 
-EDGES = [0, 1, 2**31, 2**32, 2**53, 2**63, 2**64, 10**29]
-"""Of integers; with their neighbours and both signs in NUMBERS."""
-NUMBERS = [sign * (edge + step) for edge in EDGES for step in (-1, 0, 1) for sign in (1, -1)]
-NUMBERS += [0.1, -0.0, 1e-46, 5e-324, 1e39, 1.7e308, 0.3, 1e15, 123456.789]  # type: ignore[list-item]
+KEYWORDS = ["minimum", "maximum", "multipleOf", "pattern", "items", "minItems", "$ref", "const", "enum", "allOf", "not"]
 SIZES = [0, 1, 2, 7, 100, 10_000, 1_000_000, 2**31, 2**32, 2**63, 2**64 + 1, -1]
-TEXTS = [
-    "",
-    "a",
-    "ab",
-    "\x00",
-    "\u00e9",
-    "\u4e2d\u6587",
-    "\U0001f600",
-    "\ud800",
-    "\\",
-    '"',
-    "/",
-    "a" * 300,
-    "$ref",
-    "\n",
-]
 FORMATS = [
     "date",
     "time",
@@ -126,12 +108,12 @@ def schema_text(rng: random.Random) -> str:
     if rng.random() < 0.5:
         schema: Any = random_object_schema(rng.getrandbits(32))
         for _ in range(rng.randint(1, 3)):
-            _plant(rng, schema)
+            plant(rng, schema, KEYWORDS)
     else:
         schema = _schema(rng, 4)
         if isinstance(schema, dict) and rng.random() < 0.5:
             schema["$defs"] = {"a": _schema(rng, 2), "b": _schema(rng, 2)}
-    return json.dumps(schema, ensure_ascii=rng.random() < 0.5)
+    return written(rng, schema)
 
 
 def regex(rng: random.Random, depth: int = 4) -> str:
@@ -242,20 +224,6 @@ def _combined(rng: random.Random, depth: int) -> dict[str, Any]:
     if name == "if":
         return {name: _schema(rng, depth), "then": _schema(rng, depth), "else": _schema(rng, depth)}
     return {name: [_schema(rng, depth) for _ in range(rng.randint(0, 3))]}
-
-
-def _plant(rng: random.Random, schema: dict[str, Any]) -> None:
-    """Put something strange anywhere into a schema."""
-    places: list[tuple[Any, Any]] = []
-    stack: list[Any] = [schema]
-    while stack:
-        value = stack.pop()
-        inner = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
-        places += [(value, key) for key, _ in inner]
-        stack += [child for _, child in inner if isinstance(child, dict | list)]
-    if places:
-        holder, key = rng.choice(places)
-        holder[key] = rng.choice([rng.choice(NUMBERS), rng.choice(SIZES), rng.choice(TEXTS), _schema(rng, 2), None, []])
 
 
 def _piece(rng: random.Random, depth: int) -> str:

@@ -22,6 +22,8 @@ HANG_S = 30.0
 """An input that takes longer hangs. Far above what any takes, on a machine that does five things at once."""
 MAX_KEPT = 2000
 """Inputs in memory that are mutated further."""
+MAX_KEPT_BYTES = 16_384
+"""Of one."""
 FRESH = 0.3
 """Share of inputs that are made anew."""
 MAX_CRASHES = 20
@@ -77,7 +79,7 @@ class Corpus:
         self.inputs = [path.read_bytes() for path in sorted(folder.glob("seed-*"))][:MAX_KEPT]
 
     def add(self, data: bytes) -> None:
-        if len(self.inputs) < MAX_KEPT:
+        if len(self.inputs) < MAX_KEPT and len(data) <= MAX_KEPT_BYTES:
             self.inputs.append(data)
             self.keep("seed", data)
 
@@ -119,7 +121,9 @@ async def _run(surface: Surface, data: bytes, corpus: Corpus, tally: Tally) -> N
     start_s = time.monotonic()
     try:
         ends = set(map(_kind, await _guarded(surface, data)))
-    except (Exception, asyncio.CancelledError) as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of a library in Rust is no Exception
         tally.num_crashes += 1
         tally.num_hangs += isinstance(error, TimeoutError)
         what = f"{type(error).__name__}{_place(error.__traceback__)}: {_kind(str(error))}"
@@ -139,7 +143,7 @@ async def _guarded(surface: Surface, data: bytes) -> set[str]:
         try:
             async with asyncio.timeout(HANG_S):
                 ends = await surface.run(data)
-        except Exception as error:
+        except BaseException as error:
             if failures:
                 raise LoggedFailure(failures[0]) from error
             raise
