@@ -14,7 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from fuzz.answering import AnsweringSurface
 from fuzz.bodies import BodiesSurface
+from fuzz.compiling import CompilingSurface
 from fuzz.replica import ReplicaSurface
 from fuzz.replies import RepliesSurface
 from fuzz.sessions import SessionsSurface
@@ -37,6 +39,8 @@ def surfaces() -> list[tuple[Surface, int]]:
         (SessionsSurface(), 4_000),
         (BodiesSurface(over_loopback=False), 100_000),
         (BodiesSurface(over_loopback=True), 5_000),
+        (CompilingSurface(), 20_000),
+        (AnsweringSurface(), 20_000),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from fuzz.values import NUMBERS, TEXTS, plant, written
@@ -83,18 +83,10 @@ ODD_GROUPS = ["(?=", "(?!", "(?<=", "(?<!", "(?>", "(?u-i:", "(?#"]
 BIG_NESTING = (100, 990, 5_000)
 
 
-def grammars(seed: int, count: int) -> Iterator[Grammar]:
-    """Of each kind alike; the same for a seed in every process."""
-    generator = random.Random(seed)
-    makers: list[tuple[GrammarKind, Callable[[random.Random], str]]] = [
-        (GrammarKind.JSON_SCHEMA, schema_text),
-        (GrammarKind.REGEX, regex),
-        (GrammarKind.LARK, lark),
-    ]
-    for number in range(count):
-        kind, make = makers[number % len(makers)]
-        text = make(generator)
-        yield Grammar(kind, _garbled(generator, text) if generator.random() < 0.1 else text)
+def random_grammar(rng: random.Random) -> Grammar:
+    """Of any kind."""
+    kind, make = rng.choice(MAKERS)
+    return Grammar(kind, make(rng))
 
 
 def schema_text(rng: random.Random) -> str:
@@ -280,9 +272,8 @@ def _item(rng: random.Random, names: list[str], depth: int) -> str:
     return item
 
 
-def _garbled(rng: random.Random, text: str) -> str:
-    start = rng.randint(0, len(text))
-    end = min(len(text), start + rng.randint(0, 6))
-    return rng.choice(
-        [text[:start] + text[end:], text[:end] + text[start:], text[:start] + rng.choice(TEXTS) + text[start:]]
-    )
+MAKERS: list[tuple[GrammarKind, Callable[[random.Random], str]]] = [
+    (GrammarKind.JSON_SCHEMA, schema_text),
+    (GrammarKind.REGEX, regex),
+    (GrammarKind.LARK, lark),
+]
