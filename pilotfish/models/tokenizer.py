@@ -23,6 +23,10 @@ _BYTE_TOKEN = re.compile(r"<0x(?P<byte>[0-9A-Fa-f]{2})>")
 """What tokenizers that fall back on bytes (SentencePiece's) call one that is no character."""
 
 
+_ALWAYS_ENCODED_CHARS = 65_536
+"""Cheap, and callers count the tokens of texts that are longer than a small context."""
+
+
 class Tokenizer:
     """Text and chats to token ids and back, with the limits of the model they belong to.
 
@@ -115,7 +119,8 @@ class Tokenizer:
 
     def _encode(self, text: str, max_tokens: int | None, *, add_special_tokens: bool) -> list[int]:
         # Tokens cost far more than bytes: 4 MB of digits take 20 s and 1.2 GB (measured).
-        if max_tokens is not None and len(text) > max_tokens and not self._text_limit.allows(text, max_tokens):
+        is_long = max_tokens is not None and len(text) > max(max_tokens, _ALWAYS_ENCODED_CHARS)
+        if max_tokens is not None and is_long and not self._text_limit.allows(text, max_tokens):
             raise PromptTooLongError(
                 f"the prompt has {len(text)} characters, more than the context of {max_tokens} tokens can hold",
                 param="prompt",

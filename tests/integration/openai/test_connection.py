@@ -67,7 +67,7 @@ def test_content_in_parts_is_the_same_prompt(real_client: openai.OpenAI) -> None
         )
         return completion.choices[0].message.content
 
-    assert answer([{"type": "text", "text": "a "}, {"type": "text", "text": "fish"}]) == answer("a fish")
+    assert answer([{"type": "text", "text": "a "}, {"type": "text", "text": "fish"}]) == answer("a \nfish")
 
 
 def test_prompts_of_every_kind(real_client: openai.OpenAI) -> None:

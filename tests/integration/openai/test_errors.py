@@ -192,7 +192,7 @@ def test_a_prompt_beyond_the_context_is_a_request_error(real_client: openai.Open
     assert (failure.value.code, failure.value.param) == ("context_length_exceeded", "prompt")
 
 
-MESSAGE = {"role": "user", "content": "x" * 12 * 2048}
+MESSAGE = {"role": "user", "content": "x" * 70_000}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ MESSAGE = {"role": "user", "content": "x" * 12 * 2048}
     ],
 )
 def test_what_is_far_beyond_the_context_is_refused(bytes_server, path: str, fields: dict[str, Any], param: str) -> None:
-    """No token of the model has more than 12 bytes."""
+    """2,048 tokens of 12 bytes at most, or the 65,536 characters that are always tokenised."""
     status, body = post(bytes_server.url, path, fields)
     assert (status, body["error"]["code"], body["error"]["param"]) == (400, "context_length_exceeded", param)
 

@@ -23,12 +23,16 @@ class Words:
 
 async def test_a_text_is_bounded_by_the_context() -> None:
     tokenizer = byte_tokenizer()
-    longest = "<|im_start|>" * tokenizer.max_context_tokens
-    assert await token_ids_of(TextPrompt(longest), tokenizer, 2048) == [1] * 2048
+    longest = "<|im_start|>" * 8192
+    assert await token_ids_of(TextPrompt(longest), tokenizer, 8192) == [1] * 8192
     with pytest.raises(PromptTooLongError) as failure:
-        await token_ids_of(TextPrompt(longest + "x"), tokenizer, 2048)
+        await token_ids_of(TextPrompt(longest + "x"), tokenizer, 8192)
     assert failure.value.param == "prompt"
-    assert len(await token_ids_of(TextPrompt(longest + "x"), tokenizer, 2049)) == 2049
+    assert len(await token_ids_of(TextPrompt(longest + "x"), tokenizer, 8193)) == 8193
+
+
+async def test_the_tokens_of_a_short_text_are_counted_whatever_the_context() -> None:
+    assert len(await token_ids_of(TextPrompt("x" * 60_000), byte_tokenizer(), 16)) == 60_000
 
 
 async def test_a_rendered_chat_is_bounded_by_the_context(tmp_path: Path) -> None:
@@ -39,7 +43,7 @@ async def test_a_rendered_chat_is_bounded_by_the_context(tmp_path: Path) -> None
     tokenizer = Tokenizer.load(tmp_path)
     assert len(await token_ids_of(ChatPrompt((ChatMessage("user", "x"),)), tokenizer, 64)) == 9
     with pytest.raises(PromptTooLongError):
-        await token_ids_of(ChatPrompt((ChatMessage("user", "x" * 100),)), tokenizer, 64)
+        await token_ids_of(ChatPrompt((ChatMessage("user", "x" * 10_000),)), tokenizer, 64)
 
 
 async def test_a_prompt_of_more_tokens_than_the_context_is_not_decoded() -> None:
