@@ -33,6 +33,7 @@ PATHS = [
     "orchestrator/target.py",
 ]
 TESTS = ["tests/unit", "tests/distribution"]
+QUICK_PATHS, QUICK_TESTS = ["pilotfish/speculation"], ["tests/unit/pilotfish/speculation"]
 CONTROL_EVERY = 25
 """One of so many is run unchanged, too: what fails then is the tests' own doing."""
 RECORD_LIMIT_S = 1800.0
@@ -71,16 +72,19 @@ class Runner:
         self._process.wait()
 
 
-def copy_of_head(tree: Path) -> str:
-    """Make or restore the copy; its commit. Files have the commit's time, so that bytecode stays valid."""
-    note = tree.parent / "commit"
+def copy_of_head(work: Path, paths: Sequence[str]) -> str:
+    """Make or restore the copy in work/tree; its commit. Files have the commit's time, so that bytecode stays valid."""
+    note, tree = work / "about.json", work / "tree"
     if not note.exists():
         tree.mkdir(parents=True, exist_ok=True)
-        note.write_text(subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout)
-    commit = note.read_text().strip()
-    archive = subprocess.run(["git", "archive", commit], check=True, capture_output=True).stdout
+        head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+        note.write_text(json.dumps({"commit": head, "paths": paths}))
+    about = json.loads(note.read_text())
+    if about["paths"] != paths:
+        raise SystemExit(f"{work} is of {' '.join(about['paths'])}: give another --work")
+    archive = subprocess.run(["git", "archive", about["commit"]], check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(tree)], input=archive, check=True)
-    return commit
+    return str(about["commit"])
 
 
 def kept(path: Path) -> list[dict[str, Any]]:
@@ -108,7 +112,7 @@ def verdict(runner: Runner, path: str, source: str, batches: Iterable[Batch]) ->
     is_run = False
     for batch in batches:
         is_run = True
-        limit_s = 60.0 + 10 * batch.seconds
+        limit_s = 30.0 + 10 * batch.seconds
         end = runner.ask("run", path=path, source=source, files=batch.files, tests=batch.tests, limit_s=limit_s)
         if end.get("code") == NO_TESTS:
             raise SystemExit(f"no test was found of {batch.tests}")
@@ -162,34 +166,34 @@ def fill(report: Report, entries: Sequence[dict[str, Any]], paths: Sequence[str]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__)
-    options_parser.add_argument("paths", nargs="*", default=PATHS, help=f"what is changed (default {' '.join(PATHS)})")
-    options_parser.add_argument("--tests", nargs="+", default=TESTS, help=f"default {' '.join(TESTS)}")
+    options_parser.add_argument("paths", nargs="*", help=f"what is changed (default {' '.join(PATHS)})")
+    options_parser.add_argument("--tests", nargs="+", help=f"default {' '.join(TESTS)}")
     options_parser.add_argument("--mutants", type=int, help="default 500, with --quick 10")
     options_parser.add_argument("--seed", type=int, default=1, help="of the sample (default 1)")
-    options_parser.add_argument("--work", type=Path, default=Path("build/mutants"), help="the copy, and what is known")
+    options_parser.add_argument("--work", type=Path, help="the copy, and what is known; default build/mutants")
     options = options_parser.parse_args(arguments)
     count = options.mutants or (10 if options.quick else 500)
-    work = options.work.resolve()
+    paths = options.paths or (QUICK_PATHS if options.quick else PATHS)
+    tests = options.tests or (QUICK_TESTS if options.quick else TESTS)
+    work = (options.work or Path("build/mutants-quick" if options.quick else "build/mutants")).resolve()
     tree = work / "tree"
-    commit = copy_of_head(tree)
-    mutants = sample(tree, options.paths, count, options.seed)
-    found = (
-        sorted((tree / path).rglob("test_*.py")) if (tree / path).is_dir() else [tree / path] for path in options.tests
-    )
+    commit = copy_of_head(work, paths)
+    mutants = sample(tree, paths, count, options.seed)
+    found = (sorted((tree / path).rglob("test_*.py")) if (tree / path).is_dir() else [tree / path] for path in tests)
     files = [str(file.relative_to(tree)) for some in found for file in some]
     runner = Runner(work, tree)
     try:
-        print(runner.ask("preload", tests=options.tests), flush=True)
-        reach = Reach(records(runner, files, options.paths, work / "records.jsonl"))
+        print(runner.ask("preload", tests=tests), flush=True)
+        reach = Reach(records(runner, files, paths, work / "records.jsonl"))
         entries = judge(runner, tree, mutants, reach, work / "verdicts.jsonl")
     finally:
         runner.close()
     report = Report(
         "Which share of seeded faults do the tests catch?",
-        {"commit": commit, "seed": options.seed, "tests": f"{reach.num_tests} of {' '.join(options.tests)}"},
+        {"commit": commit, "seed": options.seed, "tests": f"{reach.num_tests} of {' '.join(tests)}"},
         columns={"where": "where", "mutants": "mutants", "killed": "killed", "share": "share", "change": "not caught"},
     )
-    fill(report, entries, options.paths)
+    fill(report, entries, paths)
     report.finish(options)
     return 0
 
