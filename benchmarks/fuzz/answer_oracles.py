@@ -130,20 +130,26 @@ def _call_at(text: str, start: int) -> tuple[str, str, int] | None:
     begin = start + len(text[start:]) - len(text[start:].lstrip(_JSON_SPACE))
     try:
         value, end = decoder.raw_decode(text, begin)
-        json.dumps(value, ensure_ascii=False).encode()  # no half of a surrogate pair
     except (ValueError, RecursionError):
         return None
     behind = text[end:].lstrip(_JSON_SPACE)
     if not behind.startswith(_END) and not _END.startswith(behind):
         return None
     go_on = len(text) - len(behind) + len(_END) if behind.startswith(_END) else len(text)
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str) or not _is_text(value["name"]):
         return None
     written = _members(text, begin, decoder)
     for key in ("arguments", "parameters"):
         if isinstance(value.get(key), dict):
-            return value["name"], written[key], go_on
+            # Half a surrogate pair anywhere in the call has its arguments escaped anew.
+            is_whole = _is_text(json.dumps(value, ensure_ascii=False))
+            return value["name"], written[key] if is_whole else json.dumps(value[key]), go_on
     return None
+
+
+def _is_text(text: str) -> bool:
+    """Whether it holds no half of a surrogate pair."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _members(text: str, begin: int, decoder: json.JSONDecoder) -> dict[str, str]:
