@@ -125,7 +125,9 @@ def verdict(runner: Runner, path: str, source: str, batches: Iterable[Batch]) ->
 def judge(runner: Runner, tree: Path, mutants: Sequence[Mutant], reach: Reach, path: Path) -> list[dict[str, Any]]:
     """The verdict on each mutant and control, from `path` or found now."""
     known = {(entry["path"], entry["index"], entry["is_control"]): entry for entry in kept(path)}
-    asked = [(mutant, False) for mutant in mutants] + [(mutant, True) for mutant in mutants[::CONTROL_EVERY]]
+    asked: list[tuple[Mutant, bool]] = []
+    for number, mutant in enumerate(mutants):
+        asked += [(mutant, False), (mutant, True)] if number % CONTROL_EVERY == 0 else [(mutant, False)]
     result: list[dict[str, Any]] = []
     for mutant, is_control in asked:
         entry = known.get((mutant.path, mutant.index, is_control))
