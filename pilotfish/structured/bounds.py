@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
@@ -60,7 +60,11 @@ def parse_schema(text: str, param: str) -> Any:
 def _exact_float(text: str) -> float:
     """NaN for digits that a float does not keep, so that it is refused where it would bind an answer."""
     value = float(text)
-    return value if Decimal(repr(value)) == Decimal(text) else float("nan")
+    try:
+        is_exact = Decimal(repr(value)) == Decimal(text)
+    except InvalidOperation:  # an exponent that not even decimals have
+        is_exact = False
+    return value if is_exact else float("nan")
 
 
 def check_numbers(schema: Any, param: str) -> None:

@@ -62,6 +62,10 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": 9007199254740992.5}'), "const. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"enum": [0.1234567890123456789]}'), "enum. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": 1e-400}'), "const. holds a number"),
+        *(
+            (Grammar(GrammarKind.JSON_SCHEMA, f'{{"const": {digits}}}'), "const. holds a number")
+            for digits in ("1e99999999999999999999", "-1e-99999999999999999999", "0e99999999999999999999")
+        ),
         (schema({"type": "integer", "exclusiveMinimum": 2**53}), "exclusiveMinimum. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"\\ud800": 1e300}'), "ud800. holds a number"),
         (Grammar(GrammarKind.LARK, f'start: "a" %json {{"const": {2**64 + 1}}}'), "const. holds a number"),
