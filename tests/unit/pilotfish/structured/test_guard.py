@@ -6,7 +6,8 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -33,6 +34,18 @@ def guard(model_folder: Path) -> Iterator[GrammarGuard]:
 def children(model_folder: Path) -> Children:
     """The guard's own, beside those of other tests' servers."""
     return lambda: [child for child in psutil.Process().children() if str(model_folder) in child.cmdline()]
+
+
+@contextmanager
+def compiling(guard: GrammarGuard, children: Children) -> Iterator[tuple[Future[int], psutil.Process]]:
+    """The check of SLOW under way, and the process that compiles it."""
+    guard.check(GOOD)
+    (process,) = children()
+    with ThreadPoolExecutor() as pool:
+        checking = pool.submit(guard.check, SLOW)
+        while not (found := process.children()):
+            pass
+        yield checking, found[0]
 
 
 def test_good_grammars_pass_and_have_a_size(guard: GrammarGuard) -> None:
@@ -62,13 +75,9 @@ def test_a_compilation_beyond_the_limits_is_refused(
 
 
 def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: Children) -> None:
-    guard.check(GOOD)
-    (process,) = children()
-    with ThreadPoolExecutor() as pool:
-        checking = pool.submit(guard.check, SLOW)
-        while not (compiling := process.children()):
-            pass
-        compiling[0].send_signal(signal.SIGSEGV)
+    with compiling(guard, children) as (checking, child):
+        process = child.parent()
+        child.send_signal(signal.SIGSEGV)
         with pytest.raises(InvalidRequestError, match="the grammar library cannot compile it"):
             checking.result(timeout=30)
     assert guard.check(GOOD) > 0
@@ -86,28 +95,18 @@ def test_a_process_that_was_lost_while_idle_is_started_again(guard: GrammarGuard
 def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
     guard: GrammarGuard, children: Children
 ) -> None:
-    guard.check(GOOD)
-    (process,) = children()
-    with ThreadPoolExecutor() as pool:
-        checking = pool.submit(guard.check, SLOW)
-        while not (compiling := process.children()):
-            pass
-        compiling[0].kill()
+    with compiling(guard, children) as (checking, child):
+        child.kill()
         with pytest.raises(UnavailableError, match="SIGKILL"):
             checking.result(timeout=30)
     assert guard.num_deaths == 0
 
 
 def test_closing_waits_for_no_compilation(guard: GrammarGuard, children: Children) -> None:
-    guard.check(GOOD)
-    (process,) = children()
-    with ThreadPoolExecutor() as pool:
-        checking = pool.submit(guard.check, SLOW)
-        while not (compiling := process.children()):
-            pass
-        compiling[0].suspend()
+    with compiling(guard, children) as (checking, child):
+        child.suspend()
         guard.close()
-        compiling[0].kill()
+        child.kill()
         with pytest.raises(UnavailableError):
             checking.result(timeout=30)
     assert not children()
