@@ -14,8 +14,8 @@ _SAMPLED_SEQUENCES = 8
 
 
 class StepCosts:
-    """Nanoseconds by rows: between two cells the least that a roofline allows, so that larger steps are tried; beyond the
-    last one on the last slope."""
+    """Nanoseconds by rows: between two cells the least that a roofline allows, so that larger steps are tried; beyond
+    the last one on the last slope."""
 
     def __init__(self, rows: Sequence[int] = (), step_ns: Sequence[float] = ()) -> None:
         """rows: ascending, each with what a step of so many takes. Without any, all is learned from the steps."""
