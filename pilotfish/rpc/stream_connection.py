@@ -130,12 +130,15 @@ class StreamConnection:
     async def _read(self) -> None:
         while (frame := await self._read_frame()) is not None:
             commands: list[Command] = []
-            for request in frame.requests:
-                command = self._take(request)
-                if command is not None:
-                    commands.append(command)
-            if commands:
-                self._replica.send(commands)
+            try:
+                for request in frame.requests:
+                    command = self._take(request)
+                    if command is not None:
+                        commands.append(command)
+            finally:
+                # Also before a request that ends the stream: a sequence that was closed here is to be closed there.
+                if commands:
+                    self._replica.send(commands)
 
     async def _read_frame(self) -> RequestFrame | None:
         """The next frame; None when the peer has said its last."""

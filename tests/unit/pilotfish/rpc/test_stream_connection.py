@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from pilotfish.messages import Event, Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.errors import InvalidRequestError
+from pilotfish.messages import CloseSequence, Command, Event, Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.rpc.frames import EOF
 from pilotfish.rpc.handshake import Hello, Welcome
 from pilotfish.rpc.replica_observer import ReplicaObserver
@@ -130,3 +131,18 @@ async def test_what_is_no_plain_step_stands_for_itself_and_in_order(stalled: Sta
         SequenceError(1, SequenceErrorCode.STALE, "late", 3),
         Verdict(1, 7, 0, 0, (14,)),
     ]
+
+
+async def test_what_was_closed_before_a_request_that_ends_the_stream_is_closed_in_the_engine() -> None:
+    replica = FakeReplica()
+    sent: list[Command] = []
+    replica.send = sent.extend  # type: ignore[method-assign]
+    opening, closing = replica.codec.request_frame_type(), replica.codec.request_frame_type()
+    replica.codec.add_request(opening, OpenSequence(1, (1, 2, 3), SamplingParams()))
+    replica.codec.add_request(closing, CloseSequence(1))
+    closing.requests.add()  # holds no item
+    hello = replica.codec.hello_frame(Hello(peer="test"))
+    with pytest.raises(InvalidRequestError, match="no item"):
+        await StreamConnection(replica, FakeContext(hello, opening, closing)).serve()  # type: ignore[arg-type]
+    assert [type(command) for command in sent] == [OpenSequence, CloseSequence]
+    assert sent[0].sequence_id == sent[1].sequence_id
