@@ -1,8 +1,8 @@
 """Which share of seeded faults do the tests catch?
 
 A sample of small changes of the code (mutation/mutations.py), each against the tests that run the changed line, until
-one fails. What survives is listed: some of
-it is a gap in the tests, some changes nothing that anybody could see; nobody has judged which.
+one fails. What survives is listed: some of it is a gap in the tests, some changes nothing that anybody could see;
+nobody has judged which.
 
 Works on a copy of HEAD in --work, and goes on there where it was stopped. (mutmut leaves decorated functions and module
 level out, cosmic-ray starts a process per mutant, and to import torch takes seconds.) Needs `coverage`.

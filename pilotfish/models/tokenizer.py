@@ -21,10 +21,8 @@ from pilotfish.types import ChatMessage
 
 _BYTE_TOKEN = re.compile(r"<0x(?P<byte>[0-9A-Fa-f]{2})>")
 """What tokenizers that fall back on bytes (SentencePiece's) call one that is no character."""
-
-
 _ALWAYS_ENCODED_CHARS = 65_536
-"""Cheap, and callers count the tokens of texts that are longer than a small context."""
+"""Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""
 
 
 class Tokenizer:
@@ -119,8 +117,11 @@ class Tokenizer:
 
     def _encode(self, text: str, max_tokens: int | None, *, add_special_tokens: bool) -> list[int]:
         # Tokens cost far more than bytes: 4 MB of digits take 20 s and 1.2 GB (measured).
-        is_long = max_tokens is not None and len(text) > max(max_tokens, _ALWAYS_ENCODED_CHARS)
-        if max_tokens is not None and is_long and not self._text_limit.allows(text, max_tokens):
+        if (
+            max_tokens is not None
+            and len(text) > max(max_tokens, _ALWAYS_ENCODED_CHARS)
+            and not self._text_limit.allows(text, max_tokens)
+        ):
             raise PromptTooLongError(
                 f"the prompt has {len(text)} characters, more than the context of {max_tokens} tokens can hold",
                 param="prompt",

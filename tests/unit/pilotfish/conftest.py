@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
@@ -82,3 +83,11 @@ def address(model_folder: Path) -> Iterator[str]:
     yield servers[-1].address
     loop.run(stop(servers))
     loop.close()
+
+
+@pytest.fixture
+def no_child_left() -> Iterator[None]:
+    """Every process that the test starts has ended after it; servers of other tests may go on."""
+    before = set(psutil.Process().children(recursive=True))
+    yield
+    assert set(psutil.Process().children(recursive=True)) <= before

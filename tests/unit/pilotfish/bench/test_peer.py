@@ -4,12 +4,13 @@ import sys
 from pathlib import Path
 
 import msgspec
-import psutil
 import pytest
 
 from pilotfish.bench.peer import PeerArm, PeerProcess
 from pilotfish.config import environment
 from pilotfish.errors import DeadlineExceededError, UnavailableError
+
+pytestmark = pytest.mark.usefixtures("no_child_left")
 
 ECHO = """
 import time
@@ -61,13 +62,6 @@ class Next(msgspec.Struct):
 def peer(script: str, *, name: str = "echo", start_timeout_s: float = START_TIMEOUT_S) -> PeerProcess:
     argv = [sys.executable, "-c", script]
     return PeerProcess(name, argv, environment=environment(), start_timeout_s=start_timeout_s)
-
-
-@pytest.fixture(autouse=True)
-def no_child_left():
-    before = set(psutil.Process().children(recursive=True))  # of other tests' servers
-    yield
-    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_answers_are_measured_by_arrival_and_noise_does_not_disturb() -> None:

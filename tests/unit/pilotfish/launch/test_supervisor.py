@@ -16,6 +16,8 @@ from pilotfish.launch import supervisor as supervisor_module
 from pilotfish.launch.child import ChildSpec
 from pilotfish.launch.supervisor import Supervisor
 
+pytestmark = pytest.mark.usefixtures("no_child_left")
+
 SERVE = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, lambda *_: (print("stopping", flush=True), sys.exit(0)))
@@ -73,14 +75,6 @@ def spec(name: str, script: str, *, essential: bool = True) -> ChildSpec:
 
 def stop_when_ready(count: int) -> Callable[[Run], None]:
     return lambda run: run.stop.set() if len(run.ready) == count else None
-
-
-@pytest.fixture(autouse=True)
-def no_child_left():
-    before = set(psutil.Process().children(recursive=True))
-    yield
-    left = set(psutil.Process().children(recursive=True)) - before
-    assert not left
 
 
 async def test_stops_in_reverse_order_and_passes_lines_on() -> None:

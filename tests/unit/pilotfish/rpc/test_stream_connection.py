@@ -1,6 +1,7 @@
 """What waits for a peer: its items grow while nobody reads, and nothing is lost."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,9 +26,11 @@ class FakeReplica:
         self.welcome = Welcome(model=MODEL, limits=LIMITS, replica_id="a")
         self.table: SequenceTable[StreamConnection] = SequenceTable()
         self.load = LoadReport()
+        self.sent: list[Command] = []
         self.has_commands = asyncio.Event()
 
-    def send(self, _commands: object) -> None:
+    def send(self, commands: Sequence[Command]) -> None:
+        self.sent.extend(commands)
         self.has_commands.set()
 
 
@@ -135,14 +138,12 @@ async def test_what_is_no_plain_step_stands_for_itself_and_in_order(stalled: Sta
 
 async def test_what_was_closed_before_a_request_that_ends_the_stream_is_closed_in_the_engine() -> None:
     replica = FakeReplica()
-    sent: list[Command] = []
-    replica.send = sent.extend  # type: ignore[method-assign]
     opening, closing = replica.codec.request_frame_type(), replica.codec.request_frame_type()
     replica.codec.add_request(opening, OpenSequence(1, (1, 2, 3), SamplingParams()))
     replica.codec.add_request(closing, CloseSequence(1))
     closing.requests.add()  # holds no item
     hello = replica.codec.hello_frame(Hello(peer="test"))
     with pytest.raises(InvalidRequestError, match="no item"):
-        await StreamConnection(replica, FakeContext(hello, opening, closing)).serve()  # type: ignore[arg-type]
-    assert [type(command) for command in sent] == [OpenSequence, CloseSequence]
-    assert sent[0].sequence_id == sent[1].sequence_id
+        await StreamConnection(replica, FakeContext(hello, opening, closing)).serve()
+    assert [type(command) for command in replica.sent] == [OpenSequence, CloseSequence]
+    assert len({command.sequence_id for command in replica.sent}) == 1
