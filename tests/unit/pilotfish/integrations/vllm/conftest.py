@@ -19,7 +19,7 @@ from pilotfish.config import Config, load_config
 from pilotfish.engine.client import EngineClient
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
-from pilotfish.messages import Command
+from pilotfish.messages import Command, Propose
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.testing.faulty_drafter import Fault, FaultyDrafter
@@ -89,10 +89,23 @@ class DraftPool:
         self.server = await DraftServer.start(config, engine=engine)
         self.port = int(self.server.address.rpartition(":")[2])
 
+    def frames_that_ask_on(self, length: int) -> list[list[Command]]:
+        """Those with a Propose on so many committed tokens, once there is one: a step whose drafts were prepared does
+        not wait until the replica has read its own."""
+        end_s = time.monotonic() + _PATIENCE_S
+        while not (frames := [frame for frame in self.engine.batches if _asks_on(length, frame)]):
+            assert time.monotonic() < end_s, "nothing was asked"
+            time.sleep(_STEP_S)
+        return frames
+
     def stop(self) -> None:
         if self.server is not None:
             self._loop.run(self.server.drain_and_stop(0))
             self.server = None
+
+
+def _asks_on(length: int, frame: Sequence[Command]) -> bool:
+    return any(isinstance(command, Propose) and command.base_length == length for command in frame)
 
 
 class Engine:

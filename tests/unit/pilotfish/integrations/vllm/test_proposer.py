@@ -40,8 +40,7 @@ def test_the_replica_is_told_the_prompt_once_and_then_what_is_new(pool, engine) 
     length = int(engine.num_tokens[0])
     pool.engine.batches.clear()
     engine.step()
-    (propose,) = [command for command in pool.engine.commands if isinstance(command, Propose)]
-    assert propose.base_length == int(engine.num_tokens[0])
+    ((propose,),) = pool.frames_that_ask_on(int(engine.num_tokens[0]))
     assert len(propose.new_token_ids) == int(engine.num_tokens[0]) - length
 
 
@@ -51,8 +50,8 @@ def test_all_rows_of_a_step_travel_in_one_frame(pool, make_proposer, make_engine
     engine.steps_until(lambda: all(engine.drafts))
     pool.engine.batches.clear()
     engine.step()
-    (batch,) = pool.engine.batches
-    assert len(batch) == 16
+    (frame,) = pool.frames_that_ask_on(int(engine.num_tokens[0]))
+    assert len(frame) == 16
 
 
 def test_rows_that_move_are_not_told_anew(pool, make_proposer, make_engine) -> None:
