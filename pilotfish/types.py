@@ -312,6 +312,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """By how much they made the step longer, or would have if all had decoded plainly in it."""
     prefill_time_ns: int = 0
     """The same of all steps since the engine started."""
+    num_grammar_deaths: int = 0
+    """Grammars that a compiling process died of, since the engine started."""
 
     @property
     def num_step_decode_tokens(self) -> int:

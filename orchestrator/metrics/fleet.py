@@ -78,3 +78,5 @@ def _loads(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
     yield labelled_counter(
         "replica_num_preemptions", "Sequences whose KV blocks went to others, since it started.", _LABELS, preemptions
     )
+    deaths = {key: float(link.load.num_grammar_deaths) for key, link in links.items()}
+    yield labelled_counter("replica_grammar_compiler_deaths", "Grammars that its compiler died of.", _LABELS, deaths)

@@ -141,6 +141,7 @@ class EngineCore:
             num_step_prefill_tokens=self._num_step_prefill_tokens,
             step_prefill_time_ns=round(self._step_prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
+            num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
         )
 
     def submit(self, command: Command) -> None:

@@ -30,6 +30,11 @@ class Grammars:
         return cls(GrammarCompiler(lambda: load_vocabulary(folder, vocab_size, eos_token_ids), guard))
 
     @property
+    def num_deaths(self) -> int:
+        """Grammars that a compiling process died of."""
+        return self._compiler.num_deaths
+
+    @property
     def is_waiting(self) -> bool:
         """Whether a grammar is being compiled."""
         return bool(self._waiting)

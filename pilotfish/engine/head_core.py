@@ -116,6 +116,7 @@ class HeadCore:
             step_time_ns=self._step_time_ns,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
+            num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
         )
 
     def submit(self, command: Command) -> None:

@@ -215,6 +215,7 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         num_step_prefill_tokens=load.num_step_prefill_tokens,
         step_prefill_time_ns=load.step_prefill_time_ns,
         prefill_time_ns=load.prefill_time_ns,
+        num_grammar_deaths=load.num_grammar_deaths,
     )
 
 
@@ -232,6 +233,7 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         num_step_prefill_tokens=proto.num_step_prefill_tokens,
         step_prefill_time_ns=proto.step_prefill_time_ns,
         prefill_time_ns=proto.prefill_time_ns,
+        num_grammar_deaths=proto.num_grammar_deaths,
     )
 
 

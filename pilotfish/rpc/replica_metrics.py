@@ -65,6 +65,7 @@ def _load(load: LoadReport) -> Iterator[Metric]:
     yield gauge("engine_num_requests_waiting", "Sequences that wait for blocks.", load.num_sequences_waiting)
     yield gauge("engine_kv_cache_usage_perc", "Share of the KV blocks in use, from 0 to 1.", usage)
     yield counter("engine_num_preemptions", "Sequences whose blocks went to others.", load.num_preemptions)
+    yield counter("engine_grammar_compiler_deaths", "Grammars that its compiler died of.", load.num_grammar_deaths)
     yield gauge("engine_step_seconds", "Duration of the last step.", load.step_time_ns / 1e9)
     yield gauge("engine_step_tokens", "Token rows of the last step.", load.num_step_tokens)
     yield counter("engine_prefill_seconds", "By how much prefills made steps longer.", load.prefill_time_ns / 1e9)

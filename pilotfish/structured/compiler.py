@@ -45,6 +45,11 @@ class GrammarCompiler:
         self._executor.submit(bool)  # so that the thread begins, with this stack
         threading.stack_size(before)
 
+    @property
+    def num_deaths(self) -> int:
+        """Grammars that the guard's compiling process died of."""
+        return 0 if self._guard is None else self._guard.num_deaths
+
     def compile(self, grammar: Grammar) -> Future[Compiled]:
         """The grammar at its start; `deep_copy` its matcher before use.
 

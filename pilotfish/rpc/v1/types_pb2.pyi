@@ -634,6 +634,7 @@ class LoadReport(_message.Message):
     NUM_STEP_PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
     STEP_PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
+    NUM_GRAMMAR_DEATHS_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     num_sequences_waiting: _builtins.int
     num_kv_blocks_used: _builtins.int
@@ -654,6 +655,8 @@ class LoadReport(_message.Message):
     """By how much they made the step longer, or would have if all had decoded plainly in it."""
     prefill_time_ns: _builtins.int
     """The same of all steps since the engine started."""
+    num_grammar_deaths: _builtins.int
+    """Grammars that a compiling process died of, since the engine started."""
     def __init__(
         self,
         *,
@@ -669,10 +672,11 @@ class LoadReport(_message.Message):
         num_step_prefill_tokens: _builtins.int = ...,
         step_prefill_time_ns: _builtins.int = ...,
         prefill_time_ns: _builtins.int = ...,
+        num_grammar_deaths: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_prefill_tokens", b"num_step_prefill_tokens", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_prefill_time_ns", b"step_prefill_time_ns", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_prefill_tokens", b"num_step_prefill_tokens", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_prefill_time_ns", b"step_prefill_time_ns", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

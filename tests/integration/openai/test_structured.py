@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from typing import Any
 
 import openai
 import pytest
+
+from pilotfish.types import Grammar
 
 MESSAGES = [{"role": "user", "content": "which fish?"}]
 SCHEMA = {
@@ -17,6 +20,8 @@ SCHEMA = {
 }
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": SCHEMA}}]
 NO_SCHEMA = {"type": "fish"}
+COSTLY = {"structured_outputs": {"regex": "(a{1000}){1000}"}}
+"""A grammar that takes too much to compile."""
 BAD_TOOLS = [{"type": "function", "function": {"name": "find", "parameters": NO_SCHEMA}}]
 BAD_FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": NO_SCHEMA}}
 FORMATS = {
@@ -167,3 +172,27 @@ def test_a_schema_that_cannot_be_served_is_refused_at_once(real_client: openai.O
     assert failure.value.param == place
     assert "<state>" not in failure.value.message
     assert ask(real_client, "off", **FORMATS["json_schema"]).choices  # the service goes on
+
+
+@pytest.fixture
+def unchecked_server(real_server, monkeypatch: pytest.MonkeyPatch):
+    """Its orchestrator vouches for every grammar, as one of another version may."""
+
+    async def check(grammar: Grammar) -> None:
+        pass
+
+    monkeypatch.setattr(real_server.orchestrator.service.grammar_check, "check", check)
+    return real_server
+
+
+def test_a_grammar_that_the_targets_compiler_dies_of_is_counted(unchecked_server, real_client: openai.OpenAI) -> None:
+    def num_deaths() -> float:
+        with urllib.request.urlopen(f"{unchecked_server.url}/metrics", timeout=30) as metrics:
+            (line,) = (line for line in metrics if line.startswith(b"pilotfish_replica_grammar_compiler_deaths_total{"))
+        return float(line.split()[-1])
+
+    before = num_deaths()
+    with pytest.raises(openai.BadRequestError, match="takes more than"):
+        ask(real_client, "off", extra_body=COSTLY)
+    assert num_deaths() == before + 1
+    assert ask(real_client, "off", **FORMATS["json_schema"]).choices

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -39,6 +40,7 @@ from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
 from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.guard import GrammarGuard
 from pilotfish.testing.small_vocabulary import SmallVocabulary
 from pilotfish.types import (
     AcceptanceMode,
@@ -439,4 +441,12 @@ def test_a_head_keeps_to_the_grammar(
     drafted = [token_id for proposal in rounds.proposals.values() for token_id in proposal.draft_token_ids]
     assert len(drafted) > 20
     assert all(vocabulary.texts[token_id].isalpha() for token_id in drafted)
+    compiler.close()
+
+
+def test_its_load_tells_of_grammars_that_its_compiler_died_of(make_head_core: Callable[..., HeadCore]) -> None:
+    guard = GrammarGuard(Path("unused"), 64, ())
+    guard.num_deaths = 2
+    compiler = GrammarCompiler(SmallVocabulary().tokenizer, guard)
+    assert make_head_core(grammars=Grammars(compiler)).load().num_grammar_deaths == 2
     compiler.close()

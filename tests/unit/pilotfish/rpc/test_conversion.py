@@ -177,6 +177,7 @@ loads = st.builds(
     num_step_prefill_tokens=uint32,
     step_prefill_time_ns=uint64,
     prefill_time_ns=uint64,
+    num_grammar_deaths=uint64,
 )
 
 
