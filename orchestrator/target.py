@@ -242,4 +242,7 @@ class RemoteTarget:
                 return
             if event.code is SequenceErrorCode.UNAVAILABLE:
                 remote.link.report_draining()
-            raise _ERRORS[event.code](f"target replica {remote.link.replica_id}: {event.message}")
+            error = _ERRORS[event.code](f"target replica {remote.link.replica_id}: {event.message}")
+            if isinstance(error, InvalidRequestError):
+                error.param = event.param or None
+            raise error

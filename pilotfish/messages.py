@@ -231,6 +231,8 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
     code: SequenceErrorCode
     message: str
     base_length: int = 0
+    param: str = ""
+    """The sampling parameter that is at fault; empty when it is none."""
 
 
 TargetCommand = OpenSequence | Verify | Decode | CloseSequence

@@ -177,7 +177,7 @@ class EngineCore:
         grammar = command.sampling.grammar
         if grammar is not None and self._grammars is None:
             message = "this replica knows no grammars: leave out response_format, tools or grammar"
-            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)
+            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, param="grammar")
         answer = self._intake.open(command)
         if answer is None and grammar is not None and self._grammars is not None:
             self._grammars.begin(self._sequences[command.sequence_id], grammar)
@@ -223,14 +223,14 @@ class EngineCore:
         if self._grammars is None or not self._grammars.is_waiting:
             return []
         return [
-            self._fail(sequence, code, message)
+            self._fail(sequence, code, message, "grammar")
             for sequence, code, message in self._grammars.take_ready()
             if self._sequences.get(sequence.sequence_id) is sequence
         ]
 
-    def _fail(self, sequence: EngineSequence, code: SequenceErrorCode, message: str) -> SequenceError:
+    def _fail(self, sequence: EngineSequence, code: SequenceErrorCode, message: str, param: str = "") -> SequenceError:
         self._intake.forget(sequence)
-        return SequenceError(sequence.sequence_id, code, message)
+        return SequenceError(sequence.sequence_id, code, message, param=param)
 
     def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
         sequence = rows.sequence
@@ -298,7 +298,7 @@ class EngineCore:
         sequence = self._sequences[event.sequence_id]
         if sequence.grammar is not None and sequence.grammar.fault is not None:
             message = f"the grammar cannot be followed any further: {sequence.grammar.fault}"
-            return self._fail(sequence, SequenceErrorCode.INVALID, message)
+            return self._fail(sequence, SequenceErrorCode.INVALID, message, "grammar")
         if event.finish_reason is not None:
             self._intake.forget(sequence)
         return event

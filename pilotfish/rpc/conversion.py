@@ -265,9 +265,10 @@ def error_to_proto(error: SequenceError, sequence_id: int) -> pb.SequenceError:
         code=pb.SequenceErrorCode.ValueType(error.code),
         message=error.message,
         base_length=error.base_length,
+        param=error.param,
     )
 
 
 def error_from_proto(proto: pb.SequenceError) -> SequenceError:
     code = enum_from_proto(SequenceErrorCode, proto.code)
-    return SequenceError(proto.sequence_id, code, proto.message, proto.base_length)
+    return SequenceError(proto.sequence_id, code, proto.message, proto.base_length, proto.param)

@@ -718,11 +718,14 @@ class SequenceError(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     BASE_LENGTH_FIELD_NUMBER: _builtins.int
+    PARAM_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     code: Global___SequenceErrorCode.ValueType
     message: _builtins.str
     base_length: _builtins.int
     """base_length of the item that failed, when there was one."""
+    param: _builtins.str
+    """The sampling parameter that is at fault; empty when it is none."""
     def __init__(
         self,
         *,
@@ -730,10 +733,11 @@ class SequenceError(_message.Message):
         code: Global___SequenceErrorCode.ValueType = ...,
         message: _builtins.str = ...,
         base_length: _builtins.int = ...,
+        param: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "code", b"code", "message", b"message", "sequence_id", b"sequence_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "code", b"code", "message", b"message", "param", b"param", "sequence_id", b"sequence_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,6 +22,9 @@ TOOLS = [{"type": "function", "function": {"name": "find", "parameters": SCHEMA}
 NO_SCHEMA = {"type": "fish"}
 COSTLY = {"structured_outputs": {"regex": "(a{1000}){1000}"}}
 """A grammar that takes too much to compile."""
+_RULES = (f'r{rule}: r{(rule + 1) % 40} r{(rule + 2) % 40} | "a"' for rule in range(40))
+ENDLESS = {"structured_outputs": {"grammar": "\n".join(("start: r0", *_RULES))}}
+"""A grammar so ambiguous that the library gives up after some 24 tokens of an answer."""
 BAD_TOOLS = [{"type": "function", "function": {"name": "find", "parameters": NO_SCHEMA}}]
 BAD_FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": NO_SCHEMA}}
 FORMATS = {
@@ -192,7 +195,21 @@ def test_a_grammar_that_the_targets_compiler_dies_of_is_counted(unchecked_server
         return float(line.split()[-1])
 
     before = num_deaths()
-    with pytest.raises(openai.BadRequestError, match="takes more than"):
+    with pytest.raises(openai.BadRequestError, match="takes more than") as failure:
         ask(real_client, "off", extra_body=COSTLY)
+    assert failure.value.param == "structured_outputs"
     assert num_deaths() == before + 1
     assert ask(real_client, "off", **FORMATS["json_schema"]).choices
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_a_grammar_that_cannot_be_followed_to_the_end_is_named(real_client: openai.OpenAI, mode: str) -> None:
+    options = {"logit_bias": {0: -100}, "extra_body": ENDLESS}  # token 0 would end the answer before
+    with pytest.raises(openai.BadRequestError, match="cannot be followed any further") as failure:
+        ask(real_client, mode, **options)
+    assert failure.value.param == "structured_outputs"
+    events = ask(real_client, mode, stream=True, **options)
+    assert next(events).choices  # so that what fails is a stream that has begun
+    with pytest.raises(openai.APIError, match="cannot be followed any further") as broken_off:
+        list(events)
+    assert broken_off.value.param == "structured_outputs"

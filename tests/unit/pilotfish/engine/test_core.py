@@ -27,6 +27,8 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.types import (
     AcceptanceMode,
     FinishReason,
+    Grammar,
+    GrammarKind,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
@@ -34,6 +36,7 @@ from pilotfish.types import (
 )
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
+ANY_A = Grammar(GrammarKind.REGEX, "a*")
 Settle = Callable[[EngineCore], list[Event]]
 GreedyText = Callable[[Sequence[int], int], list[int]]
 MakeCore = Callable[..., EngineCore]
@@ -312,6 +315,7 @@ BAD: list[tuple[Any, SequenceErrorCode, str]] = [
     (OpenSequence(2, (64,), GREEDY), SequenceErrorCode.INVALID, "64 is not in the vocabulary"),
     (OpenSequence(2, (1,) * 128, GREEDY), SequenceErrorCode.INVALID, "context holds 128"),
     (OpenSequence(2, (1,), SamplingParams(logit_bias=((99, 1.0),))), SequenceErrorCode.INVALID, "99"),
+    (OpenSequence(2, (1,), SamplingParams(grammar=ANY_A)), SequenceErrorCode.INVALID, "knows no grammars"),
     (Verify(1, 5, (1,)), SequenceErrorCode.STALE, "stands on 5"),
     (Verify(1, 6, (1,) * 9), SequenceErrorCode.INVALID, "at most 8"),
     (Verify(1, 6, (64,)), SequenceErrorCode.INVALID, "64"),
@@ -352,6 +356,7 @@ def test_bad_commands_are_answered_and_the_rest_goes_on(
     assert error.code is code
     assert message in error.message
     assert error.base_length == getattr(command, "base_length", 0)
+    assert error.param == ("grammar" if "grammars" in message else "")
     core.submit(Decode(1, 6, 5))
     assert text(settle(core)) == greedy_text(PROMPT, 5)
 

@@ -82,7 +82,7 @@ distributions = tuples(
 )
 timings = st.builds(Timings, uint64, uint64)
 logprobs = st.builds(TokenLogprobs, floats(-100, 0), tuples(uint32), tuples(floats(-100, 0)))
-errors = st.builds(SequenceError, uint64, st.sampled_from(SequenceErrorCode), st.text(), uint32)
+errors = st.builds(SequenceError, uint64, st.sampled_from(SequenceErrorCode), st.text(), uint32, st.text())
 opens = st.builds(
     OpenSequence, uint64, prompt_token_ids=tuples(uint32), sampling=sampling, output_token_ids=tuples(uint32)
 )
