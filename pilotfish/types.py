@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.step_table import StepTable
 
 MAX_LOGPROBS = 20
 """Likeliest tokens a request may ask log-probabilities of (the limit of the OpenAI API)."""
@@ -314,6 +315,8 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """The same of all steps since the engine started."""
     num_grammar_deaths: int = 0
     """Grammars that a compiling process died of, since the engine started."""
+    step_table: StepTable = StepTable()
+    """What a target's steps take; from a peer empty unless it has changed."""
 
     @property
     def num_step_decode_tokens(self) -> int:

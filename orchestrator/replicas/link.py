@@ -15,6 +15,7 @@ from orchestrator.replicas.remote_sequence import Mailbox
 from orchestrator.replicas.silence import SilenceWatch
 from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
+from pilotfish.step_table import StepTable
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 _log = logging.getLogger(__name__)
@@ -74,9 +75,9 @@ class ReplicaLink:
         `on_change` hears of every (dis)connection, `on_room` whenever there may be room for one more sequence.
         A replica that is silent for silence_timeout_s is lost.
         """
-        self.replica_id = replica_id
-        self.address = address
+        self.replica_id, self.address = replica_id, address
         self.load = LoadReport()
+        self.step_table = StepTable()  # as it was told last
         self._connect = connect
         self._check = check
         self._on_change = on_change
@@ -86,8 +87,7 @@ class ReplicaLink:
         self._lost: asyncio.Future[PilotfishError] | None = None
         self._silence_timeout_s = silence_timeout_s
         self._silence = SilenceWatch(silence_timeout_s, clock())
-        self._is_draining = False
-        self._is_retired = False
+        self._is_draining = self._is_retired = False
         self._circuit = Circuit()
         self._trial_id = 0
         """The sequence that tries a half-open circuit."""
@@ -208,6 +208,7 @@ class ReplicaLink:
     def on_load(self, load: LoadReport) -> None:
         self._silence.heard(self._clock())
         self.load = load
+        self.step_table = load.step_table if load.step_table.rows else self.step_table
         self._note_others(load)
         if load.draining and not self._is_draining:
             _log.info("replica %s at %s drains", self.replica_id, self.address)
@@ -260,7 +261,8 @@ class ReplicaLink:
                 self._check(stream.model)
             self._stream, self._silence = stream, SilenceWatch(self._silence_timeout_s, self._clock())
             self._is_draining, self._circuit, self.problem = False, Circuit(), ""
-            self.load, self.num_other_sequences, self._last_other_sequences = LoadReport(), 0, 0
+            self.load, self.step_table, self.num_other_sequences = LoadReport(), StepTable(), 0
+            self._last_other_sequences = 0
             _log.info("connected to replica %s at %s", self.replica_id, self.address)
             self._on_change()
             error = await self._loss(self._lost)

@@ -40,6 +40,7 @@ from pilotfish.messages import (
 )
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.rounds import Outcome, verify
+from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
@@ -98,6 +99,7 @@ class EngineCore:
         self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
         self.step_costs = StepCosts()
         """Kept current by every step."""
+        self._publishes_costs = False
         self._step_prefill_ns = self._prefill_ns = 0.0  # of the last step and of all
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
@@ -121,8 +123,9 @@ class EngineCore:
         return self._scheduler.num_preemptions
 
     def begin_with(self, step_costs: StepCosts) -> None:
-        """As if nothing had been computed yet, but for what steps cost; no sequence is open."""
-        self.step_costs = step_costs
+        """As if nothing had been computed yet, but for what steps cost; no sequence is open. From now on load reports
+        tell what they cost."""
+        self.step_costs, self._publishes_costs = step_costs, True
         self._step_prefill_ns = self._prefill_ns = 0.0
         self._kv_cache.pool.clear_cache()
 
@@ -142,6 +145,7 @@ class EngineCore:
             step_prefill_time_ns=round(self._step_prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
             num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
+            step_table=self.step_costs.table if self._publishes_costs else StepTable(),
         )
 
     def submit(self, command: Command) -> None:

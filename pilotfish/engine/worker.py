@@ -86,7 +86,7 @@ def run(
     delay: of a target, which waits a moment for sequences that come back soon. holding: see build_holding.
     """
     outbox = Outbox(core, front, holding)
-    wait_s = LOAD_INTERVAL_S
+    wait_s = 0.0  # the front tells its first peers the load
     while True:
         for message in front.receive(wait_s):
             arrived = input_decoder.decode(message)

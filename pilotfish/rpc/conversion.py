@@ -7,11 +7,13 @@ raises InvalidRequestError for what is well-formed protobuf but no valid value.
 from __future__ import annotations
 
 import enum
+from itertools import pairwise
 from typing import TypeVar
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import OpenSequence, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
+from pilotfish.step_table import StepTable
 from pilotfish.types import (
     AcceptanceMode,
     FeatureFormat,
@@ -216,6 +218,7 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         step_prefill_time_ns=load.step_prefill_time_ns,
         prefill_time_ns=load.prefill_time_ns,
         num_grammar_deaths=load.num_grammar_deaths,
+        step_table=_step_table_to_proto(load.step_table) if load.step_table.rows else None,
     )
 
 
@@ -234,7 +237,19 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         step_prefill_time_ns=proto.step_prefill_time_ns,
         prefill_time_ns=proto.prefill_time_ns,
         num_grammar_deaths=proto.num_grammar_deaths,
+        step_table=_step_table_from_proto(proto.step_table) if proto.HasField("step_table") else StepTable(),
     )
+
+
+def _step_table_to_proto(table: StepTable) -> pb.StepTable:
+    return pb.StepTable(rows=table.rows, step_time_ns=table.step_ns)
+
+
+def _step_table_from_proto(proto: pb.StepTable) -> StepTable:
+    """Empty for what cannot be a table: the load beside it is needed."""
+    table = StepTable(tuple(proto.rows), tuple(proto.step_time_ns))
+    is_ascending = all(before < after for before, after in pairwise(table.rows))
+    return table if is_ascending and len(table.rows) == len(table.step_ns) else StepTable()
 
 
 def open_to_proto(command: OpenSequence) -> pb.OpenSequence:

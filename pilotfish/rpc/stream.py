@@ -63,6 +63,7 @@ class MuxStream:
         call: Call,
         status: CallStatus,
         welcome: Welcome,
+        first_frame: ResponseFrame,
         callbacks: tuple[OnEvents, OnLoad, OnLost],
     ) -> None:
         self.welcome = welcome
@@ -76,7 +77,7 @@ class MuxStream:
             codec.request_frame_type, max_items_per_frame=MAX_ITEMS_PER_FRAME, max_items=MAX_UNSENT_ITEMS
         )
         self._loss: PilotfishError | None = None
-        self._reader = asyncio.create_task(self._read())
+        self._reader = asyncio.create_task(self._read(first_frame))
         self._writer = asyncio.create_task(self._write())
 
     @classmethod
@@ -103,9 +104,9 @@ class MuxStream:
             call = codec.open_call(channel, security.metadata)
             status = CallStatus(call)
             async with asyncio.timeout(timeout_s):
-                welcome = await _shake_hands(codec, call, hello)
+                welcome, frame = await _shake_hands(codec, call, hello)
             check_handshake(hello, welcome)
-            return cls(address, codec, channel, call, status, welcome, (on_events, on_load, on_lost))
+            return cls(address, codec, channel, call, status, welcome, frame, (on_events, on_load, on_lost))
         except grpc.aio.AioRpcError as error:
             await channel.close(None)
             raise status.error(error, _peer(service, address)) from None
@@ -157,13 +158,13 @@ class MuxStream:
     def _name(self) -> str:
         return f"replica {self.welcome.replica_id} at {self._address}"
 
-    async def _read(self) -> None:
+    async def _read(self, frame: ResponseFrame | None) -> None:
+        """From the frame of the handshake on: its load is the first."""
         try:
-            while True:
-                frame = await _read_frame(self._call)
-                if frame is None:
-                    raise UnavailableError(f"{self._name} ended the stream")
+            while frame is not None:
                 self._deliver(frame)
+                frame = await _read_frame(self._call)
+            raise UnavailableError(f"{self._name} ended the stream")
         except grpc.aio.AioRpcError as error:
             self._lose(self._status.error(error, self._name))
         except InvalidRequestError as error:
@@ -206,7 +207,8 @@ def _size(command: Command) -> int:
     return 1 + (len(command.prompt_token_ids) + len(command.output_token_ids)) // TOKENS_PER_ITEM
 
 
-async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:
+async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> tuple[Welcome, ResponseFrame]:
+    """The welcome, and the frame that held it."""
     # A call that ended before the frame was out tells why when it is read.
     with contextlib.suppress(asyncio.InvalidStateError):
         await call.write(codec.hello_frame(hello))
@@ -219,7 +221,7 @@ async def _shake_hands(codec: FrameCodec, call: Call, hello: Hello) -> Welcome:
     welcome = codec.welcome(frame)
     if welcome is None:
         raise HandshakeError(f"{codec.service_name} did not begin with a Welcome")
-    return welcome
+    return welcome, frame
 
 
 async def _read_frame(call: Call) -> ResponseFrame | None:

@@ -19,6 +19,7 @@ from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
 from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.rpc.sequence_table import OpenEntry, SequenceTable
 from pilotfish.rpc.validation import check_command
+from pilotfish.step_table import StepTable
 from pilotfish.types import LoadReport, SequenceErrorCode
 
 MAX_UNSENT_ITEMS = 8192
@@ -67,6 +68,8 @@ class StreamConnection:
         """The latest response of each sequence, among those of the frame that is being filled."""
         self._latest_frame = self._unsent.frame
         self._failure: asyncio.Future[PilotfishError] = asyncio.get_running_loop().create_future()
+        self._told_table = StepTable()
+        """The last one that was sent."""
         self.peer = ""
         """What the peer calls itself."""
 
@@ -76,7 +79,7 @@ class StreamConnection:
         Raises: PilotfishError when the stream must end with a status.
         """
         self._accept(await self._read_hello())
-        await self._context.write(self._codec.welcome_frame(self._replica.welcome, self._replica.load))
+        await self._context.write(self._codec.welcome_frame(self._replica.welcome, self._news()))
         reader, writer = asyncio.create_task(self._read()), asyncio.create_task(self._write())
         try:
             await asyncio.wait((reader, writer, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -211,8 +214,16 @@ class StreamConnection:
     async def _write(self) -> None:
         while True:
             frame = await self._unsent.next()
-            self._codec.set_load(frame, self._replica.load)
+            self._codec.set_load(frame, self._news())
             await self._context.write(frame)
+
+    def _news(self) -> LoadReport:
+        """The load, for the next frame: without the step table if the peer knows it."""
+        load = self._replica.load
+        if load.step_table == self._told_table:
+            return msgspec.structs.replace(load, step_table=StepTable())
+        self._told_table = load.step_table
+        return load
 
     # The end.
 

@@ -29,6 +29,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.profiles import RooflineCost, StepCost
+from pilotfish.step_table import StepTable
 from pilotfish.testing.emulated_drafting import Acceptance, EmulatedDrafting
 from pilotfish.testing.emulated_verdict import emulated_verdict
 from pilotfish.testing.language_model import HashLanguageModel
@@ -119,6 +120,7 @@ class EmulatedCore:
             num_step_prefill_tokens=self._num_step_prefill_tokens,
             step_prefill_time_ns=round(self._step_prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
+            step_table=StepTable() if self.model.proposer else self.step_costs.table,
         )
 
     def submit(self, command: Command) -> None:

@@ -37,9 +37,9 @@ class Replica:
     """Steps back to back over whatever is ready."""
 
     def __init__(self, world: World, cost: StepCost, max_rows: int) -> None:
-        self.load = LoadReport()
-        """Of the last step."""
         self._costs = StepCosts.sampled(cost.step_s, max_rows)
+        self.load = LoadReport(step_table=self._costs.table)
+        """Of the last step."""
         self._prefill_ns = 0.0
         """Of all steps."""
         self._world = world
@@ -107,6 +107,7 @@ class Replica:
             step_time_ns=round(step_s * _NS),
             step_prefill_time_ns=round(prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
+            step_table=self._costs.table,
         )
 
     def _finish(self, batch: Sequence[Rows], load: LoadReport) -> None:

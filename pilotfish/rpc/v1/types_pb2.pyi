@@ -635,6 +635,7 @@ class LoadReport(_message.Message):
     STEP_PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_DEATHS_FIELD_NUMBER: _builtins.int
+    STEP_TABLE_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     num_sequences_waiting: _builtins.int
     num_kv_blocks_used: _builtins.int
@@ -657,6 +658,10 @@ class LoadReport(_message.Message):
     """The same of all steps since the engine started."""
     num_grammar_deaths: _builtins.int
     """Grammars that a compiling process died of, since the engine started."""
+    @_builtins.property
+    def step_table(self) -> Global___StepTable:
+        """What steps take on a target replica. Sent with the first report of a stream, and when it has changed."""
+
     def __init__(
         self,
         *,
@@ -673,14 +678,45 @@ class LoadReport(_message.Message):
         step_prefill_time_ns: _builtins.int = ...,
         prefill_time_ns: _builtins.int = ...,
         num_grammar_deaths: _builtins.int = ...,
+        step_table: Global___StepTable | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["step_table", b"step_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_prefill_tokens", b"num_step_prefill_tokens", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_prefill_time_ns", b"step_prefill_time_ns", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_prefill_tokens", b"num_step_prefill_tokens", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_prefill_time_ns", b"step_prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LoadReport: _TypeAlias = LoadReport  # noqa: Y015
+
+@_typing.final
+class StepTable(_message.Message):
+    """Duration of a step by its token rows, without prefills."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    STEP_TIME_NS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Token rows of a step, ascending."""
+
+    @_builtins.property
+    def step_time_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """What a step of so many takes, one for each."""
+
+    def __init__(
+        self,
+        *,
+        rows: _abc.Iterable[_builtins.int] | None = ...,
+        step_time_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rows", b"rows", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepTable: _TypeAlias = StepTable  # noqa: Y015
 
 @_typing.final
 class Timings(_message.Message):

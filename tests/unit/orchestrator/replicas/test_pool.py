@@ -18,6 +18,7 @@ from orchestrator.replicas.routing import PrefixAwareRouter
 from pilotfish.config import RoutingConfig
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Proposal
+from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo
 
 
@@ -331,6 +332,23 @@ async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, dir
         assert pool.pick() is not None
         for sequence in (before, second, third):
             sequence.close()
+
+
+async def test_what_steps_cost_is_kept_until_the_connection_is_lost(network, directory) -> None:
+    table = StepTable((1, 8), (8_000_000, 9_000_000))
+    network.add("a:1")
+    directory.set_replicas("target", {"a": "a:1"})
+    async with running(network, directory) as pool:
+        link = await pool.acquire(5)
+        assert link.step_table.step_s(4) == 0.0
+        handlers = network.open_at("a:1").handlers
+        handlers.on_load(LoadReport(step_table=table))
+        handlers.on_load(LoadReport(num_sequences_running=1))
+        assert link.step_table == table
+        handlers.on_lost(UnavailableError("the network cable"))
+        await until(pool, lambda: pool.num_connected == 0)
+        await until(pool, lambda: pool.num_connected == 1)
+        assert link.step_table == StepTable()
 
 
 async def test_places_that_other_orchestrators_hold_are_left_to_them(network, directory) -> None:

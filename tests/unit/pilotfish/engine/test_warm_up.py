@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.warm_up import warm_up
 from pilotfish.errors import InternalError
 from pilotfish.messages import Opened, OpenSequence
+from pilotfish.step_table import StepTable
 from pilotfish.types import LoadReport, SamplingParams
 
 
@@ -26,6 +28,14 @@ def test_nothing_is_left_and_nothing_is_found(make_core: Callable[..., EngineCor
     (opened,) = core.step()
     assert isinstance(opened, Opened)
     assert opened.num_cached_tokens == 0, "the warm-up's prompt must not stay in the prefix cache"
+
+
+def test_only_an_engine_that_begins_with_costs_tells_them(make_core: Callable[..., EngineCore]) -> None:
+    core = make_core()
+    warm_up(core)
+    assert core.load().step_table == StepTable()
+    core.begin_with(StepCosts((1, 8), (8e6, 9e6)))
+    assert core.load().step_table == StepTable((1, 8), (8_000_000, 9_000_000))
 
 
 def test_an_engine_that_cannot_compute_does_not_start(

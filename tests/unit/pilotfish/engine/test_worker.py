@@ -112,7 +112,7 @@ def test_it_waits_while_there_is_nothing_to_do() -> None:
     front = Front([Decode(1, 4, 8)], [])
     core = served(front)
     assert core.steps == [1]
-    assert front.waits_s == [LOAD_INTERVAL_S] * 3
+    assert front.waits_s[1:] == [LOAD_INTERVAL_S] * 2
     assert len(front.sent) == 1
 
 
@@ -140,7 +140,14 @@ def test_an_idle_core_waits_for_nobody() -> None:
     front = Front([], [])
     core = served(front, Delay(3_000_000))
     assert core.steps == []
-    assert front.waits_s == [LOAD_INTERVAL_S] * 3
+    assert front.waits_s[1:] == [LOAD_INTERVAL_S] * 2
+
+
+def test_the_load_is_told_before_any_command_comes() -> None:
+    front = Front([])
+    served(front)
+    assert front.waits_s[0] == 0
+    assert output_decoder.decode(front.sent[0]).load.step_time_ns == STEP_NS
 
 
 def test_a_step_is_as_large_as_the_delay_says() -> None:

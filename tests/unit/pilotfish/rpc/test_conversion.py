@@ -27,6 +27,7 @@ from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Hello, Welcome
 from pilotfish.rpc.target_frames import MAX_JOINED_TOKENS, TargetFrames
 from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
+from pilotfish.step_table import StepTable
 from pilotfish.types import (
     AcceptanceMode,
     FeatureFormat,
@@ -178,6 +179,9 @@ loads = st.builds(
     step_prefill_time_ns=uint64,
     prefill_time_ns=uint64,
     num_grammar_deaths=uint64,
+    step_table=st.dictionaries(uint32, uint64, max_size=4).map(
+        lambda cells: StepTable(tuple(sorted(cells)), tuple(cells[rows] for rows in sorted(cells)))
+    ),
 )
 
 
@@ -377,6 +381,21 @@ def test_sampling_out_of_range_is_refused() -> None:
 def test_nonsense_in_place_of_features_costs_no_verdict(proto: types_pb2.Features) -> None:
     verdict = target_pb2.Verdict(sequence_id=1, base_length=2, token_ids=[3], features=proto)
     assert TargetFrames().event(target_pb2.TargetResponse(verdict=verdict)) == Verdict(1, 2, 0, 0, (3,))
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        types_pb2.StepTable(),
+        types_pb2.StepTable(rows=[1, 2], step_time_ns=[5]),
+        types_pb2.StepTable(step_time_ns=[5, 6]),
+        types_pb2.StepTable(rows=[2, 1], step_time_ns=[5, 6]),
+        types_pb2.StepTable(rows=[2, 2], step_time_ns=[5, 6]),
+    ],
+)
+def test_nonsense_in_place_of_a_step_table_costs_no_report(proto: types_pb2.StepTable) -> None:
+    load = types_pb2.LoadReport(num_sequences_running=3, step_table=proto)
+    assert TargetFrames().load(target_pb2.TargetResponseFrame(load=load)) == LoadReport(num_sequences_running=3)
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,40 @@ async def test_a_replica_that_begins_without_a_welcome() -> None:
         await server.stop(None)
 
 
+class Hardware:
+    """Slows down when told."""
+
+    step_time_s = 0.001
+
+    def step_s(self, _num_sequences: int, _num_tokens: int, _num_context_tokens: int = 0) -> float:
+        return self.step_time_s
+
+
+async def test_what_steps_cost_is_told_with_the_handshake_and_when_it_has_changed() -> None:
+    hardware = Hardware()
+    engine = EmulatedEngine(step_cost=hardware)
+    replica = await ReplicaServer.start(TargetFrames(), engine, host="127.0.0.1", port=0, port_setting="target.port")
+    try:
+        async with RecordingPeer(replica.address, "target") as peer:
+            first = (await peer.load()).step_table
+            assert first.step_s(1) == first.step_s(64) == 0.001
+            await peer.ask(OpenSequence(7, (1, 2, 3), GREEDY))
+            for length in range(3, 8):
+                await peer.ask(Decode(7, length, 1))
+                assert not (await peer.load()).step_table.rows
+            hardware.step_time_s = 0.002
+            tables = [first]
+            for length in range(8, 60):
+                await peer.ask(Decode(7, length, 1))
+                table = (await peer.load()).step_table
+                tables += [table] if table.rows else []
+    finally:
+        await replica.drain_and_stop(0)
+    assert tables[-1].step_s(1) == pytest.approx(0.002, rel=0.04)
+    for before, after in itertools.pairwise(tables):
+        assert max(after.step_s(rows) / before.step_s(rows) for rows in (1, 64)) > 1.029
+
+
 @pytest.mark.parametrize("num_good", [0, 1])
 async def test_bytes_that_are_no_frame_are_told_as_such(replica: ReplicaServer, num_good: int) -> None:
     async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:

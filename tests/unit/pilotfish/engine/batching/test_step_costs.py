@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.engine.batching.step_costs import ROWS, StepCosts
+from pilotfish.step_table import StepTable
 
 MS = 1e6
 
@@ -34,11 +35,27 @@ def test_more_rows_never_take_less(costs: StepCosts) -> None:
     assert costs.step_ns(4000) >= costs.step_ns(512)
 
 
-def test_each_step_moves_its_cell_and_no_other(costs: StepCosts) -> None:
+def test_each_step_moves_its_cell_and_no_other_that_steps_have_visited(costs: StepCosts) -> None:
+    for num_rows in (2, 64):
+        costs.add(num_rows, 0, 8.0 * MS)
     for _ in range(100):
         costs.add(4, 0, 16.0 * MS)
     assert costs.step_ns(4) == pytest.approx(16.0 * MS, rel=0.01)
     assert costs.step_ns(2) == costs.step_ns(64) == 8.0 * MS
+
+
+@pytest.mark.parametrize("factor", [1.3, 0.7])
+def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float) -> None:
+    costs = StepCosts.sampled(lambda _sequences, rows: factor * roofline_ns(rows) / 1e9, 512)
+    for _ in range(200):
+        costs.add(4, 0, roofline_ns(4))
+    assert costs.step_ns(4) == pytest.approx(roofline_ns(4), rel=0.01)
+    assert costs.step_ns(256) == pytest.approx(roofline_ns(256), rel=0.05)
+
+
+def test_a_step_that_stalled_moves_the_other_cells_little(costs: StepCosts) -> None:
+    costs.add(4, 0, 2000 * MS)
+    assert costs.step_ns(64) < 1.15 * 8.0 * MS
 
 
 def test_a_step_between_cells_corrects_the_one_below(costs: StepCosts) -> None:
@@ -74,6 +91,36 @@ def test_steps_with_prefills_teach_nothing(costs: StepCosts) -> None:
     before = [costs.step_ns(rows) for rows in ROWS]
     costs.add(8, 7, 500 * MS)
     assert [costs.step_ns(rows) for rows in ROWS] == before
+
+
+def test_the_published_table_says_what_steps_cost(costs: StepCosts) -> None:
+    assert StepCosts().table == StepTable()
+    for num_rows in (1, 12, 100, 2000):
+        assert costs.table.step_s(num_rows) == pytest.approx(costs.step_ns(num_rows) / 1e9)
+
+
+def test_a_table_is_published_anew_when_a_cell_has_moved_by_three_percent(costs: StepCosts) -> None:
+    first = costs.table
+    costs.add(4, 0, 10.0 * MS)  # by a tenth of a quarter
+    assert costs.table is first
+    costs.add(4, 0, 10.0 * MS)
+    assert costs.table != first
+    assert costs.table.step_s(4) == pytest.approx(costs.step_ns(4) / 1e9)
+
+
+def test_a_table_is_published_anew_when_all_cells_have_moved_by_three_percent() -> None:
+    costs = StepCosts.sampled(lambda _sequences, rows: 1.3 * roofline_ns(rows) / 1e9, 512)
+    for _ in range(300):
+        costs.add(4, 0, roofline_ns(4))
+    assert costs.table.step_s(256) == pytest.approx(roofline_ns(256) / 1e9, rel=0.05)
+
+
+def test_a_table_is_published_anew_when_a_cell_was_added() -> None:
+    costs = StepCosts()
+    costs.add(1, 0, 8.0 * MS)
+    first = costs.table
+    costs.add(48, 0, 9.0 * MS)
+    assert (first.rows, costs.table.rows) == ((1,), (1, 48))
 
 
 def test_steps_that_take_no_time_are_no_fault() -> None:
