@@ -238,6 +238,14 @@ def test_blocks_and_slots_are_counted() -> None:
     assert engine.load().num_kv_blocks_used == engine.num_sequences == 0
 
 
+async def test_a_target_tells_what_its_steps_cost_and_a_drafter_does_not() -> None:
+    target, drafter = EmulatedEngine("target", step_cost=PER_ROW), EmulatedEngine("draft", step_cost=PER_ROW)
+    assert [target.load.step_table.step_s(rows) for rows in (1, 8, 32)] == [1.0, 8.0, 32.0]
+    assert drafter.load.step_table.step_s(1) == 0.0
+    await target.close()
+    await drafter.close()
+
+
 def test_an_equal_prefix_is_not_computed_twice() -> None:
     engine = core()
     engine.submit(OpenSequence(1, (1,) * 40, GREEDY))
