@@ -11,7 +11,7 @@ import pytest
 
 from pilotfish.errors import ConfigError
 from pilotfish.integrations.vllm.step import DraftingStep
-from pilotfish.messages import CloseSequence, OpenSequence, Propose
+from pilotfish.messages import CloseSequence, OpenSequence
 
 PROMPT = (1, 11, 12, 13, 14, 15, 11, 12, 13, 14, 15)
 
