@@ -204,6 +204,7 @@ def limits_from_proto(proto: pb.Limits) -> Limits:
 
 
 def load_to_proto(load: LoadReport) -> pb.LoadReport:
+    table = load.step_table
     return pb.LoadReport(
         num_sequences_running=load.num_sequences_running,
         num_sequences_waiting=load.num_sequences_waiting,
@@ -218,7 +219,7 @@ def load_to_proto(load: LoadReport) -> pb.LoadReport:
         step_prefill_time_ns=load.step_prefill_time_ns,
         prefill_time_ns=load.prefill_time_ns,
         num_grammar_deaths=load.num_grammar_deaths,
-        step_table=_step_table_to_proto(load.step_table) if load.step_table.rows else None,
+        step_table=pb.StepTable(rows=table.rows, step_time_ns=table.step_ns) if table.rows else None,
     )
 
 
@@ -239,10 +240,6 @@ def load_from_proto(proto: pb.LoadReport) -> LoadReport:
         num_grammar_deaths=proto.num_grammar_deaths,
         step_table=_step_table_from_proto(proto.step_table) if proto.HasField("step_table") else StepTable(),
     )
-
-
-def _step_table_to_proto(table: StepTable) -> pb.StepTable:
-    return pb.StepTable(rows=table.rows, step_time_ns=table.step_ns)
 
 
 def _step_table_from_proto(proto: pb.StepTable) -> StepTable:
