@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,7 +23,7 @@ _QUOTE, _OPEN, _CLOSE = ord('"'), (ord("["), ord("{")), (ord("]"), ord("}"))
 
 _SCHEMAS_BY_NAME = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
 """Keywords whose keys are names of the caller's."""
-ANNOTATIONS = frozenset(("default", "examples", "example", "title", "description", "$comment"))
+_ANNOTATIONS = frozenset(("default", "examples", "example", "title", "description", "$comment"))
 """Keywords that bind no answer."""
 _VALUES = frozenset(("const", "enum"))
 """Keywords that hold documents, whose keys are no keywords."""
@@ -50,30 +51,39 @@ def parse_schema(text: str, param: str) -> Any:
     """
     check_json_depth(text.encode(errors="replace"), "the JSON schema", param)
     try:
-        schema = json.loads(text, parse_float=_exact_float, parse_constant=float)
+        schema = json.loads(text, parse_float=_float, parse_constant=_no_json)
     except ValueError as error:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     check_numbers(schema, param)
     return schema
 
 
-def _exact_float(text: str) -> float:
-    """NaN for digits that a float does not keep, so that it is refused where it would bind an answer."""
+class _InexactFloat(float):
+    """Of digits that a float does not keep: refused where it would bind an answer, and good enough elsewhere."""
+
+
+def _float(text: str) -> float:
     value = float(text)
     try:
         is_exact = Decimal(repr(value)) == Decimal(text)
     except InvalidOperation:  # an exponent that not even decimals have
         is_exact = False
-    return value if is_exact else float("nan")
+    return value if is_exact else _InexactFloat(value if math.isfinite(value) else 0)
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise ValueError(f"it holds {constant}")
 
 
 def check_numbers(schema: Any, param: str) -> None:
     """Raises InvalidRequestError for a JSON schema with a number that answers could not be held to exactly."""
-    for keyword, number in _numbers(schema):
+    for keyword, number in binding_values(schema):
+        if not isinstance(number, int | float):
+            continue
         # At the limit a float may have been the number beyond it, and what an exclusive bound admits is beyond it.
         is_strict = keyword in _EXCLUSIVE or not isinstance(number, int)
         limit = MAX_EXACT_NUMBER - 1 if is_strict else MAX_EXACT_NUMBER
-        if not abs(number) <= limit:  # so that NaN is refused
+        if abs(number) > limit or isinstance(number, _InexactFloat):
             raise InvalidRequestError(
                 f"the JSON schema cannot be used: {ascii(keyword)[:64]} holds a number that cannot be kept exactly "
                 "(beyond 2^53, or with more digits than a 64-bit float has): leave the bound out, or use a string with "
@@ -82,15 +92,15 @@ def check_numbers(schema: Any, param: str) -> None:
             )
 
 
-def _numbers(schema: Any) -> Iterator[tuple[str, float]]:
-    """Each number that binds an answer, with its keyword."""
+def binding_values(schema: Any) -> Iterator[tuple[str, str | float]]:
+    """Each text and number that binds an answer, with its keyword."""
     waiting: list[tuple[str, Any, bool]] = [("the schema", schema, False)]
     while waiting:
         keyword, value, is_by_name = waiting.pop()
         match value:
-            case bool() | str() | None:
+            case bool() | None:
                 pass
-            case int() | float():
+            case str() | int() | float():
                 yield keyword, value
             case Mapping() if keyword in _VALUES:
                 waiting.extend((keyword, inner, False) for inner in value.values())
@@ -98,7 +108,7 @@ def _numbers(schema: Any) -> Iterator[tuple[str, float]]:
                 waiting.extend(
                     (key if not is_by_name else "the schema", inner, key in _SCHEMAS_BY_NAME and not is_by_name)
                     for key, inner in value.items()
-                    if is_by_name or key not in ANNOTATIONS
+                    if is_by_name or key not in _ANNOTATIONS
                 )
             case _:
                 waiting.extend((keyword, inner, False) for inner in value)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import ANNOTATIONS
+from pilotfish.structured.bounds import binding_values
 
 
 def check_finite(schema: Any) -> None:
@@ -35,16 +35,9 @@ def check_finite(schema: Any) -> None:
 
 def _references(schema: Any) -> Iterator[str]:
     """References into the schema itself; the grammar library refuses others."""
-    waiting = [schema]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, Mapping):
-            reference = value.get("$ref")
-            if isinstance(reference, str) and (reference == "#" or reference.startswith("#/")):
-                yield reference
-            waiting.extend(inner for key, inner in value.items() if key not in ANNOTATIONS)
-        elif isinstance(value, list):
-            waiting.extend(value)
+    for keyword, value in binding_values(schema):
+        if keyword == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
+            yield value
 
 
 def _resolve(schema: Any, reference: str) -> Any:

@@ -29,6 +29,7 @@ def closed(definitions: dict[str, Any], **schema: Any) -> dict[str, Any]:
         ({"type": "array", "minItems": 1, "prefixItems": [{"$ref": "#"}]}, "'#'"),
         ({"$defs": {"a/b~c d": {"$ref": "#/$defs/a~1b~0c%20d"}}, "$ref": "#/$defs/a~1b~0c%20d"}, "a~1b"),
         ({"items": {"$ref": "#/items"}}, "'#/items'"),
+        ({"properties": {"title": {"$ref": "#/properties/title"}}}, "'#/properties/title'"),  # a name, no annotation
         ({"type": ["array"], "minItems": 1, "items": {"$ref": "#"}}, "'#'"),
         ({"type": ["object"], "required": ["a"], "additionalProperties": {"$ref": "#"}}, "'#'"),
     ],
@@ -50,6 +51,7 @@ def test_what_never_ends_is_refused_by_its_reference(schema: dict[str, Any], nam
         closed({"list": {"anyOf": [LIST, {"type": "null"}]}}, **{"$ref": "#/$defs/list"}),
         {"$ref": "#/$defs/missing"},
         {"type": "string", "default": {"$ref": "#/default"}},
+        {"const": {"$ref": "#/const"}},
         closed({str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(3000)}, **{"$ref": "#/$defs/0"}),
         closed({str(n): {"$ref": f"#/$defs/{n - 1}"} for n in range(3000)}, **{"$ref": "#/$defs/2999"}),
         {"$ref": "https://example.org/schema"},

@@ -56,7 +56,8 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (schema({"const": 2**53 + 1}), "const. holds a number"),
         (schema({"enum": [1, {"a": [1e300]}]}), "enum. holds a number"),
         (schema({"type": "integer", "minimum": -(10**29), "maximum": -(10**29)}), "imum. holds a number"),
-        (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": NaN}'), "maximum. holds a number"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": NaN}'), "is not JSON: it holds NaN"),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"default": -Infinity}'), "is not JSON: it holds -Infinity"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": ' + "9" * 5000 + "}"), "is not JSON"),
         (schema({"const": {"default": 2**53 + 1}}), "const. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": 9007199254740992.5}'), "const. holds a number"),
@@ -95,6 +96,8 @@ def test_annotations_bind_no_answer_and_may_hold_any_number(tokens: LLTokenizer)
     large = 2**63 - 1
     annotated = {"type": "integer", "default": large, "examples": [large]}
     compile_grammar(tokens, schema({"properties": {"n": annotated}, "default": {"n": large}}))
+    for digits in ("3.14159265358979323846", "1e400", "-1e99999999999999999999"):
+        compile_grammar(tokens, Grammar(GrammarKind.JSON_SCHEMA, f'{{"type": "number", "default": {digits}}}'))
     with pytest.raises(InvalidRequestError, match="kept exactly"):  # here it is the name of a property
         compile_grammar(tokens, schema({"properties": {"default": {"const": large}}}))
 
