@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ MAX_GRAMMAR_CHARS = 65_536
 MAX_TOLD_CHARS = 300
 """Of the library's words, which quote the grammar."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """As json.dumps writes it: a weak model that may put whitespace anywhere may do so for ever."""
 
@@ -32,13 +34,7 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
 
     Raises InvalidRequestError for what is no JSON, too long, too deep, or holds numbers that cannot be kept exactly.
     """
-    if len(grammar.text) > MAX_GRAMMAR_CHARS:
-        raise InvalidRequestError(
-            f"the {name_of(grammar)} has {len(grammar.text)} characters; at most {MAX_GRAMMAR_CHARS} are allowed",
-            param=param,
-        )
-    if any("\ud800" <= character <= "\udfff" for character in grammar.text):
-        raise InvalidRequestError(f"the {name_of(grammar)} holds half of a surrogate pair", param=param)
+    _check_text(grammar, param)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _json_grammar(grammar.text, param)
@@ -93,6 +89,7 @@ def json_rule(schema: Mapping[str, Any] | bool) -> str:
 
 def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
     """The right-hand side of a Lark rule for texts of a grammar of any kind. Raises InvalidRequestError."""
+    _check_text(grammar, param)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return json_rule(_schema(grammar.text, param))
@@ -102,6 +99,21 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
             return f"/{regex_to_lark(grammar.text, '')}/" if grammar.text else '""'
         case GrammarKind.LARK:
             return f"%lark {{\n{grammar.text}\n}}"
+
+
+def _check_text(grammar: Grammar, param: str) -> None:
+    """Raises InvalidRequestError for what is not even looked at."""
+    if len(grammar.text) > MAX_GRAMMAR_CHARS:
+        raise InvalidRequestError(
+            f"the {name_of(grammar)} has {len(grammar.text)} characters; at most {MAX_GRAMMAR_CHARS} are allowed",
+            param=param,
+        )
+    if _SURROGATE.search(grammar.text):
+        raise InvalidRequestError(f"the {name_of(grammar)} holds half of a surrogate pair", param=param)
+    num_backslashes = len(grammar.text) - len(grammar.text.rstrip("\\"))
+    if grammar.kind is GrammarKind.REGEX and num_backslashes % 2:
+        # The library would leave it out, and the answer follow another expression.
+        raise InvalidRequestError(f"the {name_of(grammar)} ends with a backslash that escapes nothing", param=param)
 
 
 def _json_grammar(text: str, param: str) -> str:

@@ -10,7 +10,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from orchestrator.requests.tools import MAX_TOOLS, tool_use
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.grammar import compile_grammar, engine_grammar
+from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar, engine_grammar
 from pilotfish.types import Grammar, GrammarKind
 
 WEATHER: dict[str, Any] = {
@@ -68,6 +68,20 @@ def test_a_call_or_else_an_answer_with_a_grammar_of_its_own(answer: Grammar, acc
     assert is_whole(grammar, CALL)
     for text in (refused, CALL + (accepted or "!"), f"{CALL}\n{CALL}", CALL.replace("Bern", "Bern" * 9)):
         assert not is_whole(grammar, text), text
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (Grammar(GrammarKind.REGEX, "a" * (MAX_GRAMMAR_CHARS + 1)), "at most"),
+        (Grammar(GrammarKind.JSON_SCHEMA, f'"{"a" * MAX_GRAMMAR_CHARS}"'), "at most"),
+        (Grammar(GrammarKind.REGEX, "a\\"), "backslash"),
+    ],
+)
+def test_a_grammar_beside_calls_is_within_the_same_bounds(answer: Grammar, told: str) -> None:
+    with pytest.raises(InvalidRequestError, match=told) as caught:
+        tool_use([WEATHER], "auto").grammar_beside(answer)
+    assert caught.value.param == "grammar"
 
 
 def is_whole(grammar: Grammar, text: str) -> bool:

@@ -28,6 +28,7 @@ def schema(value: Any) -> Grammar:
     [
         Grammar(GrammarKind.JSON_OBJECT),
         Grammar(GrammarKind.REGEX, "[a-z]{2,4}"),
+        Grammar(GrammarKind.REGEX, "a\\\\"),
         Grammar(GrammarKind.LARK, 'start: "<a>" obj "</a>"\nobj: %json {"type": "object"}'),
         schema(True),
         schema({}),
@@ -50,6 +51,8 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.REGEX, "a(b"), "regular expression"),
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
         (Grammar(GrammarKind.REGEX, "a" * (MAX_GRAMMAR_CHARS + 1)), "at most"),
+        (Grammar(GrammarKind.REGEX, "a\\"), "backslash"),
+        (Grammar(GrammarKind.REGEX, "a\\\\\\"), "backslash"),
         (Grammar(GrammarKind.LARK, "start: start"), "no text can follow it"),
         (Grammar(GrammarKind.REGEX, "a\ud83d"), "surrogate pair"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\ud83d"}'), "cannot be used"),
