@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -81,15 +84,19 @@ class GrammarGuard:
             if self._connection is not None:
                 try:
                     return self._asked(self._connection, grammar)
-                except (OSError, EOFError):
+                except (OSError, EOFError) as error:
                     self._lose()  # it may have died while it had nothing to do
+                    logger.warning("the process that checks grammars was lost: %r; another one is started", error)
             return self._asked(self._start(), grammar)
         except (OSError, EOFError) as error:
             self._lose()
             raise UnavailableError(f"the process that checks grammars was lost: {error!r}") from error
 
     def _asked(self, connection: Connection, grammar: Grammar) -> Verdict:
-        connection.send_bytes(msgspec.msgpack.encode(grammar))
+        try:
+            connection.send_bytes(msgspec.msgpack.encode(grammar))
+        except BlockingIOError:  # see _start
+            raise TimeoutError(f"it took in no grammar within {ANSWER_TIMEOUT_S:g} s") from None
         if not connection.poll(ANSWER_TIMEOUT_S):
             raise TimeoutError(f"no answer came within {ANSWER_TIMEOUT_S:g} s")
         return _decoder.decode(connection.recv_bytes())
@@ -98,6 +105,9 @@ class GrammarGuard:
         if self._is_closed:
             raise OSError("it was closed")
         ours, theirs = multiprocessing.Pipe()
+        # Connections have no time limit for sending: a frozen process would hold up whoever sends a long grammar.
+        with socket.socket(fileno=os.dup(ours.fileno())) as same:
+            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", int(ANSWER_TIMEOUT_S), 0))
         with theirs:
             command = [sys.executable, "-m", "pilotfish.structured.guard_worker", str(theirs.fileno())]
             process = subprocess.Popen(
@@ -116,6 +126,7 @@ class GrammarGuard:
 
 
 def _end(connection: Connection, process: subprocess.Popen[bytes]) -> None:
-    connection.close()
+    # The process first: whoever sends to it or waits for it is to find it gone, not the connection closed underneath.
     process.kill()
     process.wait()
+    connection.close()

@@ -7,13 +7,14 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.structured import guard as guard_module
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar, GrammarKind
 
@@ -84,12 +85,37 @@ def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: C
     assert children() == [process]
 
 
-def test_a_process_that_was_lost_while_idle_is_started_again(guard: GrammarGuard, children: Children) -> None:
+def test_a_process_that_was_lost_while_idle_is_started_again(
+    guard: GrammarGuard, children: Children, caplog: pytest.LogCaptureFixture
+) -> None:
     guard.check(GOOD)
     (process,) = children()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert guard.check(GOOD) > 0
+    assert "the process that checks grammars was lost" in caplog.text
+
+
+@pytest.mark.parametrize("num_chars", [1, 65_000])  # of four bytes each, which fill the connection
+def test_a_frozen_process_is_replaced(
+    guard: GrammarGuard, children: Children, monkeypatch: pytest.MonkeyPatch, num_chars: int
+) -> None:
+    long = Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer", "description": "' + "\U0001f600" * num_chars + '"}')
+    check_within_growing_times(guard, GOOD, monkeypatch)
+    (frozen,) = children()
+    frozen.suspend()
+    check_within_growing_times(guard, long, monkeypatch)
+    assert frozen not in children()
+
+
+def check_within_growing_times(guard: GrammarGuard, grammar: Grammar, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frozen process is to be given up soon, and a start may take longer than that."""
+    for timeout_s in (1, 2, 4, 8, 16):
+        monkeypatch.setattr(guard_module, "ANSWER_TIMEOUT_S", float(timeout_s))
+        with suppress(UnavailableError):
+            guard.check(grammar)
+            return
+    pytest.fail("no check succeeded")
 
 
 def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
