@@ -42,6 +42,8 @@ def compiling(guard: GrammarGuard, children: Children) -> Iterator[tuple[Future[
     """The check of SLOW under way, and the process that compiles it."""
     guard.check(GOOD)
     (process,) = children()
+    while process.children():
+        pass  # the one that compiled GOOD has answered, and may yet have to end
     with ThreadPoolExecutor() as pool:
         checking = pool.submit(guard.check, SLOW)
         while not (found := process.children()):
