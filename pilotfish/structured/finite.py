@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urldefrag, urljoin
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.structured.bounds import binding_values
+
+_NAMELESS = "https://localhost/"
+"""What the references of a schema without an address of its own are relative to."""
 
 
 def check_finite(schema: Any) -> None:
@@ -34,15 +37,25 @@ def check_finite(schema: Any) -> None:
 
 
 def _references(schema: Any) -> Iterator[str]:
-    """References into the schema itself; the grammar library refuses others."""
-    for keyword, value in binding_values(schema):
-        if keyword == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/")):
-            yield value
+    return (str(value) for keyword, value in binding_values(schema) if keyword == "$ref")
 
 
 def _resolve(schema: Any, reference: str) -> Any:
-    """The schema that a JSON pointer (RFC 6901) leads to; True, which anything follows, if it leads nowhere."""
-    for part in unquote(reference).split("/")[1:]:
+    """The schema that a reference leads to; True, which anything follows, if it leads out of this one or nowhere."""
+    name = schema.get("$id") if isinstance(schema, Mapping) else None
+    try:
+        base, _ = urldefrag(urljoin(_NAMELESS, name if isinstance(name, str) else ""))
+        document, fragment = urldefrag(urljoin(base, reference))
+    except ValueError:  # no address: the library says so
+        return True
+    if document != base:
+        return True
+    return _at_pointer(schema, unquote(fragment)) if fragment[:1] in ("", "/") else _at_anchor(schema, fragment)
+
+
+def _at_pointer(schema: Any, pointer: str) -> Any:
+    """By a JSON pointer (RFC 6901)."""
+    for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         if isinstance(schema, Mapping) and name in schema:
             schema = schema[name]
@@ -51,6 +64,19 @@ def _resolve(schema: Any, reference: str) -> Any:
         else:
             return True
     return schema
+
+
+def _at_anchor(schema: Any, anchor: str) -> Any:
+    waiting = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if value.get("$anchor") == anchor:
+                return value
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return True
 
 
 def _is_finite(schema: Any, finite: set[str], references: Mapping[str, Any]) -> bool:
