@@ -6,10 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from orchestrator.http.answers import AnswerServer, ChoiceEvents, Finished, Sample
-from orchestrator.http.body import decode_body
+from orchestrator.http.body import decode_body, decoder_of
 from orchestrator.http.caller import caller_of
 from orchestrator.http.chat_format import ChatFormat
 from orchestrator.http.chat_request import ChatCompletionRequest
@@ -56,8 +54,8 @@ class GenerationApi:
         self._service = service
         self._config = config
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
-        self._chat_decoder = msgspec.json.Decoder(ChatCompletionRequest)
-        self._completion_decoder = msgspec.json.Decoder(CompletionRequest)
+        self._chat_decoder = decoder_of(ChatCompletionRequest)
+        self._completion_decoder = decoder_of(CompletionRequest)
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -16,6 +17,6 @@ class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tr
     """
 
     def as_given(self) -> dict[str, Any]:
-        """As JSON has it, without what was left out."""
-        given: dict[str, Any] = msgspec.to_builtins(self)
+        """As JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
+        given: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(Decimal,))
         return given

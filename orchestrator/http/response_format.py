@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 
 from orchestrator.http.request_fields import RequestFields
 from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.grammar import schema_grammar
 from pilotfish.types import Grammar, GrammarKind
 
 
@@ -65,7 +65,7 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
         case {"type": "json_object"}:
             return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema", "json_schema": {"schema": dict() | bool() as schema}}:
-            return Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+            return schema_grammar(schema, "response_format")
         case {"type": "json_schema", "json_schema": dict() as described} if "schema" not in described:
             return Grammar(GrammarKind.JSON_OBJECT)
         case {"type": "json_schema"}:
@@ -80,8 +80,11 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
 def _of_structured_outputs(outputs: StructuredOutputs) -> Grammar:
     grammars = []
     if outputs.json is not None:
-        text = outputs.json if isinstance(outputs.json, str) else json.dumps(outputs.json)
-        grammars.append(Grammar(GrammarKind.JSON_SCHEMA, text))
+        grammars.append(
+            Grammar(GrammarKind.JSON_SCHEMA, outputs.json)
+            if isinstance(outputs.json, str)
+            else schema_grammar(outputs.json, "structured_outputs")
+        )
     if outputs.json_object:
         grammars.append(Grammar(GrammarKind.JSON_OBJECT))
     if outputs.regex is not None:

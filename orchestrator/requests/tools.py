@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
-from pilotfish.structured.grammar import json_rule, lark_rule
+from pilotfish.structured.bounds import check_numbers
+from pilotfish.structured.grammar import check_text, json_rule, lark_rule
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_TOOLS = 128
@@ -31,7 +32,7 @@ class Tool:
 
     name: str
     parameters: Mapping[str, Any]
-    """JSON schema of its arguments."""
+    """JSON schema of its arguments, with decimals for what is no integer."""
     definition: Mapping[str, Any]
     """As the request has it: what the chat template shows."""
 
@@ -51,7 +52,7 @@ class ToolUse:
 
     @cached_property
     def grammar(self) -> Grammar | None:
-        """What the answer must be when a call is demanded; None when it may be text."""
+        """What the answer must be when a call is demanded; None when it may be text. Raises InvalidRequestError."""
         if self.choice != "required":
             return None
         return Grammar(GrammarKind.LARK, "\n".join(("start: calls", *self._call_rules())))
@@ -70,6 +71,9 @@ class ToolUse:
             begin = json.dumps(f'{CALL_BEGIN}{{"name": {json.dumps(tool.name)}, "arguments": ')
             rules.append(f"call_{index}: {begin} arguments_{index} {json.dumps('}' + CALL_END)}")
             rules.append(f"arguments_{index}: {json_rule(tool.parameters)}")
+        check_text(Grammar(GrammarKind.LARK, "\n".join(rules)), "tools")  # first: it bounds what the next check takes
+        for tool in self.tools:
+            check_numbers(tool.parameters, "tools")
         return rules
 
 
@@ -129,4 +133,8 @@ def _tool(index: int, definition: Mapping[str, Any]) -> Tool:
     parameters = rest.get("parameters") or _NO_PARAMETERS
     if not isinstance(parameters, Mapping):
         raise InvalidRequestError(f"{param}: parameters must be a JSON schema", param=param)
-    return Tool(name, parameters, definition)
+    try:
+        shown = json.loads(json.dumps(definition, default=float, allow_nan=False))
+    except ValueError:
+        raise InvalidRequestError(f"{param} holds a number beyond what a float can be", param=param) from None
+    return Tool(name, parameters, shown)

@@ -51,24 +51,28 @@ def parse_schema(text: str, param: str) -> Any:
     """
     check_json_depth(text.encode(errors="replace"), "the JSON schema", param)
     try:
-        schema = json.loads(text, parse_float=_float, parse_constant=_no_json)
+        schema = json.loads(text, parse_float=_decimal, parse_constant=_no_json)
     except ValueError as error:
         raise InvalidRequestError(f"the JSON schema is not JSON: {error}", param=param) from None
     check_numbers(schema, param)
     return schema
 
 
-class _InexactFloat(float):
-    """Of digits that a float does not keep: refused where it would bind an answer, and good enough elsewhere."""
+def schema_text(schema: Any) -> str:
+    """The JSON of a schema: decimals become floats, without loss where check_numbers lets them pass."""
+    return json.dumps(schema, default=_nearest_float)
 
 
-def _float(text: str) -> float:
-    value = float(text)
+def _nearest_float(number: Decimal) -> float:
+    value = float(number)
+    return value if math.isfinite(value) else 0
+
+
+def _decimal(text: str) -> Decimal:
     try:
-        is_exact = Decimal(repr(value)) == Decimal(text)
+        return Decimal(text)
     except InvalidOperation:  # an exponent that not even decimals have
-        is_exact = False
-    return value if is_exact else _InexactFloat(value if math.isfinite(value) else 0)
+        return Decimal("NaN")
 
 
 def _no_json(constant: str) -> NoReturn:
@@ -76,14 +80,18 @@ def _no_json(constant: str) -> NoReturn:
 
 
 def check_numbers(schema: Any, param: str) -> None:
-    """Raises InvalidRequestError for a JSON schema with a number that answers could not be held to exactly."""
+    """Raises InvalidRequestError for a JSON schema with a number that answers could not be held to exactly.
+
+    schema: with decimals for what is no integer; a float may have been another number.
+    """
     for keyword, number in binding_values(schema):
-        if not isinstance(number, int | float):
+        if isinstance(number, str):
             continue
+        value = float(number) if isinstance(number, Decimal) else number
         # At the limit a float may have been the number beyond it, and what an exclusive bound admits is beyond it.
         is_strict = keyword in _EXCLUSIVE or not isinstance(number, int)
         limit = MAX_EXACT_NUMBER - 1 if is_strict else MAX_EXACT_NUMBER
-        if abs(number) > limit or isinstance(number, _InexactFloat):
+        if abs(value) > limit or (isinstance(number, Decimal) and Decimal(repr(value)) != number):
             raise InvalidRequestError(
                 f"the JSON schema cannot be used: {ascii(keyword)[:64]} holds a number that cannot be kept exactly "
                 "(beyond 2^53, or with more digits than a 64-bit float has): leave the bound out, or use a string with "
@@ -92,7 +100,7 @@ def check_numbers(schema: Any, param: str) -> None:
             )
 
 
-def binding_values(schema: Any) -> Iterator[tuple[str, str | float]]:
+def binding_values(schema: Any) -> Iterator[tuple[str, str | float | Decimal]]:
     """Each text and number that binds an answer, with its keyword."""
     waiting: list[tuple[str, Any, bool]] = [("the schema", schema, False)]
     while waiting:
@@ -100,7 +108,7 @@ def binding_values(schema: Any) -> Iterator[tuple[str, str | float]]:
         match value:
             case bool() | None:
                 pass
-            case str() | int() | float():
+            case str() | int() | float() | Decimal():
                 yield keyword, value
             case Mapping() if keyword in _VALUES:
                 waiting.extend((keyword, inner, False) for inner in value.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from collections.abc import Collection, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.bounds import embedded_schemas, parse_schema
+from pilotfish.structured.bounds import check_numbers, embedded_schemas, parse_schema, schema_text
 from pilotfish.types import Grammar, GrammarKind
 
 MAX_GRAMMAR_CHARS = 65_536
@@ -34,7 +33,7 @@ def engine_grammar(grammar: Grammar, *, param: str = "grammar") -> str:
 
     Raises InvalidRequestError for what is no JSON, too long, too deep, or holds numbers that cannot be kept exactly.
     """
-    _check_text(grammar, param)
+    check_text(grammar, param)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return _json_grammar(grammar.text, param)
@@ -82,14 +81,22 @@ def compile_grammar(vocabulary: LLTokenizer, grammar: Grammar) -> LLMatcher:
     return matcher
 
 
+def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
+    """The grammar of a JSON schema with decimals for what is no integer. Raises InvalidRequestError."""
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, schema_text(schema))
+    check_text(grammar, param)  # first: it bounds what the next check takes
+    check_numbers(schema, param)
+    return grammar
+
+
 def json_rule(schema: Mapping[str, Any] | bool) -> str:
     """The right-hand side of a Lark rule for documents of a JSON schema."""
-    return f"%json {json.dumps({**_as_object(schema), 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {schema_text({**_as_object(schema), 'x-guidance': _JSON_OPTIONS})}"
 
 
 def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
     """The right-hand side of a Lark rule for texts of a grammar of any kind. Raises InvalidRequestError."""
-    _check_text(grammar, param)
+    check_text(grammar, param)
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
             return json_rule(_schema(grammar.text, param))
@@ -101,7 +108,7 @@ def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
             return f"%lark {{\n{grammar.text}\n}}"
 
 
-def _check_text(grammar: Grammar, param: str) -> None:
+def check_text(grammar: Grammar, param: str) -> None:
     """Raises InvalidRequestError for what is not even looked at."""
     if len(grammar.text) > MAX_GRAMMAR_CHARS:
         raise InvalidRequestError(
@@ -119,7 +126,7 @@ def _check_text(grammar: Grammar, param: str) -> None:
 def _json_grammar(text: str, param: str) -> str:
     # The library's own options, which a schema may hold, are not the caller's to set.
     schema = {**_as_object(_schema(text, param)), "x-guidance": _JSON_OPTIONS}
-    return str(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    return str(LLMatcher.grammar_from_json_schema(schema_text(schema)))
 
 
 def _schema(text: str, param: str) -> Mapping[str, Any] | bool:

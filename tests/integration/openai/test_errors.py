@@ -259,6 +259,55 @@ def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
     assert (status, body["error"]["message"], verdicts) == (400, "no", [])
 
 
+@pytest.mark.parametrize(
+    "digits", ["1e-400", "0.1234567890123456789", "3.14159265358979323846", "0.10000000000000000001", "1e9999999"]
+)
+@pytest.mark.parametrize("is_bound", [True, False])
+@pytest.mark.parametrize("place", ["response_format", "structured_outputs", "tools"])
+def test_digits_that_a_float_does_not_keep_are_refused_where_they_bind(
+    real_server, digits: str, is_bound: bool, place: str
+) -> None:
+    schema = {"type": "number", "maximum": 7.25, "const" if is_bound else "default": "DIGITS"}
+    parameters = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    fields = {
+        "response_format": {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}},
+        "structured_outputs": {"structured_outputs": {"json": schema}},
+        "tools": {"tools": [tool], "tool_choice": "required"},
+    }[place]
+    body = json.dumps({**CHAT, **fields}).replace('"DIGITS"', digits).encode()
+    status, answer = post(real_server.url, "/v1/chat/completions", body)
+    # Tools also go into the prompt, as JSON, which has no infinity.
+    is_infinite = (place, digits) == ("tools", "1e9999999")
+    if is_bound or is_infinite:
+        assert (status, answer["error"]["param"]) == (400, "tools[0]" if is_infinite else place), answer
+    else:
+        assert status == 200, answer
+
+
+def test_a_tools_schema_that_binds_nothing_may_hold_any_digits(real_server) -> None:
+    schema = (
+        b'{"type": "object", "properties": {"x": {"const": 0.1234567890123456789, "minimum": -9223372036854775808}}}'
+    )
+    body = json.dumps({**CHAT, "tools": [{"type": "function", "function": {"name": "f", "parameters": "S"}}]}).encode()
+    status, answer = post(real_server.url, "/v1/chat/completions", body.replace(b'"S"', schema))
+    assert status == 200, answer
+
+
+@pytest.mark.parametrize("value", ["0.5", "-0.0", "7.250", "1e2", "0.1"])
+def test_a_float_of_a_schema_that_can_be_kept_is_forced(real_server, value: str) -> None:
+    body = json.dumps({**CHAT, "max_tokens": 40, "structured_outputs": {"json": {"const": "V"}}}).replace('"V"', value)
+    status, answer = post(real_server.url, "/v1/chat/completions", body.encode())
+    assert status == 200, answer
+    assert float(answer["choices"][0]["message"]["content"]) == float(value)
+
+
+def test_a_number_with_an_absurd_exponent_is_no_fault_of_ours(emulated_server) -> None:
+    body = json.dumps({**CHAT, "metadata": {"x": "N"}}).replace('"N"', "1e99999999999999999999").encode()
+    status, answer = post(emulated_server.url, "/v1/chat/completions", body)
+    assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+
+
 def test_another_model_is_not_found(emulated_client: openai.OpenAI) -> None:
     for call in (emulated_client.chat.completions.create, emulated_client.completions.create):
         prompt = {"messages": CHAT["messages"]} if call == emulated_client.chat.completions.create else {"prompt": "x"}
