@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.requests import grammar_check
 from orchestrator.requests.grammar_check import GrammarCheck
-from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.errors import InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, GrammarKind
 
 FIRST, SECOND, THIRD, BAD = (Grammar(GrammarKind.REGEX, text) for text in ("a", "b", "c", "a(b"))
@@ -70,6 +70,36 @@ async def test_those_that_ask_together_have_it_checked_once(guard: Guard, check:
     guard.may_answer.set()
     await asyncio.gather(*asking)
     assert guard.checked == [FIRST]
+
+
+async def test_beyond_so_many_waiting_grammars_new_ones_are_refused_and_known_ones_are_not(
+    guard: Guard, check: GrammarCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grammar_check, "MAX_UNDER_WAY", 2)
+    await check.check(THIRD)
+    guard.may_answer.clear()
+    asking = [asyncio.create_task(check.check(grammar)) for grammar in (FIRST, SECOND, FIRST, SECOND, FIRST)]
+    await asyncio.sleep(0)
+    with pytest.raises(ResourceExhaustedError, match="try again") as caught:
+        await check.check(BAD)
+    assert caught.value.retry_after_s is not None
+    await check.check(THIRD)
+    guard.may_answer.set()
+    await asyncio.gather(*asking)
+    with pytest.raises(InvalidRequestError):
+        await check.check(BAD)
+    assert guard.checked == [THIRD, FIRST, SECOND, BAD]
+
+
+async def test_who_gives_up_waiting_takes_the_verdict_from_nobody(guard: Guard, check: GrammarCheck) -> None:
+    guard.may_answer.clear()
+    asking = [asyncio.create_task(check.check(grammar)) for grammar in (FIRST, SECOND, SECOND)]
+    await asyncio.sleep(0)
+    asking[1].cancel()
+    await asyncio.sleep(0)
+    guard.may_answer.set()
+    await asyncio.gather(asking[0], asking[2])
+    assert guard.checked == [FIRST, SECOND]
 
 
 async def test_nothing_is_learned_where_the_guard_fails(guard: Guard, check: GrammarCheck) -> None:
