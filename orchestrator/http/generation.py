@@ -25,7 +25,7 @@ from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
-from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar
 
 IGNORED_HEADER = "x-pilotfish-ignored"
@@ -88,8 +88,10 @@ class GenerationApi:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
                     # Of two in one: where this one is sound, it is the tools'.
-                    with contextlib.suppress(UnavailableError):  # then the first verdict is all there is to tell
-                        await self._service.grammar_check.check(wanted)
+                    # If that cannot be told in time, the first verdict is all there is to tell.
+                    with contextlib.suppress(UnavailableError, ResourceExhaustedError, DeadlineExceededError):
+                        async with caller.deadline():
+                            await self._service.grammar_check.check(wanted)
                 exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
             raise
 

@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from pilotfish.errors import InvalidRequestError, UnavailableError
+from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar
 
 CHAT = {"messages": [{"role": "user", "content": "sea"}], "max_tokens": 4}
@@ -243,19 +243,25 @@ def test_the_deadline_holds_while_a_grammar_is_checked(emulated_server, monkeypa
     assert status == 504
 
 
+@pytest.mark.parametrize("second", [UnavailableError("lost"), ResourceExhaustedError("busy"), None])
 def test_a_refused_grammar_stays_so_when_nothing_else_can_be_checked(
-    emulated_server, monkeypatch: pytest.MonkeyPatch
+    emulated_server, monkeypatch: pytest.MonkeyPatch, second: PilotfishError | None
 ) -> None:
-    verdicts = [UnavailableError("the compiler is busy"), InvalidRequestError("no", param="grammar")]
+    """None: the deadline passes before there is a second verdict."""
+    verdicts = [second, InvalidRequestError("no", param="grammar")]
 
     async def check(grammar: Grammar) -> None:
-        raise verdicts.pop()
+        verdict = verdicts.pop()
+        if verdict is None:
+            await asyncio.Event().wait()
+        raise verdict
 
     monkeypatch.setattr(emulated_server.orchestrator.service.grammar_check, "check", check)
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
     fields = {**CHAT, "tools": [tool], "tool_choice": "auto", "response_format": schema}
-    status, body = post(emulated_server.url, "/v1/chat/completions", fields)
+    headers = {"x-request-timeout-ms": "1000"}
+    status, body = post(emulated_server.url, "/v1/chat/completions", fields, **headers)
     assert (status, body["error"]["message"], verdicts) == (400, "no", [])
 
 
