@@ -64,10 +64,10 @@ class GrammarCompiler:
         return future
 
     def close(self) -> None:
-        """Ends after the grammar that is being compiled; others fail as cancelled."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        """Ends after the grammar that is being compiled; one that is being checked fails, others may be cancelled."""
         if self._guard is not None:
-            self._guard.close()
+            self._guard.close()  # first: the thread may wait for it
+        self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _kept_bytes(self) -> int:
         done = (future for future in self._kept.values() if future.done() and future.exception() is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -74,6 +75,32 @@ def test_what_the_guard_refuses_is_not_compiled(tokens: LLTokenizer) -> None:
     assert not compiler.compile(regex("1")).result(timeout=30).matcher.is_error()
     compiler.close()
     assert guard.is_closed
+
+
+class FrozenGuard(Guard):
+    """Answers only once it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked, self.is_ended = threading.Event(), threading.Event()
+
+    def check(self, grammar: Grammar) -> int:
+        self.is_asked.set()
+        if self.is_ended.wait(10):
+            raise UnavailableError("closed")
+        return 1
+
+    def close(self) -> None:
+        self.is_ended.set()
+
+
+def test_closing_does_not_wait_for_a_guard_that_is_frozen(tokens: LLTokenizer) -> None:
+    guard = FrozenGuard()
+    compiler = GrammarCompiler(lambda: tokens, guard)
+    future = compiler.compile(regex("1"))
+    assert guard.is_asked.wait(30)
+    compiler.close()
+    assert isinstance(future.exception(timeout=0), UnavailableError)
 
 
 def test_what_is_kept_has_a_size(tokens: LLTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
