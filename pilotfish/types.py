@@ -22,6 +22,8 @@ MAX_TOP_K = 2**32 - 1
 
 _MIN_FLOAT32, _MAX_FLOAT32 = 2.0**-149, (2 - 2.0**-23) * 2.0**127
 """Positive numbers that sampling parameters can be when they travel: others would become 0 or infinite."""
+_MIN_TOLD = f"{_MIN_FLOAT32:.2g} (the smallest 32-bit float)"
+_MAX_TOLD = f"{_MAX_FLOAT32:.2g} (the largest)"
 
 BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
@@ -131,16 +133,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
                 "temperature",
                 self.temperature,
                 self.temperature == 0 or _MIN_FLOAT32 <= self.temperature <= _MAX_FLOAT32,
-                "at least 0, as a 32-bit float",
+                f"0, or between {_MIN_TOLD} and {_MAX_TOLD}",
             ),
             ("top_k", self.top_k, 0 <= self.top_k <= MAX_TOP_K, f"between 0 (all tokens) and {MAX_TOP_K}"),
-            ("top_p", self.top_p, _MIN_FLOAT32 <= self.top_p <= 1, "above 0 and at most 1, as a 32-bit float"),
+            ("top_p", self.top_p, _MIN_FLOAT32 <= self.top_p <= 1, f"between {_MIN_TOLD} and 1"),
             ("min_p", self.min_p, 0 <= self.min_p <= 1, "between 0 and 1"),
             (
                 "repetition_penalty",
                 self.repetition_penalty,
                 _MIN_FLOAT32 <= self.repetition_penalty <= _MAX_FLOAT32,
-                "above 0 (1 is off), as a 32-bit float",
+                f"between {_MIN_TOLD} and {_MAX_TOLD}; 1 is off",
             ),
             ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),

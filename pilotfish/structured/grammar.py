@@ -89,9 +89,9 @@ def schema_grammar(schema: Mapping[str, Any] | bool, param: str) -> Grammar:
     return grammar
 
 
-def json_rule(schema: Mapping[str, Any] | bool) -> str:
+def json_rule(schema: Mapping[str, Any]) -> str:
     """The right-hand side of a Lark rule for documents of a JSON schema."""
-    return f"%json {schema_text({**_as_object(schema), 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {schema_text({**schema, 'x-guidance': _JSON_OPTIONS})}"
 
 
 def lark_rule(grammar: Grammar, *, param: str = "grammar") -> str:
@@ -125,22 +125,18 @@ def check_text(grammar: Grammar, param: str) -> None:
 
 def _json_grammar(text: str, param: str) -> str:
     # The library's own options, which a schema may hold, are not the caller's to set.
-    schema = {**_as_object(_schema(text, param)), "x-guidance": _JSON_OPTIONS}
+    schema = {**_schema(text, param), "x-guidance": _JSON_OPTIONS}
     return str(LLMatcher.grammar_from_json_schema(schema_text(schema)))
 
 
-def _schema(text: str, param: str) -> Mapping[str, Any] | bool:
+def _schema(text: str, param: str) -> Mapping[str, Any]:
+    """Booleans are schemas too, but the library takes objects only."""
     schema = parse_schema(text, param)
+    if schema is False:
+        raise InvalidRequestError("the JSON schema cannot be used: it is false, which nothing follows", param=param)
     if not isinstance(schema, dict | bool):
         raise InvalidRequestError(f"a JSON schema is an object or a boolean, not {type(schema).__name__}", param=param)
-    return schema
-
-
-def _as_object(schema: Mapping[str, Any] | bool) -> Mapping[str, Any]:
-    """Booleans are schemas too, but the library takes objects only."""
-    if isinstance(schema, bool):
-        return {} if schema else {"not": {}}
-    return schema
+    return schema if isinstance(schema, dict) else {}
 
 
 def name_of(grammar: Grammar) -> str:
@@ -156,6 +152,6 @@ def name_of(grammar: Grammar) -> str:
 def one_line(message: str) -> str:
     """The library's words, which show the place of a mistake over several lines, without its state after them."""
     if "NoExtension" in message:
-        return "no text can follow it: does a reference lead only back to itself?"
+        return "no text can follow it"  # of a schema that only refers to itself, `finite` tells the reference
     words = [word for word in message.partition("<state>")[0].split() if word.strip("^|")]
     return textwrap.shorten(" ".join(words), MAX_TOLD_CHARS, placeholder=" ...") or "the library does not say why"

@@ -96,6 +96,19 @@ def test_a_wrong_parameter_is_named(emulated_server, path: str, fields: dict[str
     assert body["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"temperature": 1e-45}, "temperature is 1e-45; it must be 0, or between 1.4e-45 (the smallest 32-bit float)"),
+        ({"top_p": 1e-45}, "top_p is 1e-45; it must be between 1.4e-45 (the smallest 32-bit float) and 1"),
+        ({"repetition_penalty": 1e39}, "and 3.4e+38 (the largest); 1 is off"),
+    ],
+)
+def test_what_a_32_bit_float_cannot_be_is_told_with_the_limit(emulated_server, fields: Any, told: str) -> None:
+    _, body = post(emulated_server.url, "/v1/chat/completions", {**CHAT, **fields})
+    assert told in body["error"]["message"]
+
+
 def nested(depth: int) -> Any:
     value: Any = "x"
     for _ in range(depth):
