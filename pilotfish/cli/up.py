@@ -18,7 +18,7 @@ from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, require_free_http, reserved
 from pilotfish.cli.service_lines import JsonPrinter, Printer
-from pilotfish.config import Config, load_config, replace
+from pilotfish.config import Config, DraftConfig, TargetConfig, load_config, replace
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
 from pilotfish.profiles import load_profile
@@ -68,6 +68,10 @@ def up(
         printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
         if config.emulation.is_on:
             printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
+        target, draft = config.target, config.draft
+        ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
+        if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
+            printer.notice(f"{' and '.join(unused)} not used: `pilotfish up` takes free ports for its replicas")
         pull_models(config)
         asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
     printer.stopped()

@@ -49,6 +49,17 @@ def test_a_file_is_found_from_anywhere(started: list[Config], tmp_path: Path, mo
     assert launch.config.emulation.profile == str(tmp_path / "mine.yaml")
 
 
+@pytest.mark.parametrize("how", [(), ("--standalone",)])
+def test_ports_that_are_not_used_are_told(started: list[Config], how: tuple[str, ...]) -> None:
+    emulated = ("--emulate", "a100-70b", *how)
+    result = up(*emulated, "--set", "target.port=7001", "--set", "draft.port=7002")
+    assert "target.port and draft.port not used: `pilotfish up` takes free ports" in " ".join(result.output.split())
+    result = up(*emulated, "--set", "draft.port=7002")
+    assert "draft.port not used" in result.output
+    assert "target.port" not in result.output
+    assert "not used" not in up(*emulated, "--set", "target.port=0").output  # any free one is what it gets
+
+
 def test_an_unknown_profile_starts_nothing(started: list[Config]) -> None:
     result = up("--emulate", "h900")
     assert result.exit_code == 1
