@@ -15,6 +15,8 @@ import pytest
 
 from pilotfish.errors import InvalidRequestError, UnavailableError
 from pilotfish.structured import guard as guard_module
+from pilotfish.structured.compiler import GrammarCompiler
+from pilotfish.structured.grammar import load_vocabulary
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import Grammar, GrammarKind
 
@@ -85,6 +87,25 @@ def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: C
             checking.result(timeout=30)
     assert guard.check(GOOD) > 0
     assert children() == [process]
+
+
+def chain(num_rules: int) -> Grammar:
+    """The library's compiler calls itself for each rule."""
+    rules = (f"r{index}: r{index + 1}" for index in range(num_rules))
+    return Grammar(GrammarKind.LARK, "\n".join(("start: r0", *rules, f'r{num_rules}: "a"')))
+
+
+def test_what_passes_the_guard_is_far_from_overflowing_an_engines_stack(
+    guard: GrammarGuard, model_folder: Path
+) -> None:
+    """2,000 rules take more than 4 MB and less than 8, which is what processes and threads commonly have; 3,000 take
+    more than 8. An engine's thread with too small a stack ends this process."""
+    assert guard.check(chain(500)) > 0
+    with pytest.raises(InvalidRequestError, match="the grammar library cannot compile it"):
+        guard.check(chain(2000))
+    compiler = GrammarCompiler(lambda: load_vocabulary(model_folder, 98, {0}))
+    assert not compiler.compile(chain(3000)).result(timeout=30).matcher.is_error()
+    compiler.close()
 
 
 def test_a_process_that_was_lost_while_idle_is_started_again(
