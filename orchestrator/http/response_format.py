@@ -79,12 +79,10 @@ def _of_response_format(response_format: dict[str, Any]) -> Grammar | None:
 
 def _of_structured_outputs(outputs: StructuredOutputs) -> Grammar:
     grammars = []
-    if outputs.json is not None:
-        grammars.append(
-            Grammar(GrammarKind.JSON_SCHEMA, outputs.json)
-            if isinstance(outputs.json, str)
-            else schema_grammar(outputs.json, "structured_outputs")
-        )
+    if isinstance(outputs.json, str):
+        grammars.append(Grammar(GrammarKind.JSON_SCHEMA, outputs.json))
+    elif outputs.json is not None:
+        grammars.append(schema_grammar(outputs.json, "structured_outputs"))
     if outputs.json_object:
         grammars.append(Grammar(GrammarKind.JSON_OBJECT))
     if outputs.regex is not None:
