@@ -1,16 +1,17 @@
-"""Is the controller never slower than the better of always off and always on, apart from this machine's noise?
+"""Is `auto` never slower than the better of always off and always on, apart from this machine's noise?
 
-The same loads as `emulated.py --only never-slower`, in virtual time: the orchestrator's own controllers and the
-target's own batching over simulated replicas (profile a100-70b), with a processor that handles one message after the
-other and stalls now and then. The same on every machine; a few seconds of every load cost seconds of computing. Every
-seed is a fresh start without a cost profile, so what the controller learned by chance is in the figures. The first
-second, in which it tries what it does not know yet, is not: `from_start` has that, too, in 7 seconds from 32 sequences
-on and in up to 31 below.
+The loads of `emulated.py --only never-slower` in virtual time: the orchestrator's controllers and the target's batching
+are the real ones, the replicas are simulated (profile a100-70b). Every seed starts with a controller that has measured
+nothing. A load's figure leaves out the first second, in which the controller tries what it does not know; `from_start`
+includes it, over the first 7 seconds from 32 sequences on and up to 31 below. The machine's noise is simulated too: a
+processor that handles one message at a time and stalls now and then. `--no-noise` leaves it out. The result is the same
+on every machine.
 """
 
 from __future__ import annotations
 
 import itertools
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -18,12 +19,13 @@ from typing import NamedTuple
 
 from report import Report, parser
 
-from orchestrator.control.measurements import Measurements
+from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
+from pilotfish.config import SpeculationConfig
 from pilotfish.planning.simulated_stack.closed_loop import closed_loop_tokens_per_s
 from pilotfish.planning.simulated_stack.controllers import controller
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import BUSY_MACHINE
+from pilotfish.planning.simulated_stack.world import BUSY_MACHINE, Noise
 from pilotfish.profiles import load_profile
 
 PROFILE = load_profile("a100-70b")
@@ -34,10 +36,9 @@ PROMPT_TOKENS = (150, 900, 250, 80, 330, 190, 420)
 """Of requests in turn: 331 on average."""
 
 
-class Arm(NamedTuple):
-    """What was made ahead costs the simulated drafter nothing, however many sequences it serves, nor do prompts, and
-    what is sent takes no time of the processor, only what arrives: with many at once a real round takes longer. Nor are
-    there load reports under way."""
+class Variant(NamedTuple):
+    """A workload. The simulation leaves out what drafts made ahead and prompts cost the drafter, and the processor time
+    of sending, so real rounds take longer with many sequences at once."""
 
     ahead: float = 0.0
     """Share of the drafts that were made ahead."""
@@ -47,52 +48,76 @@ class Arm(NamedTuple):
     """Share of the passages in which the drafter has an answer at all."""
 
 
-ARMS = (Arm(), Arm(0.5), Arm(0.5, PROMPT_TOKENS), Arm(0.0, PROMPT_TOKENS, 0.3))
+VARIANTS = (Variant(), Variant(0.5), Variant(0.5, PROMPT_TOKENS), Variant(0.0, PROMPT_TOKENS, 0.3))
 MAX_DRAFT_TOKENS = 8
 ANSWER_TOKENS = (96, 160, 128)
 SEEDS, QUICK_SEEDS = 8, 2
 WARM_UP_S = 1.0
 """Virtual seconds that only `from_start` counts."""
 SEQUENCE_S = 160.0
-"""Virtual seconds of all sequences of a load together, each for between these times."""
+"""Virtual seconds of all sequences of a load together; each load runs for LEAST_S to MOST_S."""
 LEAST_S, MOST_S = 6.0, 30.0
+COLUMNS = {
+    "made ahead": "ahead",
+    "prompt tokens": "prompt",
+    "answered": "answ.",
+    "acceptance": "acc.",
+    "at once": "seqs",
+    "off tok/s": "off",
+    "on tok/s": "on",
+    "auto tok/s": "auto",
+    "auto_over_best": "ratio",
+    "worst_seed": "worst",
+    "from_start": "start",
+}
+ASKED_MEAN, LOW, MAX_LOW_LOADS, LEAST = 1.0, 0.95, 3, 0.9
+"""Of `auto` over the better of off and on: the mean of all loads, how many may be below LOW, and the worst load."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__).parse_args(arguments)
+    options_parser = parser(__doc__)
+    options_parser.add_argument("--no-noise", action="store_true", help="a machine that adds nothing to a round")
+    options = options_parser.parse_args(arguments)
     seeds = range(QUICK_SEEDS if options.quick else SEEDS)
+    noise = None if options.no_noise else BUSY_MACHINE
     report = Report(
-        "Is the controller never slower than the better of always off and always on, apart from this machine's noise?",
+        "Is auto never slower than the better of always off and always on, apart from this machine's noise?",
         {
             "engines": f"SIMULATED {PROFILE.name}: {PROFILE.description}",
-            "noise": str(BUSY_MACHINE),
+            "noise": str(noise) if noise else "none",
             "seeds": len(seeds),
         },
+        columns=COLUMNS,
     )
-    ratios, single, from_start = [], [], []
-    for arm, rate, concurrency in itertools.product(ARMS, RATES, CONCURRENCIES):
-        row = _row(arm, rate, concurrency, seeds)
-        report.row(**row)
-        ratios.append(row["auto_over_best"])
-        single.append(row["worst_seed"])
-        from_start.append(row["from_start"])
-    report.check("auto over the better of off and on, tokens/s, worst load", min(ratios), 0.98, kind="at least")
-    report.conditions["loads at 0.98 or above"] = f"{sum(ratio >= 0.98 for ratio in ratios)} of {len(ratios)}"
-    report.conditions["worst seed of all"] = min(single)
-    report.conditions["worst load from the start"] = min(from_start)
+    for variant, rate, concurrency in itertools.product(VARIANTS, RATES, CONCURRENCIES):
+        report.row(**_row(variant, rate, concurrency, seeds, noise))
+    _check(report)
     report.finish(options)
     return 0
 
 
-def _row(arm: Arm, rate: float, concurrency: int, seeds: Sequence[int]) -> dict[str, float]:
-    runs = [{mode: _tokens_per_s(arm, rate, concurrency, seed, mode) for mode in MODES} for seed in seeds]
+def _check(report: Report) -> None:
+    """Over all loads."""
+    ratios = [row["auto_over_best"] for row in report.rows]
+    name = "auto over the better of off and on, tokens/s"
+    report.check(f"{name}, mean of {len(ratios)} loads", statistics.fmean(ratios), ASKED_MEAN, kind="at least")
+    report.check(f"loads below {LOW}", sum(ratio < LOW for ratio in ratios), MAX_LOW_LOADS, "loads")
+    report.check(f"{name}, worst load", min(ratios), LEAST, kind="at least")
+    report.conditions["worst seed of all"] = min(row["worst_seed"] for row in report.rows)
+    report.conditions["worst load from the start"] = min(row["from_start"] for row in report.rows)
+
+
+def _row(
+    variant: Variant, rate: float, concurrency: int, seeds: Sequence[int], noise: Noise | None
+) -> dict[str, float]:
+    runs = [{mode: _tokens_per_s(variant, rate, concurrency, seed, mode, noise) for mode in MODES} for seed in seeds]
     warm = [{mode: after for mode, (after, _) in run.items()} for run in runs]
     whole = [{mode: all_of_it for mode, (_, all_of_it) in run.items()} for run in runs]
     mean = _mean(warm)
     return {
-        "made ahead": arm.ahead,
-        "prompt tokens": round(sum(arm.prompt_tokens) / max(1, len(arm.prompt_tokens))),
-        "answered": arm.answered,
+        "made ahead": variant.ahead,
+        "prompt tokens": round(sum(variant.prompt_tokens) / max(1, len(variant.prompt_tokens))),
+        "answered": variant.answered,
         "acceptance": rate,
         "at once": concurrency,
         **{f"{mode} tok/s": round(tokens_per_s) for mode, tokens_per_s in mean.items()},
@@ -110,12 +135,14 @@ def _ratio(rates: Mapping[Mode, float]) -> float:
     return rates["auto"] / max(rates["off"], rates["on"])
 
 
-def _tokens_per_s(arm: Arm, rate: float, concurrency: int, seed: int, mode: Mode) -> tuple[float, float]:
+def _tokens_per_s(
+    variant: Variant, rate: float, concurrency: int, seed: int, mode: Mode, noise: Noise | None
+) -> tuple[float, float]:
     """After the warm-up, and with it."""
-    stack = SimulatedStack(PROFILE, rate, seed, noise=BUSY_MACHINE, **arm._asdict())
+    stack = SimulatedStack(PROFILE, rate, seed, noise=noise, **variant._asdict())
     after_warm_up = closed_loop_tokens_per_s(
         stack,
-        partial(controller, mode, Measurements(), MAX_DRAFT_TOKENS),
+        partial(controller, mode, ControlState(SpeculationConfig()), MAX_DRAFT_TOKENS),
         concurrency,
         ANSWER_TOKENS,
         warm_up_s=WARM_UP_S,

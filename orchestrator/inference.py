@@ -8,8 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.measurements import Measurements
-from orchestrator.controller import Controller
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
+from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.beside_drafter import BesideDrafter
 from orchestrator.drafting.draft_deadline import draft_deadline_s
@@ -29,13 +30,10 @@ from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
 from orchestrator.round_log import RoundLog
-from orchestrator.run_controller import RunController
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
-from pilotfish.errors import ConfigError
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.profiles import HardwareProfile, load_profile
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
@@ -93,7 +91,7 @@ class Answer:
             num_missed_deadlines=self._session.drafter.num_missed_deadlines,
             limitation=self._session.controller.limitation.text,
             limitation_reason=self._session.controller.limitation.reason or "",
-            draft_token_counts=self._session.controller.draft_token_counts,
+            draft_token_counts=self._session.controller.num_rounds_by_k,
             seed=request.sampling.seed,
             model_id=self._model.model_id,
             emulated=self._model.emulated,
@@ -116,9 +114,9 @@ class InferenceService:
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
-        self.measurements = Measurements(_cost_profile(config.orchestrator.speculation.cost_profile))
-        targets.on_change(lambda: self.measurements.retain(targets.connected_ids))
         speculation = config.orchestrator.speculation
+        self.control = ControlState(speculation)
+        targets.on_change(lambda: self.control.retain(targets.connected_ids))
         self.ahead = AheadPolicy(speculation.draft_ahead, speculation.draft_ahead_tokens)
 
     @property
@@ -204,11 +202,11 @@ class InferenceService:
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model, tree = self._config, link.model, self._tree(link)
         drafts_beside = _drafts_beside(request, model)
-        controller = RunController if drafts_beside else Controller
+        controller = InTargetController if drafts_beside else Controller
         features = FeatureFeed(model.feature_layers)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
-            controller=controller(request, self.measurements, config.speculation),
+            controller=controller(request, self.control),
             drafter=self._drafter(request, link, features, tree),
             target=RemoteTarget(
                 self.targets,
@@ -251,20 +249,7 @@ class InferenceService:
         configured_ms = self._config.speculation.draft_deadline_ms
         if configured_ms:
             return configured_ms / 1000
-        return draft_deadline_s(num_tokens, self.measurements.decode_s, self.ahead.ask_s)
-
-
-def _cost_profile(name_or_path: str) -> HardwareProfile | None:
-    """What steps cost before they are measured; empty: nothing is known. Raises ConfigError."""
-    if not name_or_path:
-        return None
-    profile = load_profile(name_or_path)
-    if profile.target.step_s(1, 1) <= 0:
-        raise ConfigError(
-            f"orchestrator.speculation.cost_profile: in {name_or_path!r} a step takes no time, so nothing could be "
-            "compared; leave it empty to have steps measured"
-        )
-    return profile
+        return draft_deadline_s(num_tokens, self.control.plain_token_s, self.ahead.ask_s)
 
 
 def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,7 +70,6 @@ class RemoteRound:
         num_self_drafted: int = 0,
         tree: TreeRequest | None = None,
         max_delay_ms: int = 0,
-        meanwhile: Callable[[], None] | None = None,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
@@ -79,7 +77,6 @@ class RemoteRound:
         num_self_drafted: drafts that the target may make for itself in a step of a decode run; they may branch
         within `tree`.
         max_delay_ms: that a token of a decode run may wait at the target for those after it.
-        meanwhile: called once, when the command is on its way.
         """
         self.elapsed_s = 0.0
         """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
@@ -93,7 +90,6 @@ class RemoteRound:
         self._num_self_drafted = num_self_drafted
         self._tree = tree if num_self_drafted else None
         self._max_delay_ms = max_delay_ms
-        self._meanwhile = meanwhile
         self._target = target
         self._sequence = sequence
         self._draft = draft
@@ -248,7 +244,6 @@ class RemoteRound:
             self._remote = remote
             # Asked for twice, the time says nothing about a step.
             self._started_s = remote.last_sent_s if self._started_s is None else math.inf
-            await self._use_the_wait()
         verdict = await self._target.verdict(self._remote, self._sequence)
         assert self._started_s is not None
         self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0
@@ -259,12 +254,6 @@ class RemoteRound:
         if not self._is_cut:
             self.elapsed_s = max(0.0, self._remote.last_arrival_s - self._started_s)
         return verdict
-
-    async def _use_the_wait(self) -> None:
-        meanwhile, self._meanwhile = self._meanwhile, None
-        if meanwhile is not None:
-            await asyncio.sleep(0)  # the stream writes first, and so do the rounds that begin beside this one
-            meanwhile()
 
     def _command(self, remote: RemoteSequence) -> TargetCommand:
         length = self._sequence.length

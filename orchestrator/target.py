@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
@@ -105,12 +105,9 @@ class RemoteTarget:
         """The wait for a replica with room, and the first step's wait on it."""
         self.has_answered = False
 
-    def verify(self, sequence: Sequence, draft: DraftBlock, meanwhile: Callable[[], None] | None = None) -> RemoteRound:
-        """One verdict on the draft; a plain step where the draft is empty.
-
-        meanwhile: called once, when the command is on its way.
-        """
-        return RemoteRound(self, sequence, draft, num_tokens=1, meanwhile=meanwhile)
+    def verify(self, sequence: Sequence, draft: DraftBlock) -> RemoteRound:
+        """One verdict on the draft; a plain step where the draft is empty."""
+        return RemoteRound(self, sequence, draft, num_tokens=1)
 
     def decode(
         self, sequence: Sequence, num_tokens: int, num_self_drafted: int = 0, *, awaits_drafts: bool = False

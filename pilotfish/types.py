@@ -309,23 +309,9 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """That decoded, verified or proposed in the last step; prefills do not count."""
     num_step_tokens: int = 0
     """Token rows of the last step, prefills included."""
-    num_step_prefill_tokens: int = 0
-    """Those of prefills among them."""
-    step_prefill_time_ns: int = 0
-    """By how much they made the step longer, or would have if all had decoded plainly in it."""
     prefill_time_ns: int = 0
-    """The same of all steps since the engine started."""
+    """By how much prefills made steps longer since the engine started."""
     num_grammar_deaths: int = 0
     """Grammars that a compiling process died of, since the engine started."""
     step_table: StepTable = StepTable()
     """What a target's steps take; from a peer empty unless it has changed."""
-
-    @property
-    def num_step_decode_tokens(self) -> int:
-        """Token rows of those who decoded in the last step."""
-        return self.num_step_tokens - self.num_step_prefill_tokens
-
-    @property
-    def step_decode_time_ns(self) -> int:
-        """What their step took, as it is compared."""
-        return self.step_time_ns - self.step_prefill_time_ns

@@ -1,124 +1,139 @@
-"""Whether speculation pays on a replica under its load: one answer for all sequences that decode there."""
+"""On or off, for all sequences of a replica and proposer.
+
+One answer for all keeps what is measured clean: a round takes what it takes if all speculate, or none do. The gate
+follows the predicted gain, with hysteresis and a dwell. A guard holds the tokens that were really got against plain
+decoding. A trial looks, ever more rarely, whether the other state is better by now.
+"""
 
 from __future__ import annotations
 
-from orchestrator.control.window import RunningAverage
+from collections import Counter
 
-_MARGIN = 0.02
-"""What is on goes off, and what is off goes on, where that is better by so much."""
-_UNKNOWN_MARGIN = 0.05
-"""To go on under a load where rounds were never measured: what is expected of them is the best."""
-_SETTLING_ROUNDS = 2
-"""Of each sequence, after a switch: until then some do what was done before, and what is measured is a mixture."""
-_MIN_ROUNDS = 4
-_CLEAR_LOSS = 0.8
-"""A speed that ends speculation as soon as it is measured."""
-_MIN_PLAIN_TOKENS = 32
-"""Of each sequence, before it is on again."""
-_GAIN_WEIGHT = 0.03
-"""Of the latest gain: what rounds take wanders by a fifth within tenths of a second, and a switch off lasts seconds."""
-_CLOSED_GAIN_WEIGHT = 0.1
-"""The same where it is closed. A moment in which speculation seems to pay comes soon where it never does,"""
-_CLOSED_GAIN_PRIOR = 5
-"""even at first: before the first one there were as many that just do not pay. Only a fifth outweighs them at once."""
-_NEW_LOAD = 1.25
-"""By how much the decoding sequences change for a decision of a while ago to say nothing about now."""
+OFF_BELOW, ON_ABOVE = 0.97, 1.05
+"""Predicted speed over plain decoding's."""
+NEW_LOAD = 1.25
+"""Change of the load after which a decision of before says nothing about now."""
+_CLEAR_LOSS = 0.85
+"""Measured speed that closes the gate after one window; after two it is OFF_BELOW."""
+_WINDOW_S = 1.0
+"""Of the guard."""
+_DWELL_S = 0.5
+"""Between two switches, unless the load is another one."""
+_SETTLING_S = 0.1
+"""After a switch some still do what was done before."""
+_FIRST_RETRY_S, _LAST_RETRY_S = 2.0, 60.0
+"""Until the other state is tried; doubled by every trial that changes nothing."""
+_TRIAL_S = 0.25
+_TRIAL_COST = 0.01
+"""Of the speed, that trials may cost: one that is likely to lose much comes later."""
 
 
 class Gate:
-    """One state for all keeps what is measured clean: a round takes what it takes if all speculate, or none do.
+    """Pure: time is an argument. Ask `update` for every new plan."""
 
-    It waits after a switch until the measurements speak of the new state, unless the load is another one.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, num_switches: Counter[bool]) -> None:
+        """num_switches: of all gates, on (True) and off."""
         self.is_open: bool | None = None
         """None until it is first decided."""
+        self.is_trial = False
+        """Whether it is as it is only to measure that."""
         self.num_switches = 0
-        self.state_number = 0
-        """Another one after every switch and under every new load: what is counted from then on begins anew."""
-        self.judged: dict[int, object] = {}
-        """What the latest answers were derived from, by the most draft tokens that a request allows: from the same they
-        would be the same."""
-        self._num_sequences = 1
-        """Of the load that it was decided for."""
-        self._num_rounds = 0
-        self._num_plain_tokens = 0
-        self._gain = RunningAverage(weight=_GAIN_WEIGHT)
-        """While it is open, from when every sequence has measured it."""
-        self._closed_gain = _new_closed_gain()
-        """While it is closed, from when it has waited."""
+        self._num_switches_of_all = num_switches
+        self._changed_s = 0.0
+        self._load = 1
+        self._retry_at_s = self._trial_end_s = 0.0
+        self._num_retries = 0
+        self._is_guarded = False
+        """Whether the guard has closed it: what is predicted has been wrong."""
+        self._window_before = (0.0, 0.0)
+        """Seconds that plain decoding would have taken for the tokens, and that they took."""
+        self._begin_window()
 
-    @property
-    def lasting_gain(self) -> float | None:
-        """What speculation has gained lately, for all; None while it is closed, or not every sequence has measured."""
-        return self._gain.value
+    def is_settled(self, begin_s: float) -> bool:
+        """Whether what began then was done by all alike."""
+        return begin_s >= self._changed_s + _SETTLING_S
 
-    def is_settled(self, num_sequences: int) -> bool:
-        """Whether rounds are what they are with all speculating."""
-        return self.is_open is not False and self._num_rounds >= _SETTLING_ROUNDS * num_sequences
+    def add(self, num_tokens: int, plain_s: float, elapsed_s: float) -> None:
+        """A sequence got num_tokens in elapsed_s, where a plain one takes plain_s."""
+        self._expected_s += num_tokens * plain_s
+        self._got_s += elapsed_s
 
-    def is_closed_under(self, num_sequences: int) -> bool:
-        """Whether it is closed, and was for about so many sequences."""
-        return self.is_open is False and not self._is_new_load(num_sequences)
-
-    def count_round(self) -> None:
-        self._num_rounds += 1
-
-    def count_plain_tokens(self, num_tokens: int, state_number: int) -> None:
-        """Of a run that was decided for in that state: in another one it says nothing."""
-        if state_number == self.state_number:
-            self._num_plain_tokens += num_tokens
-
-    def update(
-        self, gain: float, num_sequences: int, num_own: int, *, is_measured: bool, is_retry: bool = False
-    ) -> bool:
+    def update(self, now_s: float, load: int, gain: float, *, can_pay: bool, trial_s: float) -> bool:
         """Returns whether it is open.
 
-        gain: expected speed with speculation over that without, for all num_sequences that decode.
-        num_own: of them, those whose rounds and tokens are counted here.
-        is_measured: rounds under this load were, so that more than a model speaks for the gain.
-        is_retry: rounds are to be tried again: what they were believed to take before says nothing.
+        gain: predicted speed over plain decoding's. can_pay: with good drafts speculation would pay under this load, so
+        that trials make sense. trial_s: what measuring takes at least.
         """
         if self.is_open is None:
-            self.is_open = gain > 1
-        is_new_load = self._is_new_load(num_sequences)
-        has_waited = self._num_plain_tokens >= _MIN_PLAIN_TOKENS * num_own
-        if self.is_open:
-            # Where many went off by themselves, few rounds are left to count.
-            has_measured = has_waited or self._num_rounds >= _MIN_ROUNDS * num_own
-            if has_measured:
-                self._gain.add(gain)
-            is_lasting = has_measured and (self._gain.value or gain) < 1 - _MARGIN
-            is_clear = gain < _CLEAR_LOSS and self.is_settled(num_own)
-            if gain < 1 - _MARGIN and (is_new_load or is_lasting or is_clear):
-                self._switch()
-        else:
-            if has_waited:
-                self._closed_gain.add(gain)
-            least = 1 + (_MARGIN if is_measured else _UNKNOWN_MARGIN)
-            lasting_gain = gain if is_retry else self._closed_gain.value
-            is_lasting = has_waited and lasting_gain is not None and lasting_gain > least
-            if gain > least and (is_new_load or is_lasting):
-                self._switch()
-        if is_new_load:
-            self._num_sequences = num_sequences
-            self._begin_anew()
+            self.is_open, self._load, self._changed_s = gain > 1, load, now_s
+            self._plan_retry(now_s, gain, trial_s)
+        if not self._load / NEW_LOAD < load < self._load * NEW_LOAD:
+            self._load, self._is_guarded, self.is_trial = load, False, False
+            self._begin_window()
+            if gain < OFF_BELOW if self.is_open else gain > ON_ABOVE:
+                self._switch(now_s)
+            self._num_retries = 0
+            self._plan_retry(now_s, gain, trial_s)
+        elif self.is_trial:
+            self._judge_trial(now_s, gain, trial_s)
+        elif now_s < self._changed_s + _DWELL_S:
+            pass
+        elif self._is_switch_due(gain, can_pay=can_pay):
+            self._switch(now_s)
+            self._plan_retry(now_s, gain, trial_s)
+        elif now_s >= self._retry_at_s and can_pay:
+            self._switch(now_s)
+            self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
 
-    def _switch(self) -> None:
+    def _is_switch_due(self, gain: float, *, can_pay: bool) -> bool:
+        if self.is_open:
+            return self._guard_says_no() or (gain < OFF_BELOW and (self._measured_gain < 1 or not can_pay))
+        return gain > ON_ABOVE and not self._is_guarded
+
+    def _judge_trial(self, now_s: float, gain: float, trial_s: float) -> None:
+        if now_s < self._trial_end_s:
+            return
+        self.is_trial = False
+        got = min(gain, self._measured_gain or gain)  # what is predicted may be what the guard found wrong
+        if got > (1 + ON_ABOVE) / 2 if self.is_open else gain < OFF_BELOW:
+            self._num_retries, self._is_guarded = 0, False
+        else:
+            self._switch(now_s)
+        self._plan_retry(now_s, gain, trial_s)
+
+    def _guard_says_no(self) -> bool:
+        """At the end of a window: whether fewer tokens were got than plain decoding gives."""
+        if self._got_s < _WINDOW_S * self._load:
+            return False
+        windows = self._window_before, (self._expected_s, self._got_s)
+        self._begin_window()
+        self._window_before = windows[1]
+        is_low = [expected_s < OFF_BELOW * got_s for expected_s, got_s in windows]
+        self._is_guarded = all(is_low) or windows[1][0] < _CLEAR_LOSS * windows[1][1]
+        return self._is_guarded
+
+    @property
+    def _measured_gain(self) -> float:
+        """Speed over plain decoding's that was really got, in the window before and in this one; 0: not known."""
+        got_s = self._got_s + self._window_before[1]
+        return (self._expected_s + self._window_before[0]) / got_s if got_s else 0.0
+
+    def _switch(self, now_s: float) -> None:
         self.is_open = not self.is_open
         self.num_switches += 1
-        self._begin_anew()
+        self._num_switches_of_all[self.is_open] += 1
+        self._changed_s = now_s
+        self._begin_window()
 
-    def _begin_anew(self) -> None:
-        self.state_number += 1
-        self._gain, self._closed_gain = RunningAverage(weight=_GAIN_WEIGHT), _new_closed_gain()
-        self._num_rounds = self._num_plain_tokens = 0
+    def _begin_window(self) -> None:
+        self._expected_s = self._got_s = 0.0
+        self._window_before = (0.0, 0.0)
 
-    def _is_new_load(self, num_sequences: int) -> bool:
-        return not self._num_sequences / _NEW_LOAD < num_sequences < self._num_sequences * _NEW_LOAD
-
-
-def _new_closed_gain() -> RunningAverage:
-    return RunningAverage(1 - _MARGIN, _CLOSED_GAIN_WEIGHT, _CLOSED_GAIN_PRIOR)
+    def _plan_retry(self, now_s: float, gain: float, trial_s: float) -> None:
+        """When the state of now is doubted: plain decoding, whose steps the target measures, late."""
+        first_s = 8 * _FIRST_RETRY_S if self.is_open else _FIRST_RETRY_S
+        loss = max(0.0, 1 - (1 / gain if self.is_open and gain else gain))
+        cheap_s = (_SETTLING_S + max(_TRIAL_S, trial_s)) * loss / _TRIAL_COST
+        self._retry_at_s = now_s + min(_LAST_RETRY_S, max(first_s, cheap_s) * 2**self._num_retries)
+        self._num_retries = min(self._num_retries + 1, 8)

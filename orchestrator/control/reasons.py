@@ -4,76 +4,73 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from orchestrator.requests.request import GenerationRequest
+from pilotfish.config import SpeculationConfig
+
 
 class Reason(StrEnum):
     """Identifiers are part of the interface: add to them, never rename one."""
 
+    text: str
+    """A sentence for people."""
+    is_limiting: bool
+    """Whether it is worth telling the client that speculation was off or limited."""
+
+    def __new__(cls, value: str, text: str, is_limiting: bool = True) -> Reason:
+        reason = str.__new__(cls, value)
+        reason._value_, reason.text, reason.is_limiting = value, text, is_limiting
+        return reason
+
     # It speculates.
-    FASTEST = "fastest"
-    REQUESTED = "requested"
-    PROBE = "probe"
+    FASTEST = "fastest", "measured: the fastest", False
+    REQUESTED = "requested", "the request asks for it", False
+    PROBE = "probe", "a probe: the text may have become predictable, or the drafter faster", False
 
     # It decodes plainly, as every request does now and then.
-    FIRST_TOKEN = "first_token"
-    LAST_TOKEN = "last_token"
-    MEASURING = "measuring"
+    FIRST_TOKEN = "first_token", "the first token waits for no drafter", False
+    LAST_TOKEN = "last_token", "one token is left", False
+    MEASURING = "measuring", "plain decoding is measured", False
 
     # It is off.
-    MODE_OFF = "mode_off"
-    NO_DRAFT_TOKENS = "no_draft_tokens"
-    SHORT_OUTPUT = "short_output"
-    NO_DRAFTER = "no_drafter"
-    DRAFT_POOL_SATURATED = "draft_pool_saturated"
-    DRAFTER_FAILED = "drafter_failed"
-    BATCH_SIZE = "batch_size"
-    ACCEPTANCE_FLOOR = "acceptance_floor"
-    LOAD = "load"
-    ROUND_TIME = "round_time"
-    ACCEPTANCE = "acceptance"
+    MODE_OFF = "mode_off", "the request or the server's default turns speculation off"
+    NO_DRAFT_TOKENS = "no_draft_tokens", "num_speculative_tokens is 0"
+    SHORT_OUTPUT = "short_output", "the answer is too short to repay a drafter"
+    NO_DRAFTER = "no_drafter", "there is no drafter"
+    DRAFT_POOL_SATURATED = "draft_pool_saturated", "the draft pool is saturated"
+    DRAFTER_FAILED = "drafter_failed", "the drafter failed"
+    BATCH_SIZE = "batch_size", "an operator's rule for this many decoding sequences"
+    ACCEPTANCE_FLOOR = "acceptance_floor", "fewer drafts are accepted than min_acceptance_rate asks"
+    LOAD = "load", "measured: plain decoding is faster under this load"
+    ROUND_TIME = "round_time", "measured: plain decoding is faster, drafting and verifying take too long"
+    ACCEPTANCE = "acceptance", "measured: plain decoding is faster, too few drafts are found or accepted"
 
-    @property
-    def is_limiting(self) -> bool:
-        """Whether it is worth telling the client that speculation was off or limited."""
-        return self in _LIMITING
+
+class Limitation:
+    """Why speculation was off or limited for a request, as found last: for its summary."""
+
+    def __init__(self, reason: Reason | None) -> None:
+        """reason: it never speculates; None: it may."""
+        self.reason = reason
+        self._details = ""
 
     @property
     def text(self) -> str:
-        """A sentence for people."""
-        return _TEXTS[self]
+        """For people; empty if there was none."""
+        return self._details or (self.reason.text if self.reason else "")
+
+    def note(self, reason: Reason, details: str) -> None:
+        """Keep why, if it limits speculation. details: to tell instead of the reason's own sentence."""
+        if reason.is_limiting:
+            self.reason, self._details = reason, details
 
 
-_TEXTS = {
-    Reason.FASTEST: "measured: the fastest",
-    Reason.REQUESTED: "the request asks for it",
-    Reason.PROBE: "a probe: the text may have become predictable, or the drafter faster",
-    Reason.FIRST_TOKEN: "the first token waits for no drafter",
-    Reason.LAST_TOKEN: "one token is left",
-    Reason.MEASURING: "plain decoding is measured",
-    Reason.MODE_OFF: "the request or the server's default turns speculation off",
-    Reason.NO_DRAFT_TOKENS: "num_speculative_tokens is 0",
-    Reason.SHORT_OUTPUT: "the answer is too short to repay a drafter",
-    Reason.NO_DRAFTER: "there is no drafter",
-    Reason.DRAFT_POOL_SATURATED: "the draft pool is saturated",
-    Reason.DRAFTER_FAILED: "the drafter failed",
-    Reason.BATCH_SIZE: "an operator's rule for this many decoding sequences",
-    Reason.ACCEPTANCE_FLOOR: "fewer drafts are accepted than min_acceptance_rate asks",
-    Reason.LOAD: "measured: plain decoding is faster under this load",
-    Reason.ROUND_TIME: "measured: plain decoding is faster, drafting and verifying take too long",
-    Reason.ACCEPTANCE: "measured: plain decoding is faster, too few drafts are found or accepted",
-}
-
-_LIMITING = frozenset(
-    (
-        Reason.MODE_OFF,
-        Reason.NO_DRAFT_TOKENS,
-        Reason.SHORT_OUTPUT,
-        Reason.NO_DRAFTER,
-        Reason.DRAFT_POOL_SATURATED,
-        Reason.DRAFTER_FAILED,
-        Reason.BATCH_SIZE,
-        Reason.ACCEPTANCE_FLOOR,
-        Reason.LOAD,
-        Reason.ROUND_TIME,
-        Reason.ACCEPTANCE,
-    )
-)
+def permanent_reason(request: GenerationRequest, config: SpeculationConfig) -> Reason | None:
+    """Why this request never speculates, whatever is measured; None if it may."""
+    mode = request.speculation.mode
+    if mode == "off":
+        return Reason.MODE_OFF
+    if request.num_speculative_tokens == 0:
+        return Reason.NO_DRAFT_TOKENS
+    if mode == "auto" and request.sampling.max_tokens < config.min_output_tokens:
+        return Reason.SHORT_OUTPUT
+    return None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import pilotfish
-from orchestrator.control.measurements import Measurements
+from orchestrator.control.replica_state import ProposerState
 from orchestrator.http.exchange import Exchange
 from orchestrator.http.fleet_report import (
     Caches,
@@ -25,7 +25,6 @@ from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
 from pilotfish.config import SpeculationConfig
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS
 
 
 class FleetApi:
@@ -104,35 +103,33 @@ def _requests(service: InferenceService) -> Requests:
 
 
 def _controller(service: InferenceService, num_positions: int) -> ControllerReport:
-    counts = service.measurements.counts
-    latest = counts.latest_reason
+    control = service.control
+    counts = control.num_decisions.most_common()
+    latest = control.latest_reason
     return ControllerReport(
         latest_reason="" if latest is None else latest.value,
         latest_text="" if latest is None else latest.text,
         states=[
-            _controller_state(service.measurements, replica_id, proposer, num_positions)
-            for replica_id, record in service.measurements.replicas.items()
-            for proposer in record.proposers
+            _controller_state(replica_id, name, proposer, replica.num_decoding, num_positions)
+            for replica_id, replica in control.replicas.items()
+            for name, proposer in replica.proposers.items()
         ],
-        decisions=[ReasonCount(reason.value, reason.text, count) for reason, count in counts.decisions.most_common()],
+        decisions=[ReasonCount(reason.value, reason.text, count) for reason, count in counts],
     )
 
 
 def _controller_state(
-    measurements: Measurements, replica_id: str, proposer: str, num_positions: int
+    replica_id: str, name: str, proposer: ProposerState, load: int, num_positions: int
 ) -> ControllerState:
-    record = measurements.replica(replica_id)
-    gate = record.rounds(proposer).gate
-    state: Literal["on", "off", "undecided", "per_request"] = "on" if gate.is_open else "off"
-    if gate.is_open is None:
-        state = "per_request" if proposer in SELF_DRAFTERS else "undecided"
+    gate = proposer.gate
+    state: Literal["on", "off", "undecided"] = "on" if gate.is_open else "off"
     return ControllerState(
         replica_id=replica_id,
-        proposer=proposer,
-        state=state,
+        proposer=name,
+        state="undecided" if gate.is_open is None else state,
         num_switches=gate.num_switches,
-        plain_token_ms=record.plain_s() * 1e3 if record.costs.is_known else 0.0,
-        acceptance=list(measurements.proposer(proposer).acceptance.probabilities(num_positions)),
+        plain_token_ms=proposer.costs.plain_s(load) * 1e3,
+        acceptance=list(proposer.acceptance.probabilities(num_positions)),
     )
 
 

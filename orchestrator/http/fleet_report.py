@@ -44,8 +44,7 @@ class ControllerState(msgspec.Struct, kw_only=True):
 
     replica_id: str
     proposer: str
-    state: Literal["on", "off", "undecided", "per_request"]
-    """`per_request`: with a drafter beside the target every request measures for itself."""
+    state: Literal["on", "off", "undecided"]
     num_switches: int
     plain_token_ms: float
     """What a token takes there now without speculation; 0: not measured yet."""

@@ -27,7 +27,7 @@ class OrchestratorCollector(Collector):
         yield self._build()
         yield from request_families(service.statistics)
         yield from queue_families(service.admission)
-        yield from speculation_families(service.statistics.totals, service.measurements.counts, service.ahead.counters)
+        yield from speculation_families(service.statistics.totals, service.control, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
         num_deaths = service.grammar_check.num_deaths
         yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.control.measurements import ControlCounts
 from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.speculation_cache import AheadCounters
 from orchestrator.metrics.ahead import ahead_families
 from orchestrator.request_statistics import RequestTotals
 from pilotfish.telemetry.families import by_label, counter, labelled_counter
 
 
-def speculation_families(totals: RequestTotals, control: ControlCounts, ahead: AheadCounters) -> Iterator[Metric]:
+def speculation_families(totals: RequestTotals, control: ControlState, ahead: AheadCounters) -> Iterator[Metric]:
     """Of all requests, those that still run included."""
     yield counter("spec_decode_num_drafts", "Drafts verified.", totals.num_rounds)
     yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens)
@@ -33,8 +33,8 @@ def speculation_families(totals: RequestTotals, control: ControlCounts, ahead: A
     yield from ahead_families(ahead)
 
 
-def _control_families(control: ControlCounts) -> Iterator[Metric]:
-    decisions = {reason.value: float(control.decisions[reason]) for reason in Reason}
+def _control_families(control: ControlState) -> Iterator[Metric]:
+    decisions = {reason.value: float(control.num_decisions[reason]) for reason in Reason}
     yield labelled_counter(
         "spec_decode_decisions", "Decisions of the controller, by reason.", ("reason",), by_label(decisions)
     )
@@ -42,9 +42,9 @@ def _control_families(control: ControlCounts) -> Iterator[Metric]:
         "spec_decode_rounds",
         "Rounds by the draft tokens that they asked for; 0: runs of plain decoding.",
         ("num_draft_tokens",),
-        by_label((str(number), count) for number, count in sorted(control.draft_tokens.items())),
+        by_label((str(number), count) for number, count in sorted(control.num_rounds_by_k.items())),
     )
-    switches = {"on": float(control.num_switches_on), "off": float(control.num_switches_off)}
+    switches = {"on": float(control.num_switches[True]), "off": float(control.num_switches[False])}
     yield labelled_counter(
         "spec_decode_switches", "Times that speculation went on or off.", ("state",), by_label(switches)
     )

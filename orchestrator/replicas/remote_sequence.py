@@ -10,6 +10,7 @@ from typing import Protocol
 
 from pilotfish.errors import DeadlineExceededError, InternalError, PilotfishError
 from pilotfish.messages import CloseSequence, Command, Event, Verdict, join_plain
+from pilotfish.step_table import StepTable
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 ANSWER_DEADLINE_S = 300.0
@@ -52,6 +53,10 @@ class Link(Protocol):
 
     @property
     def load(self) -> LoadReport: ...
+
+    @property
+    def step_table(self) -> StepTable:
+        """What its steps take, as it told last."""
 
     @property
     def num_sequences(self) -> int:

@@ -1,4 +1,4 @@
-"""`pilotfish profile`: what this machine's engines cost, for the controller, the planner and the emulation."""
+"""`pilotfish profile`: what this machine's engines cost, for the planner and the emulation."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def profile(
 ) -> None:
     """Measure what steps of the configured engines take, by sequences, tokens and context.
 
-    The file goes to `orchestrator.speculation.cost_profile`, to `pilotfish plan` and to `pilotfish up --emulate`.
+    The file goes to `pilotfish plan` and to `pilotfish up --emulate`. A running target measures its own steps.
     Measure on a machine that does nothing else.
 
     [bold]Examples[/]
@@ -64,7 +64,7 @@ def profile(
 
       pilotfish plan --profile mine.yaml --rate 10            what it is for
 
-      pilotfish up --set orchestrator.speculation.cost_profile=$PWD/mine.yaml
+      pilotfish up --emulate mine.yaml
     """
     config = load_config(config_file, overrides or ())
     require_writable(out)

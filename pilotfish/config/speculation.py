@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator
 
 from pilotfish.config.fields import STRICT, require, yaml_word
-from pilotfish.config.paths import ProfileOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +42,8 @@ class SpeculationConfig:
     """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token, or three
     times what drafts take under load."""
     decode_run_tokens: int = 16
-    """Tokens of one Decode run: the orchestrator looks again this often while speculation is off. From 64 sequences on
-    a replica on it is twice as many, then 3 times at 96, up to 8 times, as far as a run takes no second."""
-    cost_profile: ProfileOrPath = ""
-    """Name or file of a hardware profile (`pilotfish profile` writes one): what steps cost before they are measured.
-    Empty: the controller begins with nothing and tries what it does not know."""
+    """Tokens of one Decode run: the controller decides again this often while speculation is off. Twice as many at 64
+    sequences of this orchestrator on a replica, 3 times at 96, up to 8 times at 256."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
     """[first, last, K]: at most K draft tokens while first to last sequences decode on a replica (vLLM's name), in
     mode `auto`. Empty: as measured. Sequences in no range have no such limit."""
@@ -57,7 +53,7 @@ class SpeculationConfig:
     """It is on again once fewer than disable_by_batch_size minus this many decode, so that it does not flap."""
     min_acceptance_rate: float = 0.0
     """Mode `auto` is off while fewer of the first draft tokens are accepted, but for probes; 0: as measured. It
-    does not apply where the drafter is beside the target."""
+    does not apply to in-target drafters."""
     min_output_tokens: int = 10
     """Mode `auto` is off for requests of a smaller max_tokens: they end before a drafter that has to read the prompt
     repays it."""

@@ -96,11 +96,11 @@ class EngineCore:
             move_kv=decoder.move_kv,
         )
         self._step_time_ns = 0
-        self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
         self.step_costs = StepCosts()
         """Kept current by every step."""
         self._publishes_costs = False
-        self._step_prefill_ns = self._prefill_ns = 0.0  # of the last step and of all
+        self._prefill_ns = 0.0  # of all steps
         self._num_failed_steps = 0
         self._pending_events: list[Event] = []
 
@@ -126,7 +126,7 @@ class EngineCore:
         """As if nothing had been computed yet, but for what steps cost; no sequence is open. From now on load reports
         tell what they cost."""
         self.step_costs, self._publishes_costs = step_costs, True
-        self._step_prefill_ns = self._prefill_ns = 0.0
+        self._prefill_ns = 0.0
         self._kv_cache.pool.clear_cache()
 
     def load(self) -> LoadReport:
@@ -141,8 +141,6 @@ class EngineCore:
             num_preemptions=self.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
-            num_step_prefill_tokens=self._num_step_prefill_tokens,
-            step_prefill_time_ns=round(self._step_prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
             num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
             step_table=self.step_costs.table if self._publishes_costs else StepTable(),
@@ -210,16 +208,13 @@ class EngineCore:
         try:
             decisions = self._compute(scheduled)
             # What the target drafts for itself afterwards is no part of it.
-            self._step_prefill_ns = self.step_costs.add(num_rows, num_prefill_rows, self._clock_ns() - start_ns)
-            self._prefill_ns += self._step_prefill_ns
+            self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, self._clock_ns() - start_ns)
             events.extend(self._finish(decisions, scheduled, start_ns))
             self._num_failed_steps = 0
         except Exception as error:
             events.extend(self._fail_step(scheduled, error))
-            self._step_prefill_ns = 0.0
         self._step_time_ns = self._clock_ns() - start_ns
-        self._num_sequences_decoding = num_decoding
-        self._num_step_tokens, self._num_step_prefill_tokens = num_rows, num_prefill_rows
+        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
         return events
 
     def _take_grammars(self) -> list[Event]:

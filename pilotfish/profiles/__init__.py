@@ -1,6 +1,6 @@
 """Hardware profiles: what an engine step costs on hardware that need not be here.
 
-Pure arithmetic over data files. The emulation, the controller and the planner read the same costs.
+Pure arithmetic over data files. The emulation and the planner read the same costs.
 """
 
 from __future__ import annotations

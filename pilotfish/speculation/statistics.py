@@ -56,7 +56,7 @@ class AcceptanceStatistics:
 
 
 class DecayedAcceptance:
-    """Acceptance probability of each draft position with old rounds fading, for the controller.
+    """Acceptance probability of each draft position with old rounds fading.
 
     A position is conditional on those before it: it learns only from rounds that reached it.
     """
@@ -82,15 +82,16 @@ class DecayedAcceptance:
         self._reached: list[float] = []
         self._accepted: list[float] = []
 
-    def add(self, num_draft_tokens: int, num_accepted_tokens: int) -> None:
-        """Learn from one round."""
+    def add(self, num_draft_tokens: int, num_accepted_tokens: int, num_rounds: float = 1.0) -> None:
+        """Learn from one round, or one that stands for num_rounds."""
+        decay = self._decay**num_rounds
         missing = num_draft_tokens - len(self._reached)
         self._reached.extend([0.0] * missing)
         self._accepted.extend([0.0] * missing)
         for position in range(min(num_draft_tokens, num_accepted_tokens + 1)):
-            is_accepted = position < num_accepted_tokens
-            self._reached[position] = self._reached[position] * self._decay + 1
-            self._accepted[position] = self._accepted[position] * self._decay + is_accepted
+            num_accepted = num_rounds * (position < num_accepted_tokens)
+            self._reached[position] = self._reached[position] * decay + num_rounds
+            self._accepted[position] = self._accepted[position] * decay + num_accepted
 
     def probabilities(self, num_positions: int, priors: Sequence[float] = ()) -> tuple[float, ...]:
         """Pr(draft i accepted | all before it were), for `cost`; unseen positions hold the belief before them.

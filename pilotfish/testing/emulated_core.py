@@ -86,9 +86,9 @@ class EmulatedCore:
         self._proposals: dict[int, Propose] = {}
         """What each sequence was last asked to draft."""
         self._answers: list[Event] = []
-        self._num_sequences_decoding = self._num_step_tokens = self._num_step_prefill_tokens = 0  # of the last step
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
         self.step_costs = StepCosts.sampled(step_cost.step_s, max_batch_tokens)
-        self._step_prefill_ns = self._prefill_ns = 0.0  # of the last step and of all
+        self._prefill_ns = 0.0  # of all steps
 
     @property
     def has_work(self) -> bool:
@@ -117,8 +117,6 @@ class EmulatedCore:
             num_preemptions=self._scheduler.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
-            num_step_prefill_tokens=self._num_step_prefill_tokens,
-            step_prefill_time_ns=round(self._step_prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
             step_table=StepTable() if self.model.proposer else self.step_costs.table,
         )
@@ -220,9 +218,7 @@ class EmulatedCore:
         self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
         if num_tokens:
             self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
-            self._num_step_prefill_tokens = num_prefill_tokens
-            self._step_prefill_ns = self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
-            self._prefill_ns += self._step_prefill_ns
+            self._prefill_ns += self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
 
     def _commit(self, sequence: EngineSequence) -> Event:
         verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)

@@ -143,7 +143,7 @@ function stateOf(replica) {
   return make("span", { className: "state bad" }, replica.circuit === "closed" ? "drains" : `circuit ${replica.circuit}`);
 }
 
-const STATES = { on: "✓ on", off: "off", undecided: "not decided yet", per_request: "each request decides" };
+const STATES = { on: "✓ on", off: "off", undecided: "not decided yet" };
 
 function controllerRow(state) {
   const plain = state.plain_token_ms ? `${state.plain_token_ms.toFixed(1)} ms` : "–";

@@ -39,7 +39,7 @@ def check_named_files(config: Config) -> Iterator[Finding]:
         yield _usable("public certificate", public.certificate, lambda: CertificateSource(_files(public)))
     if public.api_keys_file:
         yield _usable("api keys", public.api_keys_file, lambda: KeyRing(public.api_keys_file))
-    for profile in sorted({config.emulation.profile, config.orchestrator.speculation.cost_profile} - {""}):
+    for profile in sorted({config.emulation.profile} - {""}):
         yield _usable("hardware profile", profile, partial(load_profile, profile))
 
 

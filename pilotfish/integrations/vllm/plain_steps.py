@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.control.window import ClippedAverage, MedianWindow
+from pilotfish.averages import ClippedAverage, MedianWindow
 
 _WEIGHT = 0.25
 """Of a step in the average: a busy machine is another one a second later."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.control.window import ClippedAverage
+from pilotfish.averages import ClippedAverage
 from pilotfish.integrations.vllm.draft_yield import DraftYield
 
 _WEIGHT = 0.02

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.controller import Controller
+from orchestrator.control.controller import Controller
 from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
 from pilotfish.planning.simulated_stack.stack import SimulatedStack
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from orchestrator.control.measurements import Measurements
-from orchestrator.controller import Controller
+from orchestrator.control.controller import Controller
+from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, Mode, SpeculationOptions
-from pilotfish.config import SpeculationConfig
 from pilotfish.types import SamplingParams
 
 ENDLESS = 10**9
 """Tokens of an answer that no simulation sees the end of."""
 
 
-def controller(
-    mode: Mode, measurements: Measurements, num_draft_tokens: int, config: SpeculationConfig | None = None
-) -> Controller:
+def controller(mode: Mode, state: ControlState, num_draft_tokens: int) -> Controller:
     """Of a request that allows so many draft tokens a round; in mode `on` it drafts as many, as long as the answer
     has room for them."""
     request = GenerationRequest(
@@ -23,4 +20,4 @@ def controller(
         speculation=SpeculationOptions(mode=mode),
         num_speculative_tokens=num_draft_tokens,
     )
-    return Controller(request, measurements, config or SpeculationConfig())
+    return Controller(request, state)

@@ -98,14 +98,11 @@ class Replica:
         num_decoding = sum(1 for rows in batch if not rows.is_prefill)
         num_rows = sum(rows.num_rows for rows in batch)
         num_prefill_rows = sum(rows.num_rows for rows in batch if rows.is_prefill)
-        prefill_ns = self._costs.add(num_rows, num_prefill_rows, step_s * _NS)
-        self._prefill_ns += prefill_ns
+        self._prefill_ns += self._costs.add(num_rows, num_prefill_rows, step_s * _NS)
         return LoadReport(
             num_sequences_decoding=num_decoding,
             num_step_tokens=num_rows,
-            num_step_prefill_tokens=num_prefill_rows,
             step_time_ns=round(step_s * _NS),
-            step_prefill_time_ns=round(prefill_ns),
             prefill_time_ns=round(self._prefill_ns),
             step_table=self._costs.table,
         )

@@ -8,8 +8,8 @@ import random
 from collections.abc import Generator
 from typing import Any
 
-from orchestrator.control.decision import Decision, Observation
-from orchestrator.controller import Controller
+from orchestrator.control.controller import Controller
+from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.round import nears_end
 from pilotfish.planning.simulated_stack.controllers import ENDLESS
 from pilotfish.planning.simulated_stack.replica import Replica
@@ -47,8 +47,6 @@ class SimulatedSequence:
         self.num_remaining = num_tokens
         self._stack, self._world = stack, stack.world
         self._num_output = 0
-        self._num_undecided = 0
-        """Plain tokens since the last decision."""
         self._id = stack.num_sequences
         stack.num_sequences += 1
         self._is_stopped = False
@@ -69,13 +67,13 @@ class SimulatedSequence:
     def _resume(self) -> None:
         next(self._life, None)
 
-    def _observe(self, **values: Any) -> Observation:
-        return Observation(
+    def _result(self, **values: Any) -> RoundResult:
+        return RoundResult(
             now_s=self._world.now_s,
             num_output_tokens=self._num_output,
             num_remaining_tokens=self.num_remaining,
             replica_id="t",
-            target_load=self._stack.target.load,
+            step_table=self._stack.target.load.step_table,
             **values,
         )
 
@@ -99,48 +97,47 @@ class SimulatedSequence:
         self._stack.num_tokens += num_tokens
 
     def _live(self) -> Generator[None, None, None]:
-        decision = self.controller.next_k(self._observe())
+        decision = self.controller.decide(self._result())
         while self.num_remaining > 0 and not self._is_stopped:
             if decision.num_draft_tokens:
-                observation = yield from self._speculate(decision)
+                result = yield from self._speculate(decision)
                 if self.num_remaining > 0:
-                    decision = self.controller.next_k(observation)
+                    decision = self.controller.decide(result)
             else:
                 decision = yield from self._decode(decision)
-        self.controller.close(self._world.now_s, self._num_undecided)
+        self.controller.close()
         if self.num_remaining > 0:  # else the target has ended it
             self._world.after(NETWORK_S, lambda: self._stack.target.close(self._id))
 
-    def _speculate(self, decision: Decision) -> Generator[None, None, Observation]:
+    def _speculate(self, decision: Decision) -> Generator[None, None, RoundResult]:
         num_drafts = decision.num_draft_tokens
         asked_s = self._world.now_s
-        prefill_before_s = self._prefill_s
+        prefill_before_s, compute_s = self._prefill_s, 0.0
         if self._world.random.random() >= self._stack.ahead:
             self._submit(self._stack.draft, Task(1, num_drafts, self._resume, answers_each_step=False))
             yield
+            compute_s = num_drafts * self._stack.draft.load.step_time_ns / 1e9
         propose_s, sent_s = self._world.now_s - asked_s, self._world.now_s
         if not self._is_foreseeable():
-            self.controller.note_draft(0)
             return (yield from self._decode_instead(decision, propose_s, prefill_before_s))
-        self.controller.note_draft(num_drafts)
         num_accepted = self._num_accepted(num_drafts)
         self._ask_target(num_drafts + 1, 1, num_accepted + 1)
-        self.controller.catch_up()
         yield
         self._commit(num_accepted + 1)
-        return self._observe(
+        return self._result(
             num_requested_tokens=num_drafts,
             num_draft_tokens=num_drafts,
             num_accepted_tokens=num_accepted,
             num_committed_tokens=num_accepted + 1,
             propose_s=propose_s,
-            step_s=self._world.now_s - sent_s,
-            round_prefill_s=self._prefill_s - prefill_before_s,
+            draft_compute_s=compute_s,
+            target_s=self._world.now_s - sent_s,
+            prefill_s=self._prefill_s - prefill_before_s,
         )
 
     def _decode_instead(
         self, decision: Decision, propose_s: float, prefill_before_s: float
-    ) -> Generator[None, None, Observation]:
+    ) -> Generator[None, None, RoundResult]:
         """The run of a round whose drafter has no answer."""
         num_tokens = min(decision.num_decode_tokens, self.num_remaining)
         sent_s, first_s, prefill_first_s = self._world.now_s, 0.0, 0.0
@@ -154,8 +151,8 @@ class SimulatedSequence:
             self._decoded(num_tokens, 1, first_s, prefill_first_s),
             num_requested_tokens=decision.num_draft_tokens,
             propose_s=propose_s,
-            step_s=self._world.now_s - sent_s,
-            round_prefill_s=self._prefill_s - prefill_before_s,
+            target_s=self._world.now_s - sent_s,
+            prefill_s=self._prefill_s - prefill_before_s,
         )
 
     def _ask_target(self, num_rows: int, num_steps: int, num_step_tokens: int = 1, num_coming: int = 0) -> None:
@@ -188,36 +185,33 @@ class SimulatedSequence:
             yield
             self._commit(1)
             num_done += 1
-            self._num_undecided = num_done
             if first_s is None:
                 first_s, num_first, prefill_before_s = self._world.now_s, 1, self._prefill_s
             num_coming = num_tokens - num_done
             is_running_out = num_coming > 0 and nears_end(num_tokens, num_coming)
             if is_running_out and following is None and self.num_remaining > num_coming:
                 decoded = self._decoded(num_done, num_first, first_s, prefill_before_s, num_coming)
-                following = self.controller.next_k(decoded)
+                following = self.controller.decide(decoded)
                 if following.num_draft_tokens == 0:
                     # Mostly in time: the command overtakes the run's end.
                     self._ask_target(1, following.num_decode_tokens, num_coming=num_coming)
                     num_tokens = num_coming + following.num_decode_tokens
                     num_done, following = 0, None
-                    self._num_undecided = 0
                     first_s, num_first, prefill_before_s = self._world.now_s, 0, self._prefill_s
         if self.num_remaining <= 0:
             return decision
-        self._num_undecided = 0
-        return following or self.controller.next_k(self._decoded(num_done, num_first, first_s, prefill_before_s))
+        return following or self.controller.decide(self._decoded(num_done, num_first, first_s, prefill_before_s))
 
     def _decoded(
         self, num_tokens: int, num_first: int, first_s: float | None, prefill_before_s: float, num_coming: int = 0
-    ) -> Observation:
+    ) -> RoundResult:
         elapsed_s = self._world.now_s - (self._world.now_s if first_s is None else first_s)
-        num_timed = max(1, num_tokens - num_first)
-        observation = self._observe(
-            num_decoded_tokens=num_tokens,
+        num_timed, prefill_s = max(1, num_tokens - num_first), self._prefill_s - prefill_before_s
+        result = self._result(
+            num_plain_tokens=num_tokens,
             num_committed_tokens=num_tokens,
-            step_s=elapsed_s,
-            token_s=elapsed_s / num_timed,
-            prefill_s=(self._prefill_s - prefill_before_s) / num_timed,
+            target_s=elapsed_s,
+            prefill_s=prefill_s,
+            plain_token_s=max(0.0, elapsed_s - prefill_s) / num_timed,
         )
-        return dataclasses.replace(observation, num_remaining_tokens=self.num_remaining - num_coming)
+        return dataclasses.replace(result, num_remaining_tokens=self.num_remaining - num_coming)

@@ -631,8 +631,6 @@ class LoadReport(_message.Message):
     NUM_PREEMPTIONS_FIELD_NUMBER: _builtins.int
     NUM_SEQUENCES_DECODING_FIELD_NUMBER: _builtins.int
     NUM_STEP_TOKENS_FIELD_NUMBER: _builtins.int
-    NUM_STEP_PREFILL_TOKENS_FIELD_NUMBER: _builtins.int
-    STEP_PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_DEATHS_FIELD_NUMBER: _builtins.int
     STEP_TABLE_FIELD_NUMBER: _builtins.int
@@ -650,12 +648,8 @@ class LoadReport(_message.Message):
     """Sequences that decoded, verified or (on a draft replica) proposed in the last step; prefills do not count."""
     num_step_tokens: _builtins.int
     """Token rows that the last step computed, prefills included."""
-    num_step_prefill_tokens: _builtins.int
-    """Those of prefills among them."""
-    step_prefill_time_ns: _builtins.int
-    """By how much they made the step longer, or would have if all had decoded plainly in it."""
     prefill_time_ns: _builtins.int
-    """The same of all steps since the engine started."""
+    """By how much prefills made steps longer since the engine started."""
     num_grammar_deaths: _builtins.int
     """Grammars that a compiling process died of, since the engine started."""
     @_builtins.property
@@ -674,15 +668,13 @@ class LoadReport(_message.Message):
         num_preemptions: _builtins.int = ...,
         num_sequences_decoding: _builtins.int = ...,
         num_step_tokens: _builtins.int = ...,
-        num_step_prefill_tokens: _builtins.int = ...,
-        step_prefill_time_ns: _builtins.int = ...,
         prefill_time_ns: _builtins.int = ...,
         num_grammar_deaths: _builtins.int = ...,
         step_table: Global___StepTable | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step_table", b"step_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_prefill_tokens", b"num_step_prefill_tokens", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_prefill_time_ns", b"step_prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

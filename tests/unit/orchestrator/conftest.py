@@ -24,6 +24,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.speculation.trees import DraftTree
+from pilotfish.step_table import StepTable
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 VOCAB_SIZE = 50
@@ -55,6 +56,7 @@ class MemoryLink:
         )
         self.limits = Limits(max_draft_tokens=8, max_sequences=64)
         self.load = LoadReport()
+        self.step_table = StepTable((1, 2, 5, 9), (10_000_000, 11_000_000, 12_000_000, 13_000_000))
         self.num_other_sequences = 0
         self.is_full = False
         """A sequence was refused for want of a place."""

@@ -15,7 +15,7 @@ from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.round import RemoteRound, nears_end
 from orchestrator.target import RemoteTarget
 from pilotfish.engine.verdict_holding import VerdictHolding
-from pilotfish.messages import Command, Decode, Event, Verdict, Verify
+from pilotfish.messages import Command, Decode, Event, Verdict
 from pilotfish.types import LoadReport, SamplingParams
 
 PROMPT = (1, 2, 3)
@@ -119,40 +119,6 @@ async def test_tokens_that_wait_change_nothing_that_a_run_measures(
     assert first == (24, 24, pytest.approx(24 * STEP_S), pytest.approx(STEP_S), pytest.approx(PREFILL_NS / 1e9))
     assert extended == (64, 40, pytest.approx(40 * STEP_S), pytest.approx(STEP_S), pytest.approx(PREFILL_NS / 1e9))
     target.close()
-
-
-async def test_what_is_done_meanwhile_waits_until_the_rounds_of_all_are_sent(
-    memory_pool, memory_link, sequence, toy_tokenizer
-) -> None:
-    """The stream writes when they have had their turn; none of them waits for what another has to learn."""
-    link = memory_link("a")
-    events: list[str] = []
-    sequences = [sequence, Sequence(sequence.request, OutputText(toy_tokenizer, sequence.request))]
-    targets = [RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64) for _ in sequences]
-
-    async def verify(number: int) -> None:
-        def learn() -> None:
-            events.append("learned")
-
-        async for verdict in targets[number].verify(sequences[number], DraftBlock((1, 2)), meanwhile=learn):
-            sequences[number].commit(verdict)
-
-    send = link.send
-
-    def spied(command: Command) -> None:
-        if isinstance(command, Verify):
-            events.append("sent")
-            if events == ["sent"]:
-                asyncio.get_running_loop().call_soon(events.append, "written")
-        send(command)
-
-    link.send = spied
-    async with asyncio.TaskGroup() as group:
-        for number in range(2):
-            group.create_task(verify(number))
-    assert events == ["sent", "sent", "written", "learned", "learned"]
-    for target in targets:
-        target.close()
 
 
 async def test_a_round_knows_of_prefills_since_the_verdict_before_it(memory_pool, memory_link, sequence) -> None:

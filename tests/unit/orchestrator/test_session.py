@@ -9,15 +9,16 @@ import pytest
 
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.measurements import Measurements
-from orchestrator.controller import Controller
+from orchestrator.control.controller import Controller
+from orchestrator.control.in_target_controller import InTargetController
+from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.beside_drafter import BesideDrafter
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
-from orchestrator.run_controller import RunController
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig, SpeculationConfig
@@ -47,7 +48,7 @@ class World:
         self.targets = pool_type(self.target_a)
         self.drafts = pool_type(self.draft_a)
         self.tokenizer = tokenizer
-        self.measurements = Measurements()
+        self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
         self.deadline_s = 5.0
         self.max_token_delay_ms = 0
 
@@ -67,10 +68,10 @@ class World:
             drafter = BesideDrafter(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, tree=tree)
-        controller = RunController if proposer in SELF_DRAFTERS else Controller
+        controller = InTargetController if proposer in SELF_DRAFTERS else Controller
         return Session(
             Sequence(request, OutputText(self.tokenizer, request)),
-            controller(request, self.measurements, SpeculationConfig(decode_run_tokens=8)),
+            controller(request, self.control),
             drafter,
             RemoteTarget(
                 self.targets,
@@ -414,27 +415,14 @@ async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
     world.assert_nothing_is_left()
 
 
-def costs_are(world, decode_s: float, verify_s: float) -> None:
-    """Nothing that takes no time here teaches otherwise."""
-    replica = world.measurements.replica("target-a")
-    replica.costs.add_step(1, 1, decode_s)
-    replica.add_decode(decode_s)
-    for num_tokens in range(2, 6):
-        replica.costs.add_step(1, num_tokens, verify_s)
-    replica.add_decode = replica.add_round = replica.add_propose = lambda *_: None
-
-
-async def test_auto_goes_plain_when_guesses_never_hold(world) -> None:
-    world.draft_a.on_event = lambda event: (
-        (Proposal(event.sequence_id, event.base_length, (49,) * len(event.draft_token_ids)),)
-        if isinstance(event, Proposal)
-        else (event,)
-    )
-    costs_are(world, 0.01, 0.012)
+async def test_auto_decodes_plainly_where_an_operators_rule_says_so(world) -> None:
+    world.control = ControlState(SpeculationConfig(num_speculative_tokens_per_batch_size=((1, 100, 0),)))
     session = world.session(mode="auto", max_tokens=100)
     await collect(session)
-    assert session.sequence.num_plain_tokens > 60
-    assert "plain decoding is faster" in session.controller.limitation.text
+    assert session.sequence.num_plain_tokens == 100
+    assert session.controller.limitation.reason is Reason.BATCH_SIZE
+    runs = [command.num_tokens for command in world.target_a.commands if isinstance(command, Decode)]
+    assert runs == [1, 16, 16, 16, 16, 16, 16, 3]
 
 
 def _silent(event):
@@ -451,98 +439,56 @@ async def test_a_drafter_without_ideas_is_asked_ever_more_rarely(world) -> None:
     assert session.sequence.statistics.num_rounds == 0
 
 
+def told(session: Session) -> list:
+    """What the controller is told, of every round."""
+    results, decide = [], session.controller.decide
+
+    def decide_spied(result):
+        results.append(result)
+        return decide(result)
+
+    session.controller.decide = decide_spied
+    session.controller.end = results.append
+    return results
+
+
 async def test_every_plain_token_is_told_to_the_controller_once(world) -> None:
     world.draft_a.on_event = _silent
-    session, told = world.session(mode="on", max_tokens=43), []
-    next_k, close = session.controller.next_k, session.controller.close
-
-    def next_k_spied(observation):
-        told.append(observation.num_decoded_tokens)
-        return next_k(observation)
-
-    def close_spied(now_s, num_decoded_tokens):
-        told.append(num_decoded_tokens)
-        close(now_s, num_decoded_tokens)
-
-    session.controller.next_k, session.controller.close = next_k_spied, close_spied
+    session = world.session(mode="on", max_tokens=43)
+    results = told(session)
     await collect(session)
-    assert told == [0, 1, 1, 2, 4, 8, 8, 8, 8, 3]
+    assert [result.num_plain_tokens for result in results] == [0, 1, 1, 2, 4, 8, 8, 8, 8, 3]
 
 
 async def test_the_last_round_is_told_to_the_controller_unless_what_follows_was_decided(world) -> None:
     session, ended = world.session(mode="off", max_tokens=20), []
     session.controller.end = ended.append
     await collect(session)
-    assert [(last.num_output_tokens, last.num_decoded_tokens) for last in ended] == [(20, 20)]
-
-
-@pytest.mark.parametrize("is_lost", [False, True])
-async def test_the_controller_catches_up_once_a_round_while_the_target_verifies(world, is_lost: bool) -> None:
-    world.targets.links.append(world.target_b)
-    session, verified = world.session(mode="on", max_tokens=40), []
-    catch_up, next_k, decided = session.controller.catch_up, session.controller.next_k, []
-
-    def next_k_spied(observation):
-        decided.append(observation.num_output_tokens)
-        return next_k(observation)
-
-    def catch_up_spied():
-        commands = (*world.target_a.commands, *world.target_b.commands)
-        sent = {command.base_length for command in commands if isinstance(command, Verify)}
-        assert session.sequence.length in sent, "it is on its way"
-        verified.append(session.sequence.num_output_tokens)
-        catch_up()
-
-    def losing(event):
-        if is_lost and isinstance(event, Verdict) and len(verified) == 3:
-            world.target_a.lose()
-        return (event,)
-
-    session.controller.catch_up, session.controller.next_k = catch_up_spied, next_k_spied
-    world.target_a.on_event = losing
-    await collect(session)
-    assert session.target.num_failovers == is_lost
-    assert verified == decided[1:], "each decision but for the first one is followed by a verification"
-    assert len(verified) > 5
-
-
-async def test_what_was_not_learned_is_learned_when_the_drafter_has_no_answer(world) -> None:
-    session, num_learned = world.session(mode="on", max_tokens=40), []
-    catch_up = session.controller.catch_up
-
-    def catch_up_spied():
-        catch_up()
-        world.draft_a.on_event = _silent
-
-    def deciding(event):
-        if isinstance(event, Verdict) and not event.num_draft_tokens:
-            num_learned.append(session.controller._lessons._unlearned is None)
-        return (event,)
-
-    session.controller.catch_up, world.target_a.on_event = catch_up_spied, deciding
-    await collect(session)
-    assert len(num_learned) > 30
-    assert all(num_learned), "a run waits for no verdict on a draft"
+    assert [(last.num_output_tokens, last.num_plain_tokens) for last in ended] == [(20, 20)]
 
 
 async def test_prefills_are_told_to_the_controller(world) -> None:
     """Half a second for each event of the target: a step of a run, or a verdict on a draft."""
-    session, told = world.session(mode="on", max_tokens=30), []
-    target, next_k = world.target_a, session.controller.next_k
+    session, target = world.session(mode="on", max_tokens=30), world.target_a
 
     def arriving(event):
         target.load = LoadReport(prefill_time_ns=target.load.prefill_time_ns + 500_000_000)
         return (event,)
 
-    def next_k_spied(observation):
-        if observation.num_draft_tokens:
-            told.append(observation.round_prefill_s)
-        return next_k(observation)
-
-    target.on_event, session.controller.next_k = arriving, next_k_spied
+    target.on_event, results = arriving, told(session)
     await collect(session)
-    assert told == [0.5] * (session.sequence.statistics.num_rounds - 1), "nothing is decided after the last one"
-    assert len(told) > 3
+    prefills_s = [result.prefill_s for result in results if result.num_draft_tokens]
+    assert prefills_s == [0.5] * session.sequence.statistics.num_rounds
+    assert len(prefills_s) > 3
+
+
+async def test_the_table_of_the_replica_is_told_to_the_controller(world) -> None:
+    session = world.session(mode="on")
+    results = told(session)
+    await collect(session)
+    assert not results[0].step_table.rows, "it has no replica yet"
+    assert all(result.step_table is world.target_a.step_table for result in results[1:])
+    assert {result.replica_id for result in results[1:]} == {"target-a"}
 
 
 @pytest.mark.parametrize(("mode", "delay_ms"), [("off", 20), ("on", 0)])
@@ -671,22 +617,6 @@ async def test_lookups_cut_into_runs(world, toy_continuation, proposer) -> None:
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 300)
     assert session.sequence.statistics.num_accepted_tokens > 100
     world.assert_nothing_is_left()
-
-
-async def test_a_draft_that_promises_less_than_it_costs_is_not_verified(world, toy_continuation) -> None:
-    class Doubtful(Watcher):
-        async def propose(self, sequence, num_tokens) -> DraftBlock:
-            return DraftBlock(self.tell(sequence.tokens_since(0), num_tokens), expected_accepted_tokens=0.3)
-
-    for verify_s, is_used in ((0.012, True), (0.015, False)):
-        world.measurements = Measurements()
-        costs_are(world, 0.01, verify_s)
-        session = world.session(mode="auto")
-        session.drafter = Doubtful(lambda tokens, k: toy_continuation(tokens, k))
-        session.drafter.glance = lambda sequence, num_tokens: DraftBlock()
-        assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 40)
-        # Where drafts are not worth it, speculation is off at last, and a probe verifies one.
-        assert (session.sequence.statistics.num_rounds > 1) == is_used
 
 
 @pytest.mark.parametrize("has_pool", [True, False])

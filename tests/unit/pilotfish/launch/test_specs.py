@@ -72,14 +72,12 @@ def test_children_find_files_from_their_own_folders(
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "smollm2-135m-instruct"):
         (tmp_path / name).mkdir()
-    for name in ("mine.yaml", "cpu"):
-        (tmp_path / name).touch()
-    overrides = ("target.model=mine", "emulation.profile=cpu", "orchestrator.speculation.cost_profile=mine.yaml")
+    (tmp_path / "cpu").touch()
+    overrides = ("target.model=mine", "emulation.profile=cpu")
     config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
     assert config.target.model == str(tmp_path / "mine")
     assert config.draft.model == "smollm2-135m-instruct", "a name of the catalogue is one, whatever lies here"
     assert config.emulation.profile == "cpu"
-    assert config.orchestrator.speculation.cost_profile == str(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize("standalone", [True, False])

@@ -175,8 +175,6 @@ loads = st.builds(
     num_preemptions=uint64,
     num_sequences_decoding=uint32,
     num_step_tokens=uint32,
-    num_step_prefill_tokens=uint32,
-    step_prefill_time_ns=uint64,
     prefill_time_ns=uint64,
     num_grammar_deaths=uint64,
     step_table=st.dictionaries(uint32, uint64, max_size=4).map(

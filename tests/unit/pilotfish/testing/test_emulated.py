@@ -265,8 +265,8 @@ def test_prompts_are_computed_in_chunks_beside_decodes() -> None:
     for _ in range(4):
         engine.step()
         load = engine.load()
-        shapes.append((load.num_step_tokens, load.num_step_prefill_tokens, load.num_sequences_decoding, engine.step_s))
-    assert shapes == [(16, 15, 1, 16.0), (16, 15, 1, 16.0), (10, 9, 1, 10.0), (1, 0, 1, 1.0)]
+        shapes.append((load.num_step_tokens, load.num_sequences_decoding, engine.step_s))
+    assert shapes == [(16, 1, 16.0), (16, 1, 16.0), (10, 1, 10.0), (1, 1, 1.0)]
 
 
 def test_a_full_cache_takes_blocks_from_who_is_idle_and_computes_them_again() -> None:

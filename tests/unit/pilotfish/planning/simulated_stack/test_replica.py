@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from orchestrator.control.measurements import Measurements
+from orchestrator.control.replica_state import ControlState
+from pilotfish.config import SpeculationConfig
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
@@ -54,21 +55,21 @@ class Listener(BatchingDelay):
         super().gave(events, now_ns)
 
 
-@pytest.mark.parametrize("acceptance", [0.3, 0.9])
+@pytest.mark.parametrize("acceptance", [0.02, 0.9])
 def test_the_delay_is_told_what_sequences_ask_for_and_get(monkeypatch: pytest.MonkeyPatch, acceptance: float) -> None:
     """Else it believes in plain decoders that are none, and in rounds that yield what they do not."""
     monkeypatch.setattr(replica, "BatchingDelay", Listener)
     stack = SimulatedStack(A100, acceptance, ahead=0.5)
     listener = stack.target._delay
-    measurements = Measurements()
+    state = ControlState(SpeculationConfig())
     for number in range(16):
-        Client(stack, partial(controller, "auto", measurements, 8), (ANSWER_TOKENS,), number, 16)
+        Client(stack, partial(controller, "auto", state, 8), (ANSWER_TOKENS,), number, 16)
     stack.world.run(2.0)
     told = sum(len(verdict.token_ids) for verdict in listener.verdicts)
     assert stack.num_tokens <= told <= stack.num_tokens + 9 * 16, "but for what is on its way"
     assert any(verdict.num_accepted_tokens for verdict in listener.verdicts)
     assert any(verdict.finish_reason for verdict in listener.verdicts)
-    assert bool(listener.num_extensions) == (acceptance == 0.3), "plain decoding is the faster of the two"
+    assert bool(listener.num_extensions) == (acceptance == 0.02), "plain decoding is the faster of the two"
 
 
 class Halving(Listener):
@@ -86,8 +87,8 @@ def test_a_step_takes_as_many_rows_as_the_delay_says(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(replica, "BatchingDelay", Halving)
     stack = SimulatedStack(A100, 0.9, ahead=0.5)
     listener = stack.target._delay
-    measurements = Measurements()
+    state = ControlState(SpeculationConfig())
     for number in range(4):
-        Client(stack, partial(controller, "on", measurements, 8), (ANSWER_TOKENS,), number, 4)
+        Client(stack, partial(controller, "on", state, 8), (ANSWER_TOKENS,), number, 4)
     stack.world.run(1.0)
     assert {verdict.sequence_id for verdict in listener.verdicts} >= {0, 1, 2, 3}, "each in its turn"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.control.measurements import Measurements
+from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
 from pilotfish.planning.simulated_stack.controllers import controller
@@ -15,11 +15,11 @@ A100 = load_profile("a100-70b")
 
 
 def answered(
-    mode: Mode, num_tokens: int, acceptance: float = 1.0, config: SpeculationConfig | None = None
+    mode: Mode, num_tokens: int, acceptance: float = 1.0, config: SpeculationConfig = SpeculationConfig()
 ) -> tuple[SimulatedSequence, float]:
     """A sequence alone on its replicas, and how long its answer took."""
     stack = SimulatedStack(A100, acceptance)
-    sequence = SimulatedSequence(stack, controller(mode, Measurements(A100), 8, config), num_tokens)
+    sequence = SimulatedSequence(stack, controller(mode, ControlState(config), 8), num_tokens)
     while sequence.num_remaining:
         stack.world.run(stack.world.now_s + 0.0001)
     assert stack.num_tokens == num_tokens
@@ -28,7 +28,7 @@ def answered(
 
 @pytest.mark.parametrize(("num_tokens", "num_drafts"), [(11, [8]), (12, [8, 1]), (18, [8, 7]), (19, [8, 8])])
 def test_always_on_drafts_what_the_answer_has_room_for(num_tokens: int, num_drafts: list[int]) -> None:
-    counts = answered("on", num_tokens)[0].controller.draft_token_counts
+    counts = answered("on", num_tokens)[0].controller.num_rounds_by_k
     assert sorted(filter(None, counts.elements()), reverse=True) == num_drafts
 
 
@@ -46,7 +46,7 @@ def test_runs_are_extended_without_losing_a_step_to_a_round_trip() -> None:
 
 def test_the_target_drops_the_run_of_a_sequence_that_is_stopped() -> None:
     stack = SimulatedStack(A100, 0.5)
-    stays, goes = (SimulatedSequence(stack, controller("off", Measurements(), 8)) for _ in range(2))
+    stays, goes = (SimulatedSequence(stack, controller("off", ControlState(SpeculationConfig()), 8)) for _ in range(2))
     stack.world.run(1.0)
     assert stack.target.load.num_sequences_decoding == 2
     goes.stop()

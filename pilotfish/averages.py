@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections import deque
 
@@ -15,9 +14,8 @@ class MedianWindow:
 
     __slots__ = ("_ordered", "_recent", "value")
 
-    def __init__(self, value: float | None = None, size: int = _SIZE) -> None:
-        """value: the belief until there is a measurement."""
-        self.value = value
+    def __init__(self, size: int = _SIZE) -> None:
+        self.value: float | None = None
         self._recent: deque[float] = deque(maxlen=size)
         self._ordered: list[float] = []
 
@@ -30,30 +28,6 @@ class MedianWindow:
         self._recent.append(value)
         insort(self._ordered, value)
         self.value = self._ordered[(len(self._ordered) - 1) // 2]
-
-    def forget(self) -> None:
-        """As if nothing had been measured."""
-        self._recent.clear()
-        self._ordered.clear()
-        self.value = None
-
-
-class RunningAverage:
-    """An exponential moving average; None before the first value."""
-
-    __slots__ = ("_weight", "num_values", "value")
-
-    def __init__(self, value: float | None = None, weight: float = 0.05, num_values: int = 0) -> None:
-        """value: the belief until there is a measurement, worth num_values of them. weight: of the latest value; about
-        2 / weight count."""
-        self._weight = weight
-        self.num_values = num_values
-        self.value = value
-
-    def add(self, value: float) -> None:
-        self.num_values += 1
-        before = value if self.value is None else self.value
-        self.value = before + max(self._weight, 1 / self.num_values) * (value - before)
 
 
 class ClippedAverage:
@@ -70,20 +44,6 @@ class ClippedAverage:
         self.num_values = 0
         self._deviation = 0.0
         self.value: float | None = None
-
-    def scale(self, factor: float) -> None:
-        """As if every value had been so many times as large."""
-        if self.value is not None:
-            self.value *= factor
-        self._deviation *= factor
-
-    @property
-    def standard_error(self) -> float:
-        """By how much the average is off by chance: of normal values, from their mean deviation; infinite at first."""
-        if self.num_values < 2:
-            return math.inf
-        weight = max(self._weight, 1 / self.num_values)
-        return math.sqrt(math.pi / 2 * weight / (2 - weight)) * self._deviation
 
     def add(self, value: float) -> None:
         self.num_values += 1

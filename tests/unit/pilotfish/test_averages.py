@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.control.window import ClippedAverage, MedianWindow, RunningAverage
+from pilotfish.averages import ClippedAverage, MedianWindow
 
 
 def test_a_median_ignores_outliers_and_follows_a_new_level_after_five_of_nine() -> None:
@@ -16,23 +16,10 @@ def test_a_median_ignores_outliers_and_follows_a_new_level_after_five_of_nine() 
 
 
 def test_of_two_values_the_smaller_is_believed() -> None:
-    window = MedianWindow(7.0)
-    assert (window.value, len(window)) == (7.0, 0)
+    window = MedianWindow()
     window.add(30.0)
     window.add(20.0)
     assert (window.value, len(window)) == (20.0, 2)
-    window.forget()
-    assert (window.value, len(window)) == (None, 0)
-
-
-def test_a_running_average_is_the_mean_at_first_and_then_forgets() -> None:
-    average = RunningAverage(weight=0.1)
-    for value in (1.0, 2.0, 3.0):
-        average.add(value)
-    assert average.value == pytest.approx(2.0)
-    for _ in range(100):
-        average.add(5.0)
-    assert average.value == pytest.approx(5.0, abs=0.01)
 
 
 def test_a_clipped_average_hardly_moves_for_one_outlier_but_follows_a_mixture() -> None:

@@ -1,0 +1,72 @@
+"""How likely drafts are to be accepted, position by position.
+
+Pr(draft i is accepted | all before it were) is one decayed average per position, for each proposer; a request's own
+average is shrunk towards it. Where a proposer often has nothing to propose, the share of empty proposals counts, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.speculation.statistics import DecayedAcceptance
+
+_SHARED_ROUNDS, _OWN_ROUNDS = 256.0, 64.0
+"""Half-lives, in rounds: of what all requests know, and of what one knows of itself."""
+_SHRINKAGE_ROUNDS = 32.0
+"""What all requests know counts as much as so many rounds of one's own: requests differ less than a few rounds say."""
+_PRIOR, _PRIOR_ROUNDS = 0.6, 2.0
+"""Belief before any draft: high enough that drafts get tried."""
+_NEIGHBOUR_ROUNDS = 16.0
+"""A position that was rarely drafted is believed to be like the one before it."""
+_PROBE_ROUNDS = 8.0
+"""A probe stands for the rounds that were not drafted since the one before."""
+
+
+class ProposerAcceptance:
+    """What all requests know of one proposer."""
+
+    def __init__(self) -> None:
+        self._positions = DecayedAcceptance(
+            half_life_rounds=_SHARED_ROUNDS,
+            prior=_PRIOR,
+            prior_weight=_PRIOR_ROUNDS,
+            neighbour_weight=_NEIGHBOUR_ROUNDS,
+        )
+        self.empty_share = 0.0
+        """Of what it is asked."""
+        self.empty_run_tokens = 1.0
+        """Decoded plainly after an empty proposal, on average."""
+        self.tokens_per_level = 1.0
+        """Draft tokens by depth, of the latest draft: of trees more than 1."""
+
+    def probabilities(self, num_positions: int) -> tuple[float, ...]:
+        """By position, each shrunk towards the one before it."""
+        return self._positions.probabilities(num_positions)
+
+    def add(self, depth: int, num_accepted: int, num_rounds: float) -> None:
+        """A draft of this depth was verified, which stands for num_rounds."""
+        self._positions.add(depth, num_accepted, num_rounds)
+
+    def add_proposal(self, num_empty_run_tokens: int) -> None:
+        """num_empty_run_tokens: decoded after an empty proposal; 0: it was none."""
+        self.empty_share += ((num_empty_run_tokens > 0) - self.empty_share) / _OWN_ROUNDS
+        if num_empty_run_tokens:
+            self.empty_run_tokens += (num_empty_run_tokens - self.empty_run_tokens) / _OWN_ROUNDS
+
+
+class RequestAcceptance:
+    """What one request knows of its own drafts."""
+
+    def __init__(self, shared: ProposerAcceptance) -> None:
+        self._shared = shared
+        self._positions = DecayedAcceptance(half_life_rounds=_OWN_ROUNDS, prior_weight=_SHRINKAGE_ROUNDS)
+
+    def probabilities(self, shared: Sequence[float]) -> tuple[float, ...]:
+        """By position. shared: what all requests believe now."""
+        return self._positions.probabilities(len(shared), shared)
+
+    def add(self, depth: int, num_accepted: int, *, is_probe: bool) -> None:
+        """A draft of this depth was verified."""
+        num_rounds = _PROBE_ROUNDS if is_probe else 1.0
+        self._positions.add(depth, num_accepted, num_rounds)
+        self._shared.add(depth, num_accepted, num_rounds)

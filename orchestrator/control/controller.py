@@ -1,0 +1,210 @@
+"""How many tokens to draft next, for one request: a look at the replica's plan, explained with a reason.
+
+K is what maximises expected output tokens per second (2211.17192, equation 1, with acceptance by position) if all
+sequences that decode on the replica did the same: under load a draft token costs everybody time, and a sequence that
+looked only at itself would always draft (2406.14066). Pure: no I/O and no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from orchestrator.control.acceptance import RequestAcceptance
+from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.reasons import Limitation, Reason, permanent_reason
+from orchestrator.control.replica_state import FIRST_PROBE_TOKENS, SAME_SPEED, ControlState, Plan, ProposerState
+from orchestrator.control.sequence_load import SequenceLoad
+from orchestrator.requests.request import GenerationRequest
+
+_OWN_OFF, _OWN_ON = 0.85, 1.15
+"""Speed over plain decoding below and above which a request's own drafts decide for it, whatever all others do."""
+_LONG_RUN_SEQUENCES, _MAX_RUN_GROWTH = 32, 8
+"""A plain run is as many times longer as there are so many sequences, up to so many times."""
+_LAST_PROBE_TOKENS = 1024
+"""Between probes at most: doubled by every one that fails."""
+
+
+class Controller:
+    """Decides for one request. Close it when the request ends."""
+
+    def __init__(self, request: GenerationRequest, state: ControlState) -> None:
+        """state: shared by all requests of the orchestrator."""
+        self._state = state
+        self._mode, self._proposer_name = request.speculation.mode, request.speculation.proposer
+        self._max_draft_tokens = request.num_speculative_tokens
+        self._reason = permanent_reason(request, state.config)
+        self.limitation = Limitation(self._reason)
+        self._load = SequenceLoad(state, request)
+        self._shared = state.acceptance[self._proposer_name]
+        self._acceptance = RequestAcceptance(self._shared)
+        self._last_s = 0.0
+        self._plan: Plan | None = None
+        self._k, self._is_on = 0, False
+        """This request's own best under the plan, and whether it is used."""
+        self._empty_run_tokens = 1
+        """Decoded plainly where the drafter has no idea: doubled each time, back to 1 when a draft token is accepted.
+        Asking again costs a round trip in which the target waits."""
+        self._probe_k = 0
+        """Draft tokens of the probe under way; 0: there is none."""
+
+    @property
+    def will_draft_soon(self) -> bool:
+        """Whether it is worth while that the drafter reads the prompt now."""
+        return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
+
+    @property
+    def num_rounds_by_k(self) -> Counter[int]:
+        """Rounds of the request by the draft tokens they asked for."""
+        return self._load.num_rounds_by_k
+
+    def decide(self, result: RoundResult) -> Decision:
+        """The decision for the next round. result: of the last one, from which it learns."""
+        self._learn(result)
+        if self._reason:
+            decision = Decision(0, result.num_remaining_tokens, self._reason)
+        elif result.drafter_absence:
+            num_tokens = min(self._run_tokens, result.num_remaining_tokens)
+            decision = Decision(0, num_tokens, Reason.NO_DRAFTER, result.drafter_absence)
+        else:
+            decision = self._decide(result)
+        self.limitation.note(decision.reason, decision.details)
+        self._load.note(decision)
+        return decision
+
+    def end(self, result: RoundResult) -> None:
+        """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
+        if not result.num_draft_tokens:
+            self._learn(result)
+
+    def close(self) -> None:
+        """The request has ended. Idempotent."""
+        self._load.leave()
+
+    # Learning.
+
+    def _learn(self, result: RoundResult) -> None:
+        elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
+        self._load.take(result)
+        if result.is_empty_proposal:
+            self._empty_run_tokens = min(2 * self._empty_run_tokens, self._state.config.decode_run_tokens)
+        if result.draft_problem:
+            self.limitation.note(Reason.DRAFTER_FAILED, result.draft_problem)
+        if self._load.proposer:
+            self._learn_round(self._load.proposer, result, elapsed_s)
+
+    def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
+        proposer.num_plain_tokens += result.num_plain_tokens
+        is_empty = result.is_empty_proposal
+        if result.num_draft_tokens:
+            self._learn_acceptance(proposer, result)
+        elif is_empty:
+            self._end_probe(proposer)
+        # Where only those draft whom it helps, their answers are better than everybody's.
+        if result.num_requested_tokens and not result.draft_problem and (self._plan is None or self._plan.is_open):
+            self._shared.add_proposal(result.num_plain_tokens if is_empty else 0)
+        # A first run holds the prefill.
+        if self._mode == "auto" and elapsed_s > 0 and result.num_output_tokens > result.num_committed_tokens:
+            self._learn_costs(proposer, result, elapsed_s)
+
+    def _learn_acceptance(self, proposer: ProposerState, result: RoundResult) -> None:
+        depth, num_accepted = result.draft_depth or result.num_draft_tokens, result.num_accepted_tokens
+        is_probe = self._probe_k > 0
+        # It stands for all that was not drafted meanwhile.
+        self._acceptance.add(depth, num_accepted, is_probe=is_probe and not (self._plan and self._plan.is_open))
+        self._shared.tokens_per_level = result.num_draft_tokens / depth
+        if num_accepted:
+            self._empty_run_tokens = 1
+        if is_probe and num_accepted >= depth:
+            self._probe_k = min(2 * self._probe_k, self._max_draft_tokens)
+        else:
+            self._end_probe(proposer)
+
+    def _end_probe(self, proposer: ProposerState) -> None:
+        """If there is one, it failed or found nothing: the next one, of any request, waits twice as long."""
+        if self._probe_k:
+            self._probe_k = 0
+            proposer.probe_tokens = min(2 * proposer.probe_tokens, _LAST_PROBE_TOKENS)
+
+    def _learn_costs(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
+        costs, gate, replica = proposer.costs, proposer.gate, proposer.replica
+        load = replica.load(result.now_s)
+        if not replica.table.rows or not gate.is_settled(result.now_s - elapsed_s):
+            return
+        if gate.is_open:
+            gate.add(result.num_committed_tokens, proposer.plain_s, elapsed_s)
+        rows = load * replica.num_rows / max(1, replica.num_own)
+        if result.draft_problem:
+            return  # a wait that is no part of a round, but was a loss
+        if result.num_requested_tokens and gate.is_open and replica.are_all_drafting:
+            if result.is_empty_proposal:
+                costs.add_empty(load, rows, result.num_plain_tokens, elapsed_s)
+            elif not result.num_plain_tokens:
+                draft_s = min(result.propose_s, result.draft_compute_s)
+                costs.add_round(load, result.num_requested_tokens, rows, elapsed_s, draft_s)
+        elif not result.num_requested_tokens and result.is_measurable_run and replica.are_all_plain:
+            costs.add_plain(load, result.plain_token_s)
+
+    # Deciding.
+
+    def _decide(self, result: RoundResult) -> Decision:
+        num_remaining = result.num_remaining_tokens
+        if not result.num_output_tokens:
+            return Decision(0, 1, Reason.FIRST_TOKEN)
+        # The target adds a token of its own to what it accepts.
+        limit = min(self._max_draft_tokens, num_remaining - 1)
+        if limit <= 0:
+            return Decision(0, 1, Reason.LAST_TOKEN)
+        if self._mode == "on":
+            return Decision(limit, min(self._empty_run_tokens, num_remaining), Reason.REQUESTED)
+        run_tokens = min(self._run_tokens, num_remaining)
+        if result.is_drafter_saturated:
+            return Decision(0, run_tokens, Reason.DRAFT_POOL_SATURATED)
+        if self._load.proposer is None or not result.step_table.rows:
+            return Decision(0, run_tokens, Reason.MEASURING)
+        return self._by_plan(self._load.proposer, result, limit, run_tokens)
+
+    @property
+    def _run_tokens(self) -> int:
+        """Of a run where drafts do not pay, or there are none: more under load, for among many somebody decides all the
+        time."""
+        num_own = self._load.proposer.replica.num_own if self._load.proposer else 0
+        return self._state.config.decode_run_tokens * max(1, min(num_own // _LONG_RUN_SEQUENCES, _MAX_RUN_GROWTH))
+
+    def _by_plan(self, proposer: ProposerState, result: RoundResult, limit: int, run_tokens: int) -> Decision:
+        plan = proposer.plan(result.now_s, self._state.config)
+        if plan is not self._plan:
+            self._follow(plan, proposer)
+        if self._is_on:
+            self._probe_k = 0
+            if plan.is_open:
+                proposer.probe_tokens = FIRST_PROBE_TOKENS
+            num_run_tokens = min(self._empty_run_tokens, result.num_remaining_tokens)
+            return Decision(min(self._k, limit), num_run_tokens, Reason.FASTEST)
+        reason = Reason.ACCEPTANCE if plan.is_open else plan.reason
+        if plan.num_draft_tokens and plan.probabilities[0] < self._state.config.min_acceptance_rate:
+            reason = Reason.ACCEPTANCE_FLOOR
+        is_due = self._probe_k or proposer.num_plain_tokens >= proposer.probe_tokens * plan.load
+        if is_due and reason in (Reason.ACCEPTANCE, Reason.ACCEPTANCE_FLOOR):
+            self._probe_k, proposer.num_plain_tokens = self._probe_k or 2, 0
+            return Decision(min(self._probe_k, limit), 1, Reason.PROBE)
+        return Decision(0, run_tokens, reason)
+
+    def _follow(self, plan: Plan, proposer: ProposerState) -> None:
+        """What the new plan is for this request's own drafts."""
+        self._plan = plan
+        own = self._acceptance.probabilities(plan.probabilities)
+        gains = {k: proposer.gain(own, k, s) for k, s in plan.seconds if k <= max(1, self._max_draft_tokens)}
+        best = max(gains, key=lambda k: gains[k])
+        is_best = gains[best] > SAME_SPEED * gains.get(plan.num_draft_tokens, 0.0)
+        self._k = best if is_best else plan.num_draft_tokens
+        gain = gains[self._k]
+        if plan.is_open and (plan.is_trial or gain >= plan.gain):
+            is_on = True
+        elif plan.is_open:
+            is_on = gain >= _OWN_OFF
+        elif plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD):
+            is_on = False
+        else:
+            # What is predicted for all has been wrong where the guard has closed: better than that, too.
+            is_on = gain >= _OWN_ON * max(1.0, plan.gain)
+        self._is_on = is_on and own[0] >= self._state.config.min_acceptance_rate

@@ -1,0 +1,221 @@
+"""What the requests of one orchestrator know together: who decodes on a replica, what that costs, and the plan."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from orchestrator.control.acceptance import ProposerAcceptance
+from orchestrator.control.gate import NEW_LOAD, Gate
+from orchestrator.control.reasons import Reason
+from orchestrator.control.round_costs import RoundCosts
+from pilotfish.config import SpeculationConfig
+from pilotfish.step_table import StepTable
+
+_PLAN_S = 0.1
+"""A plan holds so long, unless the load changes."""
+_PEAK_S = 0.25
+"""Where requests end together, as many others are about to begin: the load falls that late."""
+_CHOICES = (1, 2, 3, 5, 8, 12, 16)
+"""Draft lengths that are considered: neighbours differ by a few per cent, less than can be measured."""
+SAME_SPEED = 1.02
+"""Speed that another K has to gain."""
+_GOOD_ACCEPTANCE = 0.9
+"""Where drafting would not even pay with this, rejected drafts are not the reason."""
+_MOST = 0.8
+"""Of the sequences that draft, for rounds to be those of all drafting; or that do not, for plain tokens."""
+FIRST_PROBE_TOKENS = 32
+"""Plain tokens of each sequence before one of them tries drafts, while off for acceptance."""
+
+
+def expected_tokens(probabilities: Sequence[float], k: int) -> float:
+    """Of a round of K: 1 + the sum over i of Pr(the first i are accepted)."""
+    reached = num_tokens = 1.0
+    for probability in probabilities[:k]:
+        reached *= probability
+        num_tokens += reached
+    return num_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all do until the next plan."""
+
+    load: int
+    valid_until_s: float
+    is_open: bool
+    is_trial: bool
+    num_draft_tokens: int
+    """The best K for drafts as good as all requests' are; 0: an operator's rule forbids any."""
+    gain: float
+    """Predicted, of that K, over plain decoding."""
+    seconds: tuple[tuple[int, float], ...]
+    """(K, seconds of a round) for each K that is considered: a request's own gain follows."""
+    probabilities: tuple[float, ...]
+    """Of drafts of all requests."""
+    reason: Reason
+    """Why it is closed, if it is."""
+
+
+class ReplicaState:
+    """Who decodes on a replica; shared by the controllers of one orchestrator."""
+
+    def __init__(self) -> None:
+        self.table = StepTable()
+        """As the replica published it last."""
+        self.proposers: dict[str, ProposerState] = {}
+        self.num_own = self.num_others = self.num_speculating = 0
+        """Sequences that decode here: of this orchestrator, of others, and of its own those that ask a drafter."""
+        self.num_rows = 0.0
+        """Token rows of this orchestrator's sequences in a step."""
+        self.draft_limits: Counter[int] = Counter()
+        """Requests that decode here by the draft tokens that they allow."""
+        self._is_batch_too_large = False
+        self._peak = self._peak_before = 0
+        self._peak_s = float("-inf")
+
+    @property
+    def num_decoding(self) -> int:
+        return max(1, self.num_own + self.num_others)
+
+    def load(self, now_s: float) -> int:
+        """Sequences that decode here, but for a moment's dip."""
+        num_decoding = self.num_decoding
+        if now_s >= self._peak_s + _PEAK_S:
+            self._peak_before = self._peak if now_s < self._peak_s + 2 * _PEAK_S else 0
+            self._peak, self._peak_s = 0, now_s
+        self._peak = max(self._peak, num_decoding)
+        return max(self._peak, self._peak_before)
+
+    @property
+    def are_all_drafting(self) -> bool:
+        """Whether rounds take what they take if all draft."""
+        return self.num_speculating >= _MOST * self.num_own
+
+    @property
+    def are_all_plain(self) -> bool:
+        """Whether tokens take what they take if none drafts."""
+        return self.num_speculating <= (1 - _MOST) * self.num_own
+
+    def max_draft_tokens(self, load: int, limit: int, rules: SpeculationConfig) -> int:
+        """At most `limit`, less where an operator's rule says so; 0: speculation is off."""
+        if rules.disable_by_batch_size:
+            if load >= rules.disable_by_batch_size:
+                self._is_batch_too_large = True
+            elif load < max(2, rules.disable_by_batch_size - rules.disable_by_batch_size_hysteresis):
+                self._is_batch_too_large = False
+            if self._is_batch_too_large:
+                return 0
+        ranges = rules.num_speculative_tokens_per_batch_size
+        return next((min(limit, k) for first, last, k in ranges if first <= load <= last), limit)
+
+
+class ProposerState:
+    """What one proposer's drafts are worth on one replica."""
+
+    def __init__(self, replica: ReplicaState, acceptance: ProposerAcceptance, num_switches: Counter[bool]) -> None:
+        """num_switches: of all gates."""
+        self.replica, self.acceptance = replica, acceptance
+        self.costs, self.gate = RoundCosts(replica.table), Gate(num_switches)
+        self.num_plain_tokens, self.probe_tokens = 0, FIRST_PROBE_TOKENS
+        """Of all requests since the last probe; of each sequence before the next."""
+        self.plain_s = 0.0
+        """Of a token of plain decoding, by the plan."""
+        self._empty_s = 0.0
+        self._plan: Plan | None = None
+        self._k = 0
+
+    def plan(self, now_s: float, rules: SpeculationConfig) -> Plan:
+        """What holds now."""
+        plan, replica = self._plan, self.replica
+        load = replica.load(now_s)
+        if plan and now_s < plan.valid_until_s and plan.load / NEW_LOAD < load < plan.load * NEW_LOAD:
+            return plan
+        limit = max(k for k, num_requests in replica.draft_limits.items() if num_requests)
+        self._plan = self._make_plan(now_s, load, limit, replica.max_draft_tokens(load, limit, rules))
+        return self._plan
+
+    def _make_plan(self, now_s: float, load: int, max_draft_tokens: int, limit: int) -> Plan:
+        """max_draft_tokens: of any round. limit: the same by operators' rules; 0: speculation is off."""
+        costs = self.costs
+        self.plain_s, self._empty_s = costs.plain_s(load), costs.empty_s(load)
+        beliefs = self.acceptance.probabilities(max_draft_tokens)
+        choices = [k for k in (*_CHOICES, limit) if k <= max(1, limit)]
+        rows = {k: self.num_rows(k) for k in choices}
+        seconds = {k: costs.seconds(load, k, rows[k]) for k in choices}
+        gains = {k: self.gain(beliefs, k, seconds[k]) for k in choices}
+        best = max(gains, key=lambda k: gains[k])
+        if self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
+            self._k = best
+        gain = gains[self._k] if limit else 0.0
+        # With good drafts that take no time: a drafter may become better, and faster.
+        steps = {k: costs.step_s(load * rows[k]) for k in choices}
+        can_pay = limit > 0 and any(self.gain((_GOOD_ACCEPTANCE,) * k, k, steps[k]) > SAME_SPEED for k in choices)
+        is_open = self.gate.update(now_s, load, gain, can_pay=can_pay, trial_s=8 * seconds[self._k]) and limit > 0
+        is_trial = self.gate.is_trial
+        if limit == 0:
+            reason = Reason.BATCH_SIZE
+        elif is_trial and not is_open:
+            reason = Reason.MEASURING
+        elif any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices):
+            reason = Reason.ROUND_TIME
+        else:
+            reason = Reason.ACCEPTANCE if can_pay else Reason.LOAD
+        k = self._k if limit else 0
+        return Plan(load, now_s + _PLAN_S, is_open, is_trial, k, gain, tuple(seconds.items()), beliefs, reason)
+
+    def num_rows(self, k: int) -> float:
+        """Token rows that a sequence which asks for K has in a step, on average."""
+        return 1 + (1 - self.acceptance.empty_share) * self.acceptance.tokens_per_level * k
+
+    def gain(self, probabilities: Sequence[float], k: int, round_s: float) -> float:
+        """Speed of rounds of K over plain decoding; empty proposals and the runs after them are among them."""
+        num_tokens, empty = expected_tokens(probabilities, k), self.acceptance.empty_share
+        run_tokens = self.acceptance.empty_run_tokens
+        num_tokens = (1 - empty) * num_tokens + empty * run_tokens
+        round_s = (1 - empty) * round_s + empty * (run_tokens * self.plain_s + self._empty_s)
+        return num_tokens * self.plain_s / round_s
+
+
+class ControlState:
+    """What all requests of one orchestrator know."""
+
+    def __init__(self, config: SpeculationConfig) -> None:
+        self.config = config
+        self.replicas: dict[str, ReplicaState] = {}
+        """Target replicas that answered, by their ids."""
+        self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
+        """By the proposer's name."""
+        self.num_decisions: Counter[Reason] = Counter()
+        self.num_switches: Counter[bool] = Counter()
+        """Times that a replica's sequences began (True) and ceased to speculate."""
+        self.num_rounds_by_k: Counter[int] = Counter()
+        """Rounds by the draft tokens that they asked for; 0: plain runs."""
+        self.latest_reason: Reason | None = None
+        """Of the last decision, but for those about a first or a last token."""
+
+    def proposer(self, replica_id: str, name: str) -> ProposerState:
+        """Of a target replica; made when it is first asked for."""
+        replica = self.replicas.setdefault(replica_id, ReplicaState())
+        if name not in replica.proposers:
+            replica.proposers[name] = ProposerState(replica, self.acceptance[name], self.num_switches)
+        return replica.proposers[name]
+
+    def retain(self, replica_ids: Collection[str]) -> None:
+        """Forget the replicas that are not among these."""
+        for replica_id in self.replicas.keys() - replica_ids:
+            del self.replicas[replica_id]
+
+    def is_open(self, proposer: str) -> bool:
+        """Whether a new request is likely to speculate: somewhere that is on, or not known yet."""
+        gates = [
+            replica.proposers[proposer].gate for replica in self.replicas.values() if proposer in replica.proposers
+        ]
+        return not gates or any(gate.is_open is not False for gate in gates)
+
+    @property
+    def plain_token_s(self) -> float:
+        """A step of plain decoding where fewest decode; 0: not known."""
+        idlest = min(self.replicas.values(), key=lambda replica: replica.num_decoding, default=None)
+        return idlest.table.step_s(idlest.num_decoding) if idlest else 0.0

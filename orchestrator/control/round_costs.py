@@ -1,0 +1,152 @@
+"""What rounds and plain tokens take on one target replica: its step-cost table, and the overheads measured on top.
+
+    plain_s(load)    = table(load rows) * plain ratio(load)
+    seconds(load, K) = table(load * (K + 1) rows) + K * draft token(load) + overhead(load, K)
+
+The overhead is what the orchestrator alone can see: the network, waiting for a step under way, sequences that take
+turns in the target. It is learned by load and K, shrunk towards the load's common overhead.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from orchestrator.control.gate import ON_ABOVE
+from pilotfish.step_table import StepTable
+
+_MAX_WEIGHT = 128.0
+"""Rounds that an average remembers: single ones scatter by a third, so that it is known within 3 %."""
+_SHRINKAGE = 8.0
+"""Rounds of a K that count as much as the common overhead of its load."""
+_UNMEASURED = 0.5
+"""Of the overhead of other Ks that an unmeasured K is charged: with all of it no K would be tried again that lets
+sequences take turns (1.003 to 1.015 of the better of off and on over 96 simulated loads)."""
+_SAMPLES_PER_STEP = 3.0
+"""The sequences of one step all measure the same step."""
+
+
+class Average:
+    """A moving average that knows how much supports it."""
+
+    __slots__ = ("value", "weight")
+
+    def __init__(self) -> None:
+        self.value = self.weight = 0.0
+
+    def add(self, value: float, weight: float) -> None:
+        self.weight = min(self.weight + weight, _MAX_WEIGHT)
+        self.value += weight / self.weight * (value - self.value)
+
+
+@dataclass(slots=True)
+class _Level:
+    """What is known while about so many sequences decode."""
+
+    plain_ratio: Average = field(default_factory=Average)
+    """Time of a plain token over the table's step;"""
+    common: Average = field(default_factory=Average)
+    """overhead of a round, whatever its K;"""
+    by_k: dict[int, Average] = field(default_factory=dict)
+    """overhead and drafting of a round of K;"""
+    draft_token: Average = field(default_factory=Average)
+    """what a round waits for each of its draft tokens;"""
+    empty: Average = field(default_factory=Average)
+    """what an empty proposal costs, over the steps of the run that follows it;"""
+    in_target: Average = field(default_factory=Average)
+    """time of a token over the table's plain step, where the drafter is in the target."""
+
+
+class RoundCosts:
+    """Of one proposer on one target replica."""
+
+    def __init__(self, table: StepTable) -> None:
+        self.table = table
+        """As the replica published it last."""
+        self._levels: dict[int, _Level] = {}
+
+    def step_s(self, num_rows: float) -> float:
+        """A step of so many rows. Never 0: an emulated engine may compute nothing, and that cannot be compared."""
+        return max(1e-6, self.table.step_s(num_rows))
+
+    def plain_s(self, load: int) -> float:
+        """A token of plain decoding while all decode so."""
+        ratio = self._nearest(load, "plain_ratio")
+        share = ratio.weight / (ratio.weight + 1)
+        return self.step_s(load) * (1 + share * (ratio.value - 1))
+
+    def seconds(self, load: int, k: int, rows_each: float) -> float:
+        """A round of K draft tokens, while each sequence has rows_each rows in a step on average."""
+        return max(1e-6, self.step_s(load * rows_each) + self._overhead_s(load, k))
+
+    def empty_s(self, load: int) -> float:
+        """What an empty proposal costs beside the plain tokens that follow it."""
+        return self._nearest(load, "empty").value
+
+    def add_plain(self, load: int, token_s: float) -> None:
+        """A token of a plain run took token_s."""
+        self._level(load).plain_ratio.add(token_s / self.step_s(load), _weight(load))
+
+    def add_round(self, load: int, k: int, rows: float, elapsed_s: float, draft_s: float) -> None:
+        """A round took elapsed_s while steps held so many rows; draft_s: what it waited for drafting itself."""
+        level, weight = self._level(load), _weight(load)
+        level.draft_token.add(draft_s / k, weight)
+        overhead_s = elapsed_s - self.step_s(rows)
+        level.common.add(overhead_s - k * level.draft_token.value, weight)
+        level.by_k.setdefault(k, Average()).add(overhead_s, weight)
+
+    def add_empty(self, load: int, rows: float, num_run_tokens: int, elapsed_s: float) -> None:
+        """An empty proposal and the run after it took elapsed_s."""
+        self._level(load).empty.add(elapsed_s - num_run_tokens * self.step_s(rows), _weight(load))
+
+    def add_in_target(self, load: int, token_s: float) -> None:
+        """A token of a run that the target drafted for took token_s."""
+        self._level(load).in_target.add(token_s / self.step_s(load), _weight(load))
+
+    def in_target_gain(self, load: int) -> float:
+        """Speed over plain decoding's where the drafter is in the target; as long as that is unknown, worth a try."""
+        ratio = self._nearest(load, "in_target")
+        return self.plain_s(load) / self.step_s(load) / ratio.value if ratio.weight else 2 * ON_ABOVE - 1
+
+    def _overhead_s(self, load: int, k: int) -> float:
+        """As far as it was measured for this K; for the rest a part of what others take, so that it is tried."""
+        level = self._level(load)
+        common, draft_token = self._nearest(load, "common"), self._nearest(load, "draft_token")
+        # The first rounds under a load stand beside prefills: an overhead counts as far as it was sampled.
+        support = common.weight / (common.weight + _SHRINKAGE) * (1.0 if level.common.weight else _UNMEASURED)
+        expected_s = k * draft_token.value + support * common.value
+        own, weight = self._measured_k(load, k)
+        if own is None:
+            return _UNMEASURED * expected_s if level.common.weight else expected_s
+        share = weight / (weight + _SHRINKAGE)
+        return share * own.value + (1 - share) * _UNMEASURED * expected_s
+
+    def _measured_k(self, load: int, k: int) -> tuple[Average | None, float]:
+        """The overhead of K under this load, or under one beside it; and its weight."""
+        size = _size(load)
+        for other, share in ((size, 1.0), (size - 1, 0.5), (size + 1, 0.5)):
+            level = self._levels.get(other)
+            if level and k in level.by_k:
+                return level.by_k[k], share * level.by_k[k].weight
+        return None, 0.0
+
+    def _level(self, load: int) -> _Level:
+        return self._levels.setdefault(_size(load), _Level())
+
+    def _nearest(self, load: int, name: str) -> Average:
+        """As measured under this load, else under the most similar one; of weight 0 if never."""
+        size = _size(load)
+        own: Average = getattr(self._level(load), name)
+        if own.weight > 0:
+            return own
+        known = [(abs(other - size), other) for other, level in self._levels.items() if getattr(level, name).weight > 0]
+        return getattr(self._levels[min(known)[1]], name) if known else own
+
+
+def _size(load: int) -> int:
+    """Loads within a fifth of each other are one."""
+    return round(2 * math.log2(load))
+
+
+def _weight(load: int) -> float:
+    return min(1.0, _SAMPLES_PER_STEP / load)

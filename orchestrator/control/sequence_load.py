@@ -1,0 +1,65 @@
+"""One request's part in the load of the replica that decodes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_state import ControlState, ProposerState
+from orchestrator.requests.request import GenerationRequest
+
+
+class SequenceLoad:
+    """Follows the request from replica to replica, from its first output token on: prefills do not count."""
+
+    def __init__(self, state: ControlState, request: GenerationRequest) -> None:
+        self._state = state
+        self._proposer_name, self._max_draft_tokens = request.speculation.proposer, request.num_speculative_tokens
+        self.proposer: ProposerState | None = None
+        """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
+        self._num_rows = 1.0
+        self._is_speculating = False
+        self.num_rounds_by_k: Counter[int] = Counter()
+        """Rounds by the draft tokens they asked for."""
+
+    def take(self, result: RoundResult) -> None:
+        """Count it where it is now."""
+        if not result.num_output_tokens or not result.replica_id:
+            return
+        # A replica that was lost and is there again has a new state.
+        proposer = self._state.proposer(result.replica_id, self._proposer_name)
+        replica = proposer.replica
+        replica.num_others = result.num_other_sequences
+        replica.table = proposer.costs.table = result.step_table
+        if proposer is not self.proposer:
+            self.leave()
+            self.proposer = proposer
+            replica.num_own += 1
+            replica.num_rows += 1
+            replica.draft_limits[self._max_draft_tokens] += 1
+
+    def note(self, decision: Decision) -> None:
+        """The next round does this."""
+        state, k = self._state, decision.num_draft_tokens
+        state.num_decisions[decision.reason] += 1
+        state.num_rounds_by_k[k] += 1
+        self.num_rounds_by_k[k] += 1
+        if decision.reason not in (Reason.FIRST_TOKEN, Reason.LAST_TOKEN):
+            state.latest_reason = decision.reason
+        self._compute(self.proposer.num_rows(k) if k and self.proposer else 1.0, is_speculating=k > 0)
+
+    def leave(self) -> None:
+        """Idempotent."""
+        self._compute(0.0, is_speculating=False)
+        if self.proposer is not None:
+            self.proposer.replica.num_own -= 1
+            self.proposer.replica.draft_limits[self._max_draft_tokens] -= 1
+        self.proposer, self._num_rows = None, 1.0
+
+    def _compute(self, num_rows: float, *, is_speculating: bool) -> None:
+        if self.proposer is not None:
+            replica = self.proposer.replica
+            replica.num_rows += num_rows - self._num_rows
+            replica.num_speculating += is_speculating - self._is_speculating
+            self._num_rows, self._is_speculating = num_rows, is_speculating

@@ -1,0 +1,527 @@
+"""What one request is told to do next: by its mode, by operators' rules, by what is measured."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from orchestrator.control.controller import Controller
+from orchestrator.control.decision import Decision
+from orchestrator.control.in_target_controller import InTargetController
+from orchestrator.control.reasons import Reason
+
+DEAR_ROW_S = 0.002
+"""With it 32 sequences decode fastest without a draft, and one does not."""
+
+
+def decoded_plainly(request, first: int = 0) -> float:
+    """Share of its decisions from this one on."""
+    decisions = request.decisions[first:]
+    return sum(not decision.num_draft_tokens for decision in decisions) / len(decisions)
+
+
+def plain_gaps(request) -> list[int]:
+    """Plain tokens between one draft and the next, where there are any."""
+    gaps, gap = [], 0
+    for decision in request.decisions:
+        if decision.num_draft_tokens:
+            gaps.append(gap)
+            gap = 0
+        else:
+            gap += decision.num_decode_tokens
+    return [gap for gap in gaps[1:] if gap]
+
+
+def speeds(replica, request, seconds: float) -> float:
+    """Tokens per second over plain decoding's."""
+    before = request.num_tokens
+    replica.run(seconds)
+    return (request.num_tokens - before) * (replica.base_s + replica.row_s * len(replica.requests)) / seconds
+
+
+# Modes and what a request asks for.
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"mode": "off"}, Reason.MODE_OFF),
+        ({"mode": "on", "k": 0}, Reason.NO_DRAFT_TOKENS),
+        ({"max_tokens": 9}, Reason.SHORT_OUTPUT),
+    ],
+)
+def test_one_that_never_drafts_is_one_run_over_everything_that_is_left(virtual_replica, values, reason) -> None:
+    request = virtual_replica().begin(**({"max_tokens": 300} | values))
+    assert request.latest == Decision(0, values.get("max_tokens", 300), reason)
+    assert not request.controller.will_draft_soon
+    assert (request.controller.limitation.reason, request.controller.limitation.text) == (reason, reason.text)
+
+
+def test_operators_say_what_a_short_answer_is(virtual_replica) -> None:
+    assert virtual_replica(min_output_tokens=5).begin(max_tokens=9).latest.reason is Reason.FIRST_TOKEN
+
+
+def test_on_drafts_in_every_round_after_the_first_token_whatever_that_costs(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance, replica.draft_token_s = 0.0, 0.1
+    request = replica.begin("on", k=4)
+    assert request.latest == Decision(0, 1, Reason.FIRST_TOKEN)
+    replica.run(50)
+    assert set(request.decisions[1:]) == {Decision(4, 1, Reason.REQUESTED)}
+    assert request.controller.limitation.text == ""
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_no_more_is_drafted_than_is_left_to_decode(virtual_replica, mode) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 1.0
+    request = replica.begin(mode, k=4, max_tokens=14)
+    replica.run(1.0)
+    assert [decision.num_draft_tokens for decision in request.decisions] == [0, 4, 4, 2]
+    assert request.num_tokens == 14
+
+
+def test_one_last_token_is_not_drafted(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 1.0
+    request = replica.begin("on", k=4, max_tokens=12)
+    replica.run(1.0)
+    assert request.latest == Decision(0, 1, Reason.LAST_TOKEN)
+
+
+# Without a drafter.
+
+
+@pytest.mark.parametrize("mode", ["auto", "on"])
+def test_without_a_drafter_it_decodes_in_runs_says_why_and_looks_again(virtual_replica, mode) -> None:
+    replica = virtual_replica(decode_run_tokens=8)
+    replica.facts = {"drafter_absence": "there is no draft replica"}
+    request = replica.begin(mode)
+    replica.run(1.0)
+    assert set(request.decisions) == {Decision(0, 8, Reason.NO_DRAFTER, "there is no draft replica")}
+    assert request.controller.limitation.text == "there is no draft replica"
+    replica.facts = {}
+    replica.run(1.0)
+    assert request.latest.num_draft_tokens > 0
+
+
+def test_a_saturated_draft_pool_is_left_alone_in_auto_only(virtual_replica) -> None:
+    replica = virtual_replica()
+    auto, on = replica.begin("auto"), replica.begin("on")
+    replica.run(0.5)
+    assert {auto.latest.reason, on.latest.reason} == {Reason.FASTEST, Reason.REQUESTED}
+    replica.facts = {"is_drafter_saturated": True}
+    replica.run(0.5)
+    assert (auto.latest.reason, on.latest.reason) == (Reason.DRAFT_POOL_SATURATED, Reason.REQUESTED)
+    assert auto.latest.num_draft_tokens == 0
+    assert auto.controller.limitation.reason is Reason.DRAFT_POOL_SATURATED
+
+
+def test_a_drafter_that_failed_is_told_of_until_something_else_limits(virtual_replica) -> None:
+    replica = virtual_replica()
+    request = replica.begin()
+    replica.run(0.5)
+    replica.failing = 1.0
+    replica.run(0.1)
+    replica.failing = 0.0
+    replica.run(0.5)
+    limitation = request.controller.limitation
+    assert request.latest.reason is Reason.FASTEST
+    assert (limitation.reason, limitation.text) == (Reason.DRAFTER_FAILED, "a proposal missed its deadline")
+    replica.facts = {"drafter_absence": "it is gone"}
+    replica.run(0.5)
+    assert (limitation.reason, limitation.text) == (Reason.NO_DRAFTER, "it is gone")
+
+
+def test_a_drafter_that_often_fails_costs_no_more_than_it_brings(virtual_replica) -> None:
+    """Half of the proposals miss a deadline of five steps."""
+    replica = virtual_replica()
+    replica.draft_token_s = 0.0002
+    request = replica.begin()
+    replica.run(1.0)
+    replica.failing, replica.wait_s = 0.5, 0.05
+    replica.run(4.0)
+    assert speeds(replica, request, 60.0) > 0.93
+    replica.failing = 0.0
+    replica.run(60.0)
+    assert speeds(replica, request, 20.0) > 1.7, "it is found out that it is well again"
+
+
+def test_before_a_replica_has_told_its_costs_it_decodes_plainly(virtual_replica, table) -> None:
+    replica = virtual_replica()
+    replica.facts = {"step_table": type(table)()}
+    request = replica.begin()
+    replica.run(1.0)
+    assert request.reasons(1).keys() == {Reason.MEASURING}
+    replica.facts = {}
+    replica.run(0.3)
+    assert request.latest.reason is Reason.FASTEST
+
+
+@pytest.mark.parametrize("kind", [Controller, InTargetController])
+def test_steps_that_take_no_time_are_no_problem(virtual_replica, kind) -> None:
+    """As an emulated engine's may."""
+    replica = virtual_replica(base_s=0.0, row_s=0.0)
+    replica.draft_token_s = 0.0
+    replica.base_s = 0.0001  # the network
+    request = replica.begin(kind=kind)
+    replica.run(1.0)
+    assert request.num_tokens > 1000
+
+
+# On or off, and how far.
+
+
+def test_drafts_that_are_accepted_are_made_as_long_as_pays(virtual_replica) -> None:
+    """By the costs of the replica 5 tokens are best if nine in ten are accepted, 2 if half are."""
+    chosen = {}
+    for acceptance in (0.9, 0.5):
+        replica = virtual_replica(row_s=0.001)
+        replica.acceptance = acceptance
+        request = replica.begin(k=5)
+        replica.run(20.0)
+        assert request.reasons(50).keys() <= {Reason.FASTEST, Reason.MEASURING}
+        chosen[acceptance] = request.controller.num_rounds_by_k.most_common(1)[0][0]
+    assert chosen[0.9] == 5
+    assert chosen[0.5] in (1, 2)
+
+
+def test_drafts_that_are_never_accepted_are_soon_no_longer_made(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    request = replica.begin()
+    replica.run(3.0)
+    assert request.latest == Decision(0, 16, Reason.ACCEPTANCE)
+    assert request.controller.limitation.reason is Reason.ACCEPTANCE
+    assert "plain decoding is faster" in request.controller.limitation.text
+    assert replica.state.num_switches == {False: 1}
+    assert speeds(replica, request, 100.0) > 0.98
+
+
+def test_probes_are_short_and_come_ever_more_rarely_but_never_cease(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    request = replica.begin()
+    replica.run(200.0)
+    probes = [decision for decision in request.decisions if decision.reason is Reason.PROBE]
+    assert {probe.num_draft_tokens for probe in probes} == {2}
+    gaps = plain_gaps(request)
+    assert gaps[:3] == [32, 64, 128]
+    assert max(gaps) == 1024
+
+
+def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once_and_brings_drafts_back(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    request = replica.begin(k=8)
+    replica.run(10.0)
+    before = len(request.decisions)
+    replica.acceptance = 1.0
+    while not request.reasons(before)[Reason.PROBE]:
+        replica.run(0.01)
+    replica.run(1.0)
+    probes = [each.num_draft_tokens for each in request.decisions[before:] if each.reason is Reason.PROBE]
+    assert probes[:2] == [2, 4]
+    assert (request.latest.num_draft_tokens, request.latest.reason) == (8, Reason.FASTEST)
+
+
+def test_drafts_that_go_bad_are_dropped_and_found_again(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.8
+    request = replica.begin()
+    replica.run(10.0)
+    replica.acceptance = 0.02
+    replica.run(3.0)
+    assert speeds(replica, request, 7.0) > 0.95
+    replica.acceptance = 0.8
+    replica.run(20.0)
+    assert speeds(replica, request, 5.0) > 2
+
+
+def test_answers_shorter_than_the_interval_probe_for_each_other(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    first = replica.begin()
+    replica.run(60.0)
+    replica.end(first)
+    reasons = []
+    for _ in range(80):
+        request = replica.begin(max_tokens=128)
+        replica.run(2.0)
+        reasons += [decision.reason for decision in request.decisions]
+    assert 80 * 128 // 1024 // 2 <= reasons.count(Reason.PROBE) <= 80 * 128 // 512
+
+
+def test_a_drafter_that_takes_too_long_is_left_alone_and_tried_again(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.draft_token_s = 0.02
+    request = replica.begin()
+    replica.run(3.0)
+    assert request.latest.num_draft_tokens == 0
+    assert request.controller.limitation.reason is Reason.ROUND_TIME
+    assert speeds(replica, request, 100.0) > 0.97
+    replica.draft_token_s = 0.0005
+    replica.run(70.0)
+    assert request.latest.reason is Reason.FASTEST
+
+
+@pytest.mark.parametrize("pays", [True, False])
+def test_what_the_network_takes_counts(virtual_replica, pays) -> None:
+    """2.8 tokens in 14 ms are faster than 10 ms a token; in 34 ms they are not."""
+    replica = virtual_replica()
+    replica.acceptance, replica.overhead_s = 0.7, 0.001 if pays else 0.021
+    request = replica.begin()
+    replica.run(5.0)
+    assert (request.latest.reason is Reason.FASTEST) is pays
+
+
+@pytest.mark.parametrize(("pause_s", "drafts"), [(0.0, True), (0.009, False), (0.5, True)])
+def test_what_is_done_between_rounds_counts_but_for_a_client_that_does_not_read(
+    virtual_replica, pause_s, drafts
+) -> None:
+    """1.8 tokens in 12 ms are faster than 10 ms a token; in 21 ms they are not."""
+    replica = virtual_replica()
+    replica.acceptance, replica.pause_s = 0.8, pause_s
+    request = replica.begin(k=1)
+    replica.run(20.0 if pause_s < 0.1 else 60.0)
+    assert (decoded_plainly(request, len(request.decisions) // 2) < 0.5) is drafts
+
+
+def test_prefills_are_no_part_of_rounds_or_of_plain_decoding(virtual_replica) -> None:
+    """A prompt of 100 ms beside each round makes drafts that never hold no better, and good ones no worse."""
+    for acceptance, is_on in ((0.7, True), (0.0, False)):
+        replica = virtual_replica()
+        replica.acceptance, replica.prefill_s = acceptance, 0.1
+        request = replica.begin()
+        replica.run(60.0)
+        assert (request.latest.reason is Reason.FASTEST) is is_on
+        costs = replica.state.replicas["a"].proposers["draft"].costs
+        assert costs.plain_s(1) == pytest.approx(replica.base_s + replica.row_s, rel=0.02)
+
+
+def test_trees_cost_by_their_tokens_and_are_accepted_by_their_depth(virtual_replica) -> None:
+    depths = {}
+    for nodes_per_level in (1, 6):
+        replica = virtual_replica(row_s=0.0005)
+        replica.acceptance, replica.nodes_per_level = 0.8, nodes_per_level
+        request = replica.begin(k=8)
+        replica.run(10.0)
+        depths[nodes_per_level] = request.latest.num_draft_tokens
+        known = replica.state.acceptance["draft"]
+        assert known.probabilities(2) == pytest.approx([0.8, 0.8], abs=0.1)
+        assert known.tokens_per_level == pytest.approx(nodes_per_level, rel=0.05)
+    assert 0 < depths[6] < depths[1]
+
+
+def test_a_request_that_differs_from_all_others_decides_for_itself(virtual_replica) -> None:
+    """Of eight, seven have good drafts, and one has none that hold."""
+    replica = virtual_replica()
+    replica.overhead_s = 0.006
+    others = replica.begin_many(7)
+    odd = replica.begin()
+    odd.acceptance = 0.0
+    replica.run(10.0)
+    assert {other.latest.reason for other in others} == {Reason.FASTEST}
+    assert odd.latest == Decision(0, 16, Reason.ACCEPTANCE)
+    odd.acceptance = None
+    replica.end(*others)
+    for other in (others := replica.begin_many(7)):
+        other.acceptance = 0.0
+    odd = replica.begin()
+    odd.acceptance = 0.95
+    replica.run(20.0)
+    assert odd.latest.reason is Reason.FASTEST
+    assert {other.latest.reason for other in others} <= {Reason.ACCEPTANCE, Reason.PROBE}
+
+
+def test_what_one_request_learns_the_next_begins_with(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    first = replica.begin()
+    replica.run(5.0)
+    replica.end(first)
+    second = replica.begin()
+    assert not second.controller.will_draft_soon
+    replica.run(0.3)
+    assert second.reasons().keys() == {Reason.FIRST_TOKEN, Reason.ACCEPTANCE}
+    assert replica.begin("on").controller.will_draft_soon
+
+
+# Empty proposals.
+
+
+def test_a_drafter_without_ideas_is_asked_ever_more_rarely_until_a_draft_holds(virtual_replica) -> None:
+    replica = virtual_replica(decode_run_tokens=8)
+    replica.answered = 0.0
+    request = replica.begin("on")
+    replica.run(1.0)
+    assert [decision.num_decode_tokens for decision in request.decisions[1:6]] == [1, 2, 4, 8, 8]
+    replica.answered, replica.acceptance = 1.0, 0.0
+    replica.run(1.0)
+    assert request.latest.num_decode_tokens == 8
+    replica.acceptance = 1.0
+    replica.run(1.0)
+    assert request.latest.num_decode_tokens == 1
+
+
+def test_nor_is_one_that_fails(virtual_replica) -> None:
+    replica = virtual_replica(decode_run_tokens=8)
+    replica.failing = 1.0
+    request = replica.begin("on")
+    replica.run(1.0)
+    assert [decision.num_decode_tokens for decision in request.decisions[1:6]] == [1, 2, 4, 8, 8]
+
+
+@pytest.mark.parametrize(("ask_s", "pays"), [(0.0002, True), (0.01, False)])
+def test_asking_in_vain_is_worth_while_only_if_it_costs_little(virtual_replica, ask_s, pays) -> None:
+    """One proposal in four has a draft."""
+    replica = virtual_replica(decode_run_tokens=2)
+    replica.answered, replica.acceptance, replica.draft_token_s = 0.25, 0.8, ask_s
+    request = replica.begin(k=2)
+    replica.run(20.0)
+    before = len(request.decisions)
+    assert speeds(replica, request, 40.0) > (1.1 if pays else 0.97)
+    assert (decoded_plainly(request, before) < 0.2) is pays
+    if pays:
+        assert replica.state.acceptance["draft"].empty_share == pytest.approx(0.75, abs=0.15)
+        costs = replica.state.replicas["a"].proposers["draft"].costs
+        assert costs.empty_s(1) == pytest.approx(2 * ask_s, rel=0.5), "a question of two tokens, or of one"
+
+
+def test_a_probe_is_one_question_where_the_drafter_has_no_answer(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    request = replica.begin()
+    replica.run(5.0)
+    replica.answered, before = 0.0, len(request.decisions)
+    replica.run(40.0)
+    reasons = [decision.reason for decision in request.decisions[before:]]
+    assert Reason.PROBE in reasons
+    assert not any(earlier is later is Reason.PROBE for earlier, later in pairwise(reasons))
+
+
+def test_a_probe_ends_where_the_drafter_fails(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance = 0.0
+    request = replica.begin()
+    replica.run(5.0)
+    replica.failing, before = 1.0, len(request.decisions)
+    replica.run(40.0)
+    reasons = [decision.reason for decision in request.decisions[before:]]
+    assert Reason.PROBE in reasons
+    assert not any(earlier is later is Reason.PROBE for earlier, later in pairwise(reasons))
+
+
+# Load and operators' rules.
+
+
+def test_the_load_decides_and_leaves_with_the_requests(virtual_replica) -> None:
+    """Alone drafts are nearly free, among 31 others each row costs everybody."""
+    replica = virtual_replica(row_s=DEAR_ROW_S)
+    request = replica.begin()
+    replica.run(3.0)
+    assert request.latest.reason is Reason.FASTEST
+    others = replica.begin_many(31)
+    replica.run(10.0)
+    assert request.latest.reason is Reason.LOAD
+    assert request.controller.limitation.reason is Reason.LOAD
+    replica.end(*others)
+    replica.run(2.0)
+    assert request.latest.reason is Reason.FASTEST
+    assert replica.state.num_switches == {False: 1, True: 1}
+
+
+def test_sequences_of_other_orchestrators_count(virtual_replica) -> None:
+    replica = virtual_replica(row_s=DEAR_ROW_S)
+    replica.facts = {"num_other_sequences": 31}
+    request = replica.begin()
+    replica.run(2.0)
+    assert request.latest.reason is Reason.LOAD
+
+
+@pytest.mark.parametrize(("num_sequences", "num_tokens"), [(1, 16), (63, 16), (64, 32), (128, 64), (512, 128)])
+def test_plain_runs_grow_with_the_load(virtual_replica, num_sequences, num_tokens) -> None:
+    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 1000, 0),))
+    request = replica.begin_many(num_sequences)[0]
+    replica.run(1.0 + 2 * 16 * replica.step_s())
+    assert request.latest == Decision(0, num_tokens, Reason.BATCH_SIZE)
+    replica.facts = {"drafter_absence": "none"}
+    replica.run(1.0 + 2 * num_tokens * replica.step_s())
+    assert request.latest == Decision(0, num_tokens, Reason.NO_DRAFTER, "none")
+
+
+def test_operators_may_set_k_by_batch_size(virtual_replica) -> None:
+    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 1, 2), (2, 4, 1), (5, 100, 0)))
+    replica.acceptance = 1.0
+    request = replica.begin(k=8)
+    replica.run(1.0)
+    assert request.latest.num_draft_tokens == 2
+    replica.begin()
+    replica.run(1.0)
+    assert request.latest.num_draft_tokens == 1
+    replica.begin_many(3)
+    replica.run(1.0)
+    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.BATCH_SIZE, 0)
+    assert request.controller.limitation.reason is Reason.BATCH_SIZE
+
+
+def test_operators_rules_are_not_for_requests_that_ask_for_drafts(virtual_replica) -> None:
+    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 100, 0),), min_acceptance_rate=1.0)
+    request = replica.begin("on", k=3)
+    replica.run(1.0)
+    assert request.latest == Decision(3, 1, Reason.REQUESTED)
+
+
+def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
+    replica = virtual_replica(disable_by_batch_size=12, disable_by_batch_size_hysteresis=8)
+    replica.acceptance = 1.0
+    request, others = replica.begin(), list(replica.begin_many(10))
+
+    def is_off(num_sequences: int) -> bool:
+        while len(others) + 1 > num_sequences:
+            replica.end(others.pop())
+        others.extend(replica.begin_many(num_sequences - 1 - len(others)))
+        replica.run(3.0)
+        return request.latest.reason is Reason.BATCH_SIZE
+
+    assert [is_off(n) for n in (11, 12, 11, 5, 4, 3, 11, 12)] == [False, True, True, True, True, False, False, True]
+
+
+def test_below_the_acceptance_floor_only_probes_are_drafted(virtual_replica) -> None:
+    """Drafts that would pay: three in ten of the first tokens are rejected."""
+    replica = virtual_replica(min_acceptance_rate=0.85)
+    request = replica.begin()
+    replica.run(20.0)
+    assert request.reasons(len(request.decisions) // 2).keys() <= {Reason.ACCEPTANCE_FLOOR, Reason.PROBE}
+    assert request.controller.limitation.reason is Reason.ACCEPTANCE_FLOOR
+    lower = virtual_replica(min_acceptance_rate=0.5)
+    request = lower.begin()
+    lower.run(20.0)
+    assert request.latest.reason is Reason.FASTEST
+
+
+# What others see.
+
+
+def test_every_decision_is_counted(virtual_replica) -> None:
+    replica = virtual_replica()
+    request = replica.begin(max_tokens=40)
+    replica.run(5.0)
+    state = replica.state
+    assert state.num_decisions == request.reasons()
+    assert state.num_rounds_by_k == request.controller.num_rounds_by_k
+    assert state.num_rounds_by_k.total() == len(request.decisions)
+    replica.begin()
+    assert state.latest_reason is Reason.FASTEST, "and not that a first token is waited for"
+
+
+def test_a_request_that_has_ended_counts_nowhere(virtual_replica) -> None:
+    replica = virtual_replica()
+    request = replica.begin("on")
+    replica.run(1.0)
+    request.controller.close()
+    request.controller.close()
+    state = replica.state.replicas["a"]
+    assert (state.num_own, state.num_speculating, state.num_rows) == (0, 0, 0)
+    assert not any(state.draft_limits.values())
