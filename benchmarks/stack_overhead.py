@@ -1,8 +1,7 @@
 """What do the services cost over the engine alone, in speed and in memory?
 
 The same prompt is decoded plainly for the same number of tokens, in turn, by an engine in this process and through
-client, orchestrator and target service: with each token sent at once, the default, and where tokens may wait for those
-after them (orchestrator.max_token_delay_ms). CPU of the processes is per token. Resident memory of the
+client, orchestrator and target service. CPU of the processes is per token. Resident memory of the
 target service is held against the model's bytes.
 """
 
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import statistics
 import sys
 import time
@@ -34,7 +32,6 @@ from pilotfish.types import ChatMessage, SamplingParams
 
 PROMPT = "Write a long story about a harbour, its lighthouse and the people who live there."
 NUM_TOKENS = 256
-DELAY_MS = 20
 
 
 def engine_alone(core: EngineCore, prompt: tuple[int, ...], sequence_id: int) -> float:
@@ -71,9 +68,8 @@ async def through_stack(address: str) -> tuple[float, int]:
 class ServicesPath:
     """A running stack, and what was measured of it."""
 
-    def __init__(self, stack: LocalStack, max_token_delay_ms: int) -> None:
+    def __init__(self, stack: LocalStack) -> None:
         self._address = stack.address
-        self._max_token_delay_ms = max_token_delay_ms
         self._front = psutil.Process(stack.pid("target_service"))
         (self._engine,) = self._front.children(recursive=True)
         orchestrator = psutil.Process(stack.pid("orchestrator"))
@@ -107,9 +103,8 @@ class ServicesPath:
 
     def add_row(self, report: Report, alone_s: Sequence[float]) -> None:
         num_tokens = NUM_TOKENS * len(self.times_s)
-        delay_ms = self._max_token_delay_ms
         report.row(
-            path=f"services, tokens may wait {delay_ms} ms" if delay_ms else "client, orchestrator, target",
+            path="client, orchestrator, target",
             tokens_per_s=NUM_TOKENS / statistics.median(self.times_s),
             over_engine=self.speed(alone_s),
             tokens_per_message=num_tokens / self._num_messages,
@@ -122,14 +117,8 @@ class ServicesPath:
         return {name: each.user + each.system for name, each in times.items()}
 
 
-def start_path(exits: contextlib.ExitStack, max_token_delay_ms: int) -> ServicesPath:
-    orchestrator = dataclasses.replace(Config().orchestrator, max_token_delay_ms=max_token_delay_ms)
-    stack = exits.enter_context(LocalStack(dataclasses.replace(Config(), orchestrator=orchestrator)))
-    return ServicesPath(stack, max_token_delay_ms)
-
-
-def measure_in_turns(core: EngineCore, paths: Sequence[ServicesPath], samples: int) -> list[float]:
-    """Seconds of the engine alone; the paths keep theirs."""
+def measure_in_turns(core: EngineCore, path: ServicesPath, samples: int) -> list[float]:
+    """Seconds of the engine alone; the path keeps its own."""
     tokenizer = Tokenizer.load(Path(core.model.tokenizer_path))
     prompt = tuple(tokenizer.apply_chat_template([ChatMessage("user", PROMPT)]))
     alone_s = []
@@ -137,12 +126,10 @@ def measure_in_turns(core: EngineCore, paths: Sequence[ServicesPath], samples: i
         for index in range(-1, samples):
             torch.set_num_threads(1)
             alone_s.append(engine_alone(core, prompt, index + 2))
-            for path in paths:
-                path.measure(runner)
+            path.measure(runner)
             if index < 0:  # the first of each warms up
                 alone_s.clear()
-                for path in paths:
-                    path.forget()
+                path.forget()
     return alone_s
 
 
@@ -155,19 +142,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         {"model": config.target.model, "tokens": NUM_TOKENS, "samples": samples, "sampling": "greedy", "in flight": 1},
     )
     with contextlib.ExitStack() as exits:
-        paths = [start_path(exits, delay_ms) for delay_ms in (config.orchestrator.max_token_delay_ms, DELAY_MS)]
+        path = ServicesPath(exits.enter_context(LocalStack(config)))
         core = build_engine(config, "target")
-        alone_s = measure_in_turns(core, paths, samples)
-        resident, front = paths[0].resident_bytes
+        alone_s = measure_in_turns(core, path, samples)
+        resident, front = path.resident_bytes
     report.row(path="engine alone", tokens_per_s=NUM_TOKENS / statistics.median(alone_s))
-    for path in paths:
-        path.add_row(report, alone_s)
+    path.add_row(report, alone_s)
     weights = (Path(core.model.tokenizer_path) / "model.safetensors").stat().st_size
     pool = core.kv_cache.pool.num_usable * core.kv_bytes_per_block
     report.row(path="target resident MB (front process)", tokens_per_s=f"{resident / 1e6:.0f} ({front / 1e6:.0f})")
     report.row(path="weights MB, KV pool MB", tokens_per_s=f"{weights / 1e6:.0f}, {pool / 1e6:.0f}")
     name = "plain decoding through the stack over the engine alone"
-    report.check(name, paths[0].speed(alone_s), 0.95, kind="at least")
+    report.check(name, path.speed(alone_s), 0.95, kind="at least")
     report.check("target resident set over weights x 1.5 + KV pool", resident / (1.5 * weights + pool), 1.0)
     report.finish(options)
     return 0

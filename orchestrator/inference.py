@@ -214,7 +214,6 @@ class InferenceService:
                 max_run_tokens=config.slow_reader_tokens,
                 features=features,
                 tree=tree,
-                max_token_delay_ms=config.max_token_delay_ms,
             ),
             rounds=rounds,
         )

@@ -69,14 +69,12 @@ class RemoteRound:
         max_run_tokens: int | None = None,
         num_self_drafted: int = 0,
         tree: TreeRequest | None = None,
-        max_delay_ms: int = 0,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
         max_run_tokens: asked for and not committed, at most, however often the run is extended; None: num_tokens.
         num_self_drafted: drafts that the target may make for itself in a step of a decode run; they may branch
         within `tree`.
-        max_delay_ms: that a token of a decode run may wait at the target for those after it.
         """
         self.elapsed_s = 0.0
         """From sending the command to the last verdict's arrival, that of a draft which cut in left out; 0 when a
@@ -89,7 +87,6 @@ class RemoteRound:
         """What follows the run, where that was decided before its end."""
         self._num_self_drafted = num_self_drafted
         self._tree = tree if num_self_drafted else None
-        self._max_delay_ms = max_delay_ms
         self._target = target
         self._sequence = sequence
         self._draft = draft
@@ -267,7 +264,6 @@ class RemoteRound:
             num_draft_tokens=self._num_self_drafted,
             features=features,
             tree=self._tree,
-            max_delay_ms=self._max_delay_ms,
         )
 
 

@@ -60,9 +60,7 @@ class Session:
                 if draft.token_ids:
                     verdicts = target.verify(sequence, draft)
                 else:
-                    verdicts = target.decode(
-                        sequence, decision.num_decode_tokens, draft.num_self_drafted, awaits_drafts=not is_run
-                    )
+                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
                     self.rounds.add(draft, verdict)

@@ -74,14 +74,11 @@ class RemoteTarget:
         max_run_tokens: int,
         features: FeatureFeed | None = None,
         tree: TreeRequest | None = None,
-        max_token_delay_ms: int = 0,
     ) -> None:
         """`max_run_tokens` bounds what a client that reads slowly leaves waiting in memory.
 
         tree: how the drafts may branch that the target makes for itself.
-        max_token_delay_ms: see OrchestratorConfig.
         """
-        self._max_token_delay_ms = max_token_delay_ms
         self._tree = tree
         self._pool = pool
         self._features = features or FeatureFeed()
@@ -109,13 +106,10 @@ class RemoteTarget:
         """One verdict on the draft; a plain step where the draft is empty."""
         return RemoteRound(self, sequence, draft, num_tokens=1)
 
-    def decode(
-        self, sequence: Sequence, num_tokens: int, num_self_drafted: int = 0, *, awaits_drafts: bool = False
-    ) -> RemoteRound:
+    def decode(self, sequence: Sequence, num_tokens: int, num_self_drafted: int = 0) -> RemoteRound:
         """A verdict per step, for up to num_tokens tokens, without a round trip between them.
 
-        num_self_drafted: drafts that the target may make for itself in a step. awaits_drafts: a draft may end the run,
-        so that each token is wanted at once. Tokens wait at the target for those after them where neither is so.
+        num_self_drafted: drafts that the target may make for itself in a step.
         """
         return RemoteRound(
             self,
@@ -125,7 +119,6 @@ class RemoteTarget:
             max_run_tokens=self._max_run_tokens,
             num_self_drafted=num_self_drafted,
             tree=self._tree,
-            max_delay_ms=0 if awaits_drafts or num_self_drafted else self._max_token_delay_ms,
         )
 
     @property

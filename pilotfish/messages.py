@@ -25,8 +25,6 @@ from pilotfish.types import (
     TreeRequest,
 )
 
-MAX_DELAY_MS = 1000
-"""That a Decode may let a token wait."""
 MAX_AHEAD_TOKENS = 1024
 """Draft tokens that one Propose may ask for ahead: more than pays on any hardware."""
 
@@ -65,8 +63,6 @@ class Decode(msgspec.Struct, frozen=True, tag=True):
     num_draft_tokens: int = 0
     features: FeatureRequest | None = None
     tree: TreeRequest | None = None
-    max_delay_ms: int = 0
-    """That a plain token may wait for those after it, to be told with them; not the run's first and last."""
 
 
 class AheadRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -64,12 +64,6 @@ class OrchestratorConfig:
     stream_interval_tokens: int = 1
     """Fewer tokens are not sent to the client alone (vLLM's stream_interval), but at an answer's begin and end. 1 sends
     at once; tokens that wait for a busy orchestrator or a slow client travel together in any case."""
-    max_token_delay_ms: int = 0
-    """A plainly decoded token may wait this long at a target that computes on the CPU for those that follow it, and
-    travels with them: engine and services share the cores there, and each message takes from the engine's steps. A
-    target on a GPU and an emulated one ignore it: a message takes nothing from their steps. An answer's first token and
-    its last leave at once, and so does each where a step takes longer than this, or where drafts are made. 20 takes
-    40% of their CPU from the services; one answer alone got no faster by it, so 0 lets none wait."""
     http: HttpConfig = field(default_factory=HttpConfig)
     routing: RoutingConfig = field(default_factory=RoutingConfig)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
@@ -97,10 +91,6 @@ class OrchestratorConfig:
         require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
         require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")
         require(self.stream_interval_tokens >= 1, "orchestrator.stream_interval_tokens must be at least 1")
-        require(
-            0 <= self.max_token_delay_ms <= 1000,
-            "orchestrator.max_token_delay_ms must be between 0 (no token waits) and 1000",
-        )
 
     @property
     def http_host(self) -> str:

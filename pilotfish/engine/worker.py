@@ -21,12 +21,10 @@ from pilotfish.engine.factory import build_engine
 from pilotfish.engine.head_factory import build_head_engine
 from pilotfish.engine.parent import end_with_parent
 from pilotfish.engine.threaded import WAITING_POLL_S, Core
-from pilotfish.engine.verdict_holding import VerdictHolding
 from pilotfish.engine.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
 from pilotfish.engine.worker_socket import WorkerSocket
 from pilotfish.errors import PilotfishError
-from pilotfish.messages import Command, Event
-from pilotfish.models.device import resolve_device
+from pilotfish.messages import Event
 from pilotfish.telemetry.logs import configure_logging
 from pilotfish.types import LoadReport
 
@@ -34,70 +32,40 @@ logger = logging.getLogger(__name__)
 
 LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
-_NO_STEP_NS = 1 << 62
-"""Longer than any token may wait for a step."""
 
 
 class Outbox:
-    """What goes to the front: events, at once or with those after them, and the load every so often."""
+    """What goes to the front: events at once, and the load every so often."""
 
-    def __init__(self, core: Core, front: WorkerSocket, holding: VerdictHolding | None) -> None:
-        """holding: None holds nothing back."""
-        self._core = core
+    def __init__(self, front: WorkerSocket) -> None:
         self._front = front
-        self._holding = holding
         self._last_load: LoadReport | None = None
         self._last_report_s = 0.0
 
-    def took(self, commands: Sequence[Command]) -> None:
-        """Commands have come."""
-        if self._holding is not None:
-            self._send_held(self._holding.took(commands))
-
-    def pause(self) -> None:
-        """No step follows at once: nothing waits for it."""
-        if self._holding is not None:
-            self._send_held(self._holding.release())
-
     def gave(self, events: Sequence[Event], load: LoadReport) -> None:
         """A step has ended with these events, or there was nothing to do."""
-        now_ns = time.monotonic_ns()
-        if self._holding is not None:
-            next_step_ns = load.step_time_ns if self._core.has_work else _NO_STEP_NS
-            events = self._holding.gave(events, now_ns, next_step_ns)
-        now_s = now_ns / 1e9
+        now_s = time.monotonic()
         if events or (load != self._last_load and now_s - self._last_report_s >= LOAD_INTERVAL_S):
-            self._send(events, load)
+            self._front.send(encoder.encode(EngineOutput(list(events), load)))
             self._last_load, self._last_report_s = load, now_s
 
-    def _send_held(self, held: Sequence[Event]) -> None:
-        if held:
-            self._send(held, self._core.load())
 
-    def _send(self, events: Sequence[Event], load: LoadReport) -> None:
-        self._front.send(encoder.encode(EngineOutput(list(events), load)))
-
-
-def run(
-    core: Core, front: WorkerSocket, delay: BatchingDelay | None = None, holding: VerdictHolding | None = None
-) -> None:
+def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
-    delay: of a target, which waits a moment for sequences that come back soon. holding: see build_holding.
+    delay: of a target, which waits a moment for sequences that come back soon.
     """
-    outbox = Outbox(core, front, holding)
+    outbox = Outbox(front)
     wait_s = 0.0  # the front tells its first peers the load
     while True:
         for message in front.receive(wait_s):
             arrived = input_decoder.decode(message)
             for command in arrived.commands:
                 core.submit(command)
-            outbox.took(arrived.commands)
             if delay is not None:
                 delay.took(arrived.commands, arrived.arrived_ns)
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
             wait_s = wait_ns / 1e9
-            outbox.pause()
             continue
         events = _step(core, delay) if core.has_work else []
         if delay is not None and events:
@@ -124,17 +92,6 @@ def build_core(config: Config, role: Role, rank_folder: Path | None = None) -> C
     return build_engine(config, role, rank_folder=rank_folder)
 
 
-def build_holding(config: Config, role: Role) -> VerdictHolding | None:
-    """What lets tokens wait as long as a Decode allows; None: each leaves at once.
-
-    Only a target that computes on the CPU has it: a message takes from its steps what the services compute for it. A
-    GPU's steps lose nothing, and there the time between tokens counts.
-    """
-    if role == "target" and resolve_device(config.target.engine.device).type == "cpu":
-        return VerdictHolding()
-    return None
-
-
 def main() -> None:
     """Parse the arguments, load the model, serve."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -157,7 +114,7 @@ def main() -> None:
     delay = None
     if setup.role == "target" and isinstance(core, EngineCore):
         delay = BatchingDelay(core.step_costs, config.target.engine.max_batch_tokens)
-    run(core, front, delay, build_holding(config, setup.role))
+    run(core, front, delay)
 
 
 if __name__ == "__main__":

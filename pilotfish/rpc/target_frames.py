@@ -142,7 +142,6 @@ def _fill_decode(proto: pb.Decode, command: Decode) -> None:
         proto.features.CopyFrom(conversion.feature_request_to_proto(command.features))
     if command.tree is not None:
         proto.tree.CopyFrom(conversion.tree_request_to_proto(command.tree))
-    proto.max_delay_ms = command.max_delay_ms
 
 
 def _decode_from_proto(proto: pb.Decode, sequence_id: int) -> Decode:
@@ -153,7 +152,6 @@ def _decode_from_proto(proto: pb.Decode, sequence_id: int) -> Decode:
         proto.num_draft_tokens,
         conversion.feature_request_from_proto(proto.features) if proto.HasField("features") else None,
         conversion.tree_request_from_proto(proto.tree) if proto.HasField("tree") else None,
-        proto.max_delay_ms,
     )
 
 

@@ -11,7 +11,6 @@ from typing import assert_never
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     MAX_AHEAD_TOKENS,
-    MAX_DELAY_MS,
     AheadRequest,
     CloseSequence,
     Command,
@@ -46,8 +45,6 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
                 raise InvalidRequestError("num_tokens is 0; it must be at least 1")
             if command.num_draft_tokens:
                 _check_num_draft_tokens(command.num_draft_tokens, limits)
-            if command.max_delay_ms > MAX_DELAY_MS:
-                raise InvalidRequestError(f"max_delay_ms is {command.max_delay_ms}; it must be at most {MAX_DELAY_MS}")
             _check_tree_request(command.tree, limits)
         case OpenSequence():
             _check_open(command, model)

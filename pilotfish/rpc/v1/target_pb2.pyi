@@ -146,17 +146,12 @@ class Decode(_message.Message):
     NUM_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
     TREE_FIELD_NUMBER: _builtins.int
-    MAX_DELAY_MS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     num_tokens: _builtins.int
     num_draft_tokens: _builtins.int
     """Drafts that the drafter beside the target (ModelInfo.proposer) may make for a step, at most. 0: plain
     decoding. Ignored by a target that has no such drafter.
-    """
-    max_delay_ms: _builtins.int
-    """A plain token may wait so long at the target for those that follow, to be told with them in one Verdict. The run's
-    first and last never wait. 0: each is told at once, as by a target whose steps lose nothing to a message.
     """
     @_builtins.property
     def features(self) -> _types_pb2.FeatureRequest:
@@ -175,11 +170,10 @@ class Decode(_message.Message):
         num_draft_tokens: _builtins.int = ...,
         features: _types_pb2.FeatureRequest | None = ...,
         tree: _types_pb2.TreeRequest | None = ...,
-        max_delay_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "tree", b"tree"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "max_delay_ms", b"max_delay_ms", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "features", b"features", "num_draft_tokens", b"num_draft_tokens", "num_tokens", b"num_tokens", "sequence_id", b"sequence_id", "tree", b"tree"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

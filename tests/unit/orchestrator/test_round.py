@@ -14,7 +14,6 @@ from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.round import RemoteRound, nears_end
 from orchestrator.target import RemoteTarget
-from pilotfish.engine.verdict_holding import VerdictHolding
 from pilotfish.messages import Command, Decode, Event, Verdict
 from pilotfish.types import LoadReport, SamplingParams
 
@@ -47,33 +46,24 @@ class Clock:
 
 
 class SteadyTarget:
-    """A replica whose steps take STEP_S, and which lets tokens wait as long as each Decode allows."""
+    """A replica whose steps take STEP_S."""
 
     def __init__(self, link, clock: Clock) -> None:
         self._link = link
         self._clock = clock
-        self._holding = VerdictHolding()
         self._length = len(PROMPT)
         link.send = self.take
 
     def take(self, command: Command) -> None:
-        held = self._holding.took([command])
-        assert not held, "a run is extended after a message, before its next step"
         if isinstance(command, Decode) and command.base_length == len(PROMPT):
             asyncio.get_running_loop().call_soon(self.tell)
 
     def tell(self) -> None:
-        """Step until something leaves; beside each step goes a prefill."""
-        mailbox, sent = self._link.mailboxes[1], []
-        while not sent:
-            self._clock.now_s += STEP_S
-            prefill_time_ns = self._link.load.prefill_time_ns + PREFILL_NS
-            self._link.load = LoadReport(prefill_time_ns=prefill_time_ns)
-            verdict = Verdict(1, self._length, 0, 0, (self._length % 50,))
-            self._length += 1
-            sent = self._holding.gave([verdict], round(1e9 * self._clock.now_s), round(1e9 * STEP_S))
-        for event in sent:
-            mailbox.deliver(event)
+        """A step, with a prefill beside it."""
+        self._clock.now_s += STEP_S
+        self._link.load = LoadReport(prefill_time_ns=self._link.load.prefill_time_ns + PREFILL_NS)
+        self._link.mailboxes[1].deliver(Verdict(1, self._length, 0, 0, (self._length % 50,)))
+        self._length += 1
 
 
 @pytest.fixture
@@ -98,14 +88,11 @@ def measured(run: RemoteRound, sequence: Sequence) -> tuple[int, int, float, flo
     return sequence.num_output_tokens, run.num_decoded_tokens, run.elapsed_s, run.token_s, run.prefill_s
 
 
-@pytest.mark.parametrize("max_delay_ms", [0, 20, 50, 1000])
-async def test_tokens_that_wait_change_nothing_that_a_run_measures(
-    memory_pool, memory_link, sequence, clock, max_delay_ms
-) -> None:
-    """Nor when it is extended: with its last quarter, which the target goes on with meanwhile."""
+async def test_a_run_that_is_extended_is_measured_anew(memory_pool, memory_link, sequence, clock) -> None:
+    """With its last quarter, which the target goes on with meanwhile."""
     link = memory_link("a")
     steady = SteadyTarget(link, clock)
-    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64, max_token_delay_ms=max_delay_ms)
+    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
     run, found = target.decode(sequence, 32), []
     async for verdict in run:
         sequence.commit(verdict)

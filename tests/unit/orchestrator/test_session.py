@@ -50,7 +50,6 @@ class World:
         self.tokenizer = tokenizer
         self.control = ControlState(SpeculationConfig(decode_run_tokens=8))
         self.deadline_s = 5.0
-        self.max_token_delay_ms = 0
 
     def session(
         self, mode="on", k=4, max_tokens=40, stop=(), stop_token_ids=(), proposer="draft", run=1024, tree=None
@@ -78,7 +77,6 @@ class World:
                 acquire_timeout_s=1,
                 max_run_tokens=run,
                 tree=tree,
-                max_token_delay_ms=self.max_token_delay_ms,
             ),
         )
 
@@ -489,15 +487,6 @@ async def test_the_table_of_the_replica_is_told_to_the_controller(world) -> None
     assert not results[0].step_table.rows, "it has no replica yet"
     assert all(result.step_table is world.target_a.step_table for result in results[1:])
     assert {result.replica_id for result in results[1:]} == {"target-a"}
-
-
-@pytest.mark.parametrize(("mode", "delay_ms"), [("off", 20), ("on", 0)])
-async def test_tokens_wait_for_each_other_only_in_runs_that_no_draft_may_end(world, mode, delay_ms) -> None:
-    world.max_token_delay_ms = 20
-    world.draft_a.on_event = _silent
-    await collect(world.session(mode=mode))
-    runs = [command for command in world.target_a.commands if isinstance(command, Decode) and command.num_tokens > 1]
-    assert {run.max_delay_ms for run in runs} == {delay_ms}
 
 
 async def test_an_accepted_draft_brings_the_questions_back(world) -> None:

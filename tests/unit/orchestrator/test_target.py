@@ -15,7 +15,7 @@ from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.target import RemoteTarget
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
-from pilotfish.messages import Decode, Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
 
 PROMPT = (1, 2, 3)
@@ -275,20 +275,6 @@ async def test_a_run_that_shall_not_go_on_ends_and_names_what_follows(
             assert run.go_on(PLAIN, drafted) is PLAIN
     assert (num_asked, run.successor) == (1, drafted)
     assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
-    target.close()
-
-
-@pytest.mark.parametrize(
-    ("options", "delay_ms"), [({}, 20), ({"awaits_drafts": True}, 0), ({"num_self_drafted": 4}, 0)]
-)
-async def test_tokens_may_wait_at_the_target_where_no_drafts_are_made(
-    memory_pool, memory_link, sequence, options, delay_ms
-) -> None:
-    link = memory_link("a")
-    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64, max_token_delay_ms=20)
-    async for verdict in target.decode(sequence, 8, **options):
-        sequence.commit(verdict)
-    assert [command.max_delay_ms for command in link.commands if isinstance(command, Decode)] == [delay_ms]
     target.close()
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 
 import pytest
-import torch
 
-from pilotfish.config import Config
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.verdict_holding import VerdictHolding
 from pilotfish.engine.wire import EngineInput, encoder, output_decoder
-from pilotfish.engine.worker import LOAD_INTERVAL_S, build_holding, run
+from pilotfish.engine.worker import LOAD_INTERVAL_S, run
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -99,12 +95,11 @@ def verify(sequence_id: int) -> Verify:
 def served(
     front: Front,
     delay: BatchingDelay | None = None,
-    holding: VerdictHolding | None = None,
     core: Core | None = None,
 ) -> Core:
     core = core or Core()
     with pytest.raises(SystemExit):
-        run(core, front, delay, holding)  # type: ignore[arg-type]
+        run(core, front, delay)  # type: ignore[arg-type]
     return core
 
 
@@ -174,43 +169,7 @@ def in_a_run(num_tokens: int) -> Core:
     return core
 
 
-# Delays far beyond what a test takes.
-PATIENT = Decode(1, 4, 100, max_delay_ms=1000)
-
-
-def test_tokens_that_may_wait_travel_together_and_a_command_sends_them_off() -> None:
-    front = Front([PATIENT], [], [], [Decode(2, 4, 1)], *[[]] * 4)
-    served(front, holding=VerdictHolding(), core=in_a_run(8))
-    assert front.sent_tokens == [[(0,)], [(1, 2)], [(3, 4, 5, 6, 7)]]
-
-
-def test_without_holding_each_token_leaves_after_its_step() -> None:
-    front = Front([PATIENT], [], [])
+def test_each_token_leaves_after_its_step() -> None:
+    front = Front([Decode(1, 4, 100)], [], [])
     served(front, core=in_a_run(3))
     assert front.sent_tokens == [[(0,)], [(1,)], [(2,)]]
-
-
-def test_nothing_is_held_while_the_engine_waits_for_others() -> None:
-    # A wait before the fourth step; without work nothing would be held anyway.
-    front = Front([PATIENT], *[[]] * 5)
-    served(front, Delay(0, 0, 0, 3_000_000), VerdictHolding(), in_a_run(5))
-    assert front.sent_tokens == [[(0,)], [(1, 2)], [(3, 4)]]
-
-
-@pytest.mark.parametrize(("role", "device", "holds"), [("target", "auto", True), ("draft", "cpu", False)])
-def test_tokens_wait_at_a_target_that_computes_on_the_services_cores(role, device, holds, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert (build_holding(on_device(device), role) is not None) is holds
-
-
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_no_token_waits_at_a_gpu(device, monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert build_holding(on_device(device), "target") is None
-
-
-def on_device(device: str) -> Config:
-    config = Config()
-    engine = dataclasses.replace(config.target.engine, device=device)
-    return dataclasses.replace(config, target=dataclasses.replace(config.target, engine=engine))

@@ -103,7 +103,7 @@ target_commands = st.one_of(
     opens,
     closes,
     st.builds(Verify, uint64, uint32, tuples(uint32), distributions, parents, feature_requests),
-    st.builds(Decode, uint64, uint32, uint32, uint32, feature_requests, tree_requests, uint32),
+    st.builds(Decode, uint64, uint32, uint32, uint32, feature_requests, tree_requests),
 )
 ahead_requests = st.none() | st.builds(AheadRequest, uint32, tuples(st.floats(0, 1, width=32)))
 draft_commands = st.one_of(
