@@ -15,7 +15,6 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.drafting.drafter import DraftBlock, Drafter
 from orchestrator.round import RemoteRound
 from orchestrator.round_log import RoundLog
@@ -30,7 +29,7 @@ class Session:
     def __init__(
         self,
         sequence: Sequence,
-        controller: Controller | InTargetController,
+        controller: Controller,
         drafter: Drafter,
         target: RemoteTarget,
         rounds: RoundLog | None = None,

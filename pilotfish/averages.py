@@ -14,9 +14,9 @@ class MedianWindow:
 
     __slots__ = ("_ordered", "_recent", "value")
 
-    def __init__(self, size: int = _SIZE) -> None:
+    def __init__(self) -> None:
         self.value: float | None = None
-        self._recent: deque[float] = deque(maxlen=size)
+        self._recent: deque[float] = deque(maxlen=_SIZE)
         self._ordered: list[float] = []
 
     def __len__(self) -> int:

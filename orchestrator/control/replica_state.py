@@ -11,6 +11,7 @@ from orchestrator.control.gate import NEW_LOAD, Gate
 from orchestrator.control.reasons import Reason
 from orchestrator.control.round_costs import RoundCosts
 from pilotfish.config import SpeculationConfig
+from pilotfish.speculation.cost import expected_tokens_by_position
 from pilotfish.step_table import StepTable
 
 _PLAN_S = 0.1
@@ -31,11 +32,7 @@ FIRST_PROBE_TOKENS = 32
 
 def expected_tokens(probabilities: Sequence[float], k: int) -> float:
     """Of a round of K: 1 + the sum over i of Pr(the first i are accepted)."""
-    reached = num_tokens = 1.0
-    for probability in probabilities[:k]:
-        reached *= probability
-        num_tokens += reached
-    return num_tokens
+    return expected_tokens_by_position(probabilities, min(k, len(probabilities)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +180,7 @@ class ControlState:
 
     def __init__(self, config: SpeculationConfig) -> None:
         self.config = config
-        self.replicas: dict[str, ReplicaState] = {}
+        self.replicas: dict[str, ReplicaState] = defaultdict(ReplicaState)
         """Target replicas that answered, by their ids."""
         self.acceptance: dict[str, ProposerAcceptance] = defaultdict(ProposerAcceptance)
         """By the proposer's name."""
@@ -197,7 +194,7 @@ class ControlState:
 
     def proposer(self, replica_id: str, name: str) -> ProposerState:
         """Of a target replica; made when it is first asked for."""
-        replica = self.replicas.setdefault(replica_id, ReplicaState())
+        replica = self.replicas[replica_id]
         if name not in replica.proposers:
             replica.proposers[name] = ProposerState(replica, self.acceptance[name], self.num_switches)
         return replica.proposers[name]

@@ -10,6 +10,7 @@ turns in the target. It is learned by load and K, shrunk towards the load's comm
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from orchestrator.control.gate import ON_ABOVE
@@ -63,7 +64,7 @@ class RoundCosts:
     def __init__(self, table: StepTable) -> None:
         self.table = table
         """As the replica published it last."""
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, _Level] = defaultdict(_Level)
 
     def step_s(self, num_rows: float) -> float:
         """A step of so many rows. Never 0: an emulated engine may compute nothing, and that cannot be compared."""
@@ -131,7 +132,7 @@ class RoundCosts:
         return None, 0.0
 
     def _level(self, load: int) -> _Level:
-        return self._levels.setdefault(_size(load), _Level())
+        return self._levels[_size(load)]
 
     def _nearest(self, load: int, name: str) -> Average:
         """As measured under this load, else under the most similar one; of weight 0 if never."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 from pilotfish.cli.checks.finding import Finding, Verdict
@@ -39,8 +38,8 @@ def check_named_files(config: Config) -> Iterator[Finding]:
         yield _usable("public certificate", public.certificate, lambda: CertificateSource(_files(public)))
     if public.api_keys_file:
         yield _usable("api keys", public.api_keys_file, lambda: KeyRing(public.api_keys_file))
-    for profile in sorted({config.emulation.profile} - {""}):
-        yield _usable("hardware profile", profile, partial(load_profile, profile))
+    if profile := config.emulation.profile:
+        yield _usable("hardware profile", profile, lambda: load_profile(profile))
 
 
 def _files(public: PublicSecurityConfig) -> CertificateFiles:
