@@ -10,7 +10,9 @@ from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.types import Limits, ModelInfo
 
 PROTOCOL_VERSION = 1
-"""Major version of the internal streams."""
+"""Of the internal streams. It is raised where an older side would misread what a newer one says; fields that an older
+side may ignore do not raise it. Each version also speaks the one before it, so that a rolling upgrade never splits a
+fleet."""
 
 _SHOWN_FINGERPRINT_CHARACTERS = 12
 
@@ -37,12 +39,13 @@ class Welcome(msgspec.Struct, frozen=True, kw_only=True):
 def check_handshake(hello: Hello, welcome: Welcome) -> None:
     """Both sides call this with what they said and heard.
 
-    Raises: HandshakeError, whose message names both sides, when versions or tokenizers differ.
+    Raises: HandshakeError, whose message names both sides, when versions are more than one apart or tokenizers differ.
     """
-    if hello.protocol_version != welcome.protocol_version:
+    older, newer = sorted((hello.protocol_version, welcome.protocol_version))
+    if older < 1 or newer - older > 1:
         raise HandshakeError(
             f"{hello.peer} speaks stream protocol version {hello.protocol_version}, replica {welcome.replica_id} "
-            f"version {welcome.protocol_version}: run the same release of Pilotfish on both sides"
+            f"version {welcome.protocol_version}: run releases of Pilotfish that are at most one version apart"
         )
     theirs = welcome.model.tokenizer_fingerprint
     if hello.tokenizer_fingerprint and hello.tokenizer_fingerprint != theirs:

@@ -471,7 +471,7 @@ class Hello(_message.Message):
     TOKENIZER_FINGERPRINT_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
-    """Major version of the stream protocol; must be equal on both sides."""
+    """Version of the stream protocol, from 1 on; the two sides' may differ by one."""
     tokenizer_fingerprint: _builtins.str
     """Hash of the vocabulary, merges and special tokens; must be equal on both
     sides. Empty asks for no check (an orchestrator that has not met a target yet).

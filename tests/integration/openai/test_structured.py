@@ -74,7 +74,9 @@ def test_a_demanded_call(real_client: openai.OpenAI) -> None:
         choice.message.model_dump(),
         {"role": "tool", "tool_call_id": call.id, "content": "a shark"},
     ]
-    answer = real_client.chat.completions.create(model="", messages=back, tools=TOOLS, max_tokens=3, tool_choice="none", seed=3)
+    answer = real_client.chat.completions.create(
+        model="", messages=back, tools=TOOLS, max_tokens=3, tool_choice="none", seed=3
+    )
     assert answer.choices[0].message.content
 
 

@@ -21,9 +21,16 @@ def test_an_empty_fingerprint_asks_for_no_check() -> None:
     check_handshake(Hello(peer="o"), welcome())
 
 
-def test_versions_must_be_equal_and_both_are_named() -> None:
-    with pytest.raises(HandshakeError, match=r"o speaks .* version 1, replica replica-1 version 2"):
-        check_handshake(Hello(peer="o", protocol_version=1), welcome(protocol_version=2))
+@pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (1, 2), (7, 7)])
+def test_neighbouring_versions_fit(ours: int, theirs: int) -> None:
+    check_handshake(Hello(peer="o", protocol_version=ours), welcome(protocol_version=theirs))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 3), (3, 1), (0, 1), (1, 0)])
+def test_versions_further_apart_are_refused_and_both_are_named(ours: int, theirs: int) -> None:
+    """0 is what a peer says that states no version."""
+    with pytest.raises(HandshakeError, match=rf"o speaks .* version {ours}, replica replica-1 version {theirs}"):
+        check_handshake(Hello(peer="o", protocol_version=ours), welcome(protocol_version=theirs))
 
 
 def test_tokenizers_must_be_equal_and_both_are_named() -> None:

@@ -78,6 +78,12 @@ async def test_equal_fingerprints_shake_hands(replica: ReplicaServer) -> None:
         pass
 
 
+async def test_a_peer_of_the_next_version_is_served(replica: ReplicaServer) -> None:
+    async with RecordingPeer(replica.address, "target", hello=Hello(peer="test", protocol_version=2)) as peer:
+        peer.send(OpenSequence(1, (1, 2, 3), GREEDY))
+        assert len(await peer.events(1)) == 1
+
+
 @pytest.mark.parametrize(
     ("hello", "message"),
     [
