@@ -37,33 +37,18 @@ def speedup(acceptance_rate: float, num_draft_tokens: int, cost_ratio: float) ->
     return expected_tokens(acceptance_rate, num_draft_tokens) / (num_draft_tokens * cost_ratio + 1)
 
 
-def best_gain(
-    probabilities: Sequence[float],
-    plain_s: float,
-    rounds_s: Sequence[float],
-    preferred: int = 0,
-    margin: float = 0.0,
-    between_tokens: float = 0.0,
-    between_s: Sequence[float] = (),
-) -> tuple[int, float]:
+def best_gain(probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float]) -> tuple[int, float]:
     """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
 
     probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
-    preferred: a K that is left only for one which is better by `margin`, as a fraction; 0: none.
-    between_tokens: decoded without a draft between two rounds, of K in element K of between_s.
     (0, 1.0) where there is nothing to choose.
     """
-    best, best_rate, preferred_rate = 0, 0.0, 0.0
+    best, best_rate = 0, 0.0
     reached = num_tokens = 1.0
     for num_draft_tokens, probability in enumerate(probabilities, start=1):
         reached *= probability
         num_tokens += reached
-        elapsed_s = rounds_s[num_draft_tokens] + (between_s[num_draft_tokens] if between_s else 0.0)
-        rate = (num_tokens + between_tokens) / elapsed_s
-        if num_draft_tokens == preferred:
-            preferred_rate = rate
+        rate = num_tokens / rounds_s[num_draft_tokens]
         if rate > best_rate:
             best, best_rate = num_draft_tokens, rate
-    if preferred_rate * (1 + margin) > best_rate:
-        best, best_rate = preferred, preferred_rate
     return (best, best_rate * plain_s) if best else (0, 1.0)

@@ -54,11 +54,3 @@ def test_best_gain_is_expected_tokens_over_time():
     assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 1.0]) == (2, 1.75)
     assert best_gain([0.5, 0.5], 1.0, [1.0, 1.0, 2.0]) == (1, 1.5)
     assert best_gain([], 1.0, [1.0]) == (0, 1.0)
-
-
-def test_what_is_decoded_between_rounds_counts_with_its_time():
-    # Of 4 questions one is answered, with 1.75 tokens in 2 s; after each of the others 3 tokens take 4 s.
-    best, gain = best_gain([0.5, 0.5], 1.0, [1.0, 2.0, 2.0], between_tokens=9, between_s=[0, 12, 12])
-    assert (best, gain) == (2, pytest.approx((1.75 + 9) / (2 + 12)))
-    # Longer drafts make everybody's steps longer.
-    assert best_gain([0.5, 0.5], 1.0, [1.0, 2.0, 2.0], between_tokens=9, between_s=[0, 12, 13])[0] == 1
