@@ -18,7 +18,8 @@ import pytest
 from pilotfish.config import TargetConfig, default_cache_dir
 from pilotfish.models.cache import ModelCache
 
-START_TIMEOUT_S = 100.0
+START_TIMEOUT_S = 240.0
+"""The first start on a machine compiles the kernels, beside the other tests."""
 STOP_TIMEOUT_S = 60.0
 UP = re.compile(r"Pilotfish is up on (?P<address>\S+)\.")
 
