@@ -144,7 +144,6 @@ def add_outage(report: Report, outcomes: Sequence[Outcome]) -> None:
                 "tokens/s": outcome.remote_tokens_per_s,
                 "over vllm plain": outcome.ratio,
                 "missed deadlines": outcome.num_missed_deadlines,
-                "probes": outcome.num_probes,
             }
         )
     report.check("failed requests", sum(outcome.num_failed for outcome in outcomes), 0, "", "equal to")

@@ -1,33 +1,6 @@
-"""Statistics of the latest values that one outlier does not move."""
+"""An average of the latest values that one outlier does not move."""
 
 from __future__ import annotations
-
-from bisect import bisect_left, insort
-from collections import deque
-
-_SIZE = 9
-"""Five of them have to agree on a change: a slow round or two are ignored, a new load is followed at once."""
-
-
-class MedianWindow:
-    """The lower median of the last few values; None before the first."""
-
-    __slots__ = ("_ordered", "_recent", "value")
-
-    def __init__(self) -> None:
-        self.value: float | None = None
-        self._recent: deque[float] = deque(maxlen=_SIZE)
-        self._ordered: list[float] = []
-
-    def __len__(self) -> int:
-        return len(self._recent)
-
-    def add(self, value: float) -> None:
-        if len(self._recent) == self._recent.maxlen:
-            del self._ordered[bisect_left(self._ordered, self._recent[0])]
-        self._recent.append(value)
-        insort(self._ordered, value)
-        self.value = self._ordered[(len(self._ordered) - 1) // 2]
 
 
 class ClippedAverage:

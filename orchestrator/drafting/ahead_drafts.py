@@ -45,18 +45,15 @@ class AheadDrafts:
         self._last_s = 0.0
         self._is_sample = False
 
-    def learn(self, sequence: CommittedTokens, now_s: float | None) -> None:
-        """A round begins: what became of the last draft tells the acceptance, and how long the round took.
-
-        now_s: None where the round began earlier, and nobody knows when.
-        """
+    def learn(self, sequence: CommittedTokens, now_s: float) -> None:
+        """A round begins: what became of the last draft tells the acceptance, and how long the round took."""
         draft, self._last_draft = self._last_draft, ()
         committed = sequence.tokens_since(self._last_length)
         if not draft or not committed or len(committed) > len(draft) + 1:
             return  # something else than its verification came between
         # The last of the committed tokens is the target's own.
         self._acceptance.add(len(draft), num_common_tokens(draft, committed[:-1]))
-        if self._is_sample and now_s is not None:
+        if self._is_sample:
             self._policy.add_round(now_s - self._last_s, is_ahead=self._cache.is_expecting)
 
     def add_ask(self, elapsed_s: float) -> None:

@@ -67,12 +67,8 @@ def counters(worker: Any) -> dict[str, float]:
         "num_drafts": counted.acceptance.num_rounds,
         "num_draft_tokens": counted.acceptance.num_draft_tokens,
         "num_accepted_tokens": counted.acceptance.num_accepted_tokens,
-        "num_plain_tokens": counted.num_plain_tokens,
         "num_missed_deadlines": counted.num_missed_deadlines,
-        "num_probes": counted.num_probes,
-        "num_shadow_drafts": counted.num_shadow_drafts,
         "num_sequences": counted.num_sequences,
-        "num_pauses": counted.num_pauses,
         "num_faults": counted.num_faults,
     }
 

@@ -35,10 +35,14 @@ class RemoteProposerConfig:
     draft_addresses: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = ("127.0.0.1:50062",)
     """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name, as the pods of a headless
     Service."""
-    mode: Annotated[Literal["auto", "on", "off"], BeforeValidator(yaml_word)] = "auto"
-    """`auto`: drafts are asked for where that makes answers sooner, as measured. `on`: always. `off`: never."""
-    draft_deadline_ms: float = 0.0
-    """How long a step of vLLM waits for drafts at most; 0 takes one measured decode step."""
+    mode: Annotated[Literal["on", "off"], BeforeValidator(yaml_word)] = "on"
+    """`off`: vLLM decodes plainly, and nothing is connected."""
+    draft_deadline_ms: float = 20.0
+    """How long a step of vLLM waits for its drafts at most. About what one decode step takes is right: a miss costs as
+    much, and a draft that took longer would win little."""
+    disable_by_batch_size: int = 32
+    """Steps of more rows ask for no drafts; 0: there is no such limit. With 8 draft tokens 32 rows are 288 tokens a
+    step: about as many as an H100 computes in the time in which it reads the weights; more make the step longer."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """As speculation.draft_ahead: while vLLM verifies, a drafter that takes time drafts for the likeliest outcomes."""
     draft_ahead_tokens: int = 60
@@ -51,9 +55,6 @@ class RemoteProposerConfig:
     is slow and never wrong: vLLM verifies what it says."""
     silence_timeout_s: float = 3.0
     """As orchestrator.silence_timeout_s: a draft replica that says nothing for this long is lost."""
-    metrics_port: int = -1
-    """/metrics of the proposer on telemetry.metrics_host; 0 takes a free port, -1 serves none. vLLM's workers have no
-    part in its own /metrics."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
     """As security.internal of the draft pool."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
@@ -66,10 +67,10 @@ class RemoteProposerConfig:
                 is_address(address),
                 f"draft_addresses has {address!r}; it must be host:port, or dns:///NAME:PORT",
             )
-        require(self.draft_deadline_ms >= 0, "draft_deadline_ms must be at least 0 (0: measured)")
+        require(self.draft_deadline_ms > 0, "draft_deadline_ms must be more than 0")
+        require(self.disable_by_batch_size >= 0, "disable_by_batch_size must be at least 0 (0: no limit)")
         require(0 <= self.draft_ahead_tokens <= 256, "draft_ahead_tokens must be between 0 (off) and 256")
         require(self.silence_timeout_s >= 1, "silence_timeout_s must be at least 1: reports come twice a second")
-        require(-1 <= self.metrics_port <= 65535, "metrics_port must be between 0 and 65535, or -1 for none")
 
 
 _ADAPTER = TypeAdapter(RemoteProposerConfig)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
-from collections import deque
 from collections.abc import AsyncIterator
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
@@ -17,27 +17,22 @@ from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import OrchestratorConfig
 from pilotfish.config.orchestrator import DNS_PREFIX
 from pilotfish.config.vllm import RemoteProposerConfig
-from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.errors import PilotfishError
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.drafting import Drafting
-from pilotfish.integrations.vllm.metrics import ProposerCollector
-from pilotfish.integrations.vllm.row_trace import RowTracing
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
-from pilotfish.integrations.vllm.unused_drafts import ShadowFate
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.stream import MuxStream
-from pilotfish.telemetry.metrics_server import MetricsServer
-from pilotfish.telemetry.registry import new_registry
+from pilotfish.telemetry.tracing import Tracing
 
 # vLLM gives handlers and a level to loggers of this name alone.
 _log = logging.getLogger("vllm.pilotfish")
 
 PEER_NAME = "vllm"
-_IDLE_CHECK_S = 1.0
+_CHECK_S = 1.0
 _STOP_TIMEOUT_S = 5.0
-_MAX_SHADOWS = 1024
 _AFTERMATH_S = 0.1
 """gRPC tells of calls that were cancelled a moment later, and on a closed loop takes that for an error."""
 
@@ -57,12 +52,10 @@ class BackgroundDrafting:
         self._loop = asyncio.new_event_loop()
         self._drafting: Drafting | None = None
         self._stopped = asyncio.Event()
+        self._connected: frozenset[str] = frozenset()
+        self._misses_to_tell = 1
         self.is_usable = False
         """Whether asking may be answered, as of the last step or the last change of the connections."""
-        self.shadows: deque[ShadowFate] = deque(maxlen=_MAX_SHADOWS)
-        """What became of shadows, that nobody took note of yet. Filled on the event loop, emptied on vLLM's thread."""
-        self.has_lost_rows = False
-        """It follows no row any more: the next step must tell it all tokens. Cleared by whoever does."""
         # A daemon: vLLM's workers end without asking anybody.
         self._thread = threading.Thread(target=self._run, name="pilotfish-drafting", daemon=True)
         self._thread.start()
@@ -73,7 +66,7 @@ class BackgroundDrafting:
         return self._drafting is not None
 
     def begin(self, step: DraftingStep) -> None:
-        """Hand a step over; wait for its drafts with step.wait(). Raises RuntimeError once it was stopped."""
+        """Hand a step over; wait for its drafts with step.wait. Raises RuntimeError once it was stopped."""
         self._loop.call_soon_threadsafe(self._begin, step)
 
     def stop(self) -> None:
@@ -91,16 +84,31 @@ class BackgroundDrafting:
             self._drafting.begin(step)
             self.is_usable = self._drafting.is_usable
         except Exception:
-            # Whatever it is, vLLM goes on without drafts, and the rows begin anew.
+            # Whatever it is, vLLM goes on: the rows that it has end without drafts, and new ones have them again.
             _log.exception("Pilotfish's drafter failed in a step; it begins anew")
             self.counters.num_faults += 1
             self._drafting.close()
-            self.has_lost_rows = True
             step.expect(())
 
-    def _note_change(self) -> None:
+    def _note_change(self, pool: ReplicaPool) -> None:
+        """Replicas came or went: vLLM's log tells when drafts begin to come, and when none will."""
         if self._drafting is not None:
             self.is_usable = self._drafting.is_usable
+        before, self._connected = self._connected, pool.connected_ids
+        if self._connected and self._connected != before:
+            links = [link for link in pool.links if link.is_connected]
+            names = ", ".join(f"{link.address} ({link.model.proposer})" for link in links)
+            _log.info("Pilotfish drafts for vLLM: %s", names)
+        elif before and not self._connected:
+            _log.warning("vLLM decodes without drafts: %s", pool.absence_reason)
+
+    def _note_misses(self) -> None:
+        """Tell of drafts that came too late, ever more rarely."""
+        num_missed = self.counters.num_missed_deadlines
+        if num_missed >= self._misses_to_tell:
+            self._misses_to_tell = 10 * num_missed
+            deadline_ms = self._config.draft_deadline_ms
+            _log.warning("%d drafts came too late for their step (draft_deadline_ms=%g)", num_missed, deadline_ms)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -120,22 +128,18 @@ class BackgroundDrafting:
         fingerprint = ""
         if self._config.check_tokenizer:
             fingerprint = await asyncio.to_thread(self._target.fingerprint, self._config.tokenizer)
-        tracing = RowTracing(self._config.telemetry)
-        async with self._connections(fingerprint) as pool, self._metrics(pool):
+        tracing = Tracing(self._config.telemetry, "pilotfish-vllm")
+        async with self._connections(fingerprint) as pool:
             policy = AheadPolicy(self._config.draft_ahead, self._config.draft_ahead_tokens)
-            self.counters.ahead = policy.counters
-            drafting = Drafting(
-                pool, policy, self.counters, tracing, self._target.vocab_size, note_shadow=self.shadows.append
-            )
-            self._drafting = drafting
-            pool.on_change(self._note_change)
-            self._note_change()
+            drafting = self._drafting = Drafting(pool, self._target, policy, self.counters, tracing)
+            self._note_change(pool)
             try:
                 while not self._stopped.is_set():
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(_IDLE_CHECK_S):
+                        async with asyncio.timeout(_CHECK_S):
                             await self._stopped.wait()
                     drafting.leave_if_idle()
+                    self._note_misses()
             finally:
                 drafting.close()
                 await tracing.close()
@@ -158,7 +162,7 @@ class BackgroundDrafting:
         addresses, timeout_s = self._config.draft_addresses, self._config.silence_timeout_s
         self._directory.set_replicas("draft", {each: each for each in addresses if not each.startswith(DNS_PREFIX)})
         pool = ReplicaPool("draft", self._directory, connect, self._target.check_drafter, silence_timeout_s=timeout_s)
-        pool.on_change(_ChangeLog(pool).note)
+        pool.on_change(functools.partial(self._note_change, pool))
         pool.start()
         try:
             names = await NameFollower.start(OrchestratorConfig(draft_addresses=addresses), self._directory)
@@ -168,40 +172,3 @@ class BackgroundDrafting:
                 await names.close()
         finally:
             await pool.close()
-
-    @contextlib.asynccontextmanager
-    async def _metrics(self, pool: ReplicaPool) -> AsyncIterator[None]:
-        if self._config.metrics_port < 0:
-            yield
-            return
-        registry = new_registry(ProposerCollector(self._target.name, self.counters, pool))
-        host, port = self._config.telemetry.metrics_host, self._config.metrics_port
-        try:
-            server = MetricsServer(registry, host, port, port_setting="metrics_port")
-        except UnavailableError as error:
-            _log.warning("%s", error)  # drafts matter more
-            yield
-            return
-        _log.info("Pilotfish's metrics: http://%s/metrics", server.address)
-        try:
-            yield
-        finally:
-            await asyncio.to_thread(server.close)
-
-
-class _ChangeLog:
-    """Tells vLLM's log when drafts begin to come, and when none will."""
-
-    def __init__(self, pool: ReplicaPool) -> None:
-        self._pool = pool
-        self._connected: frozenset[str] = frozenset()
-
-    def note(self) -> None:
-        """The pool has changed."""
-        before, self._connected = self._connected, self._pool.connected_ids
-        if self._connected and self._connected != before:
-            links = [link for link in self._pool.links if link.is_connected]
-            names = ", ".join(f"{link.address} ({link.model.proposer})" for link in links)
-            _log.info("Pilotfish drafts for vLLM: %s", names)
-        elif before and not self._connected:
-            _log.warning("vLLM decodes without drafts: %s", self._pool.absence_reason)

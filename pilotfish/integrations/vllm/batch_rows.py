@@ -26,8 +26,6 @@ class RowStep:
 
     row_id: int
     """The same for as long as the row lives, never used before."""
-    base_length: int
-    """Committed tokens."""
     new_token_ids: tuple[int, ...]
     """The committed tokens that are new since the row was last seen; of a new row all."""
     num_prompt_tokens: int
@@ -42,15 +40,8 @@ class BatchStep:
 
     rows: tuple[RowStep, ...]
     """In vLLM's order."""
-    ended_row_ids: tuple[int, ...]
-    """Rows of which no more is expected."""
-    begins_anew: bool = False
-    """Whether all rows of steps before this one have ended, told of or not."""
-
-    @property
-    def is_pure_decode(self) -> bool:
-        """Whether every row did nothing but decode or verify."""
-        return all(row.num_sampled_tokens and not row.num_prompt_tokens for row in self.rows)
+    followed_row_ids: frozenset[int]
+    """These rows, and those that may come back. All others have ended."""
 
 
 class _KnownRow:
@@ -90,7 +81,6 @@ class BatchRows:
         self._slots: list[_KnownRow] = []
         """The rows of the last step, in vLLM's order."""
         self._absent: list[_KnownRow] = []
-        self._begins_anew = False
 
     def update(
         self, sampled_token_ids: Sequence[Sequence[int]], num_tokens: Sequence[int] | TokenIds, token_ids: TokenIds
@@ -105,13 +95,13 @@ class BatchRows:
             step, after = self._step(row, len(sampled), before)
             steps.append(step)
             slots.append(after)
-        batch = BatchStep(tuple(steps), self._retire(slots), self._begins_anew)
-        self._slots, self._begins_anew = slots, False
-        return batch
+        self._retire(slots)
+        self._slots = slots
+        return BatchStep(tuple(steps), frozenset(known.row_id for known in (*slots, *self._absent)))
 
     def forget(self) -> None:
         """Begin anew: to the next step all rows are new, and those that were known have ended."""
-        self._slots, self._absent, self._begins_anew = [], [], True
+        self._slots, self._absent = [], []
 
     def _match(self, rows: Sequence[TokenIds], sampled: Sequence[Sequence[int]]) -> list[_KnownRow | None]:
         """The known row that each row continues, each at most once. Where rows hold equal tokens any will do."""
@@ -134,24 +124,17 @@ class BatchRows:
         if known is None:
             known = _KnownRow(next(self._ids), row)
             tokens = tuple(row.tolist())
-            return RowStep(known.row_id, len(row), tokens, max(1, len(row) - num_sampled), num_sampled), known
+            return RowStep(known.row_id, tokens, max(1, len(row) - num_sampled), num_sampled), known
         new = tuple(row[known.length :].tolist())
         known.extend(row)
-        return RowStep(known.row_id, len(row), new, 0, num_sampled), known
+        return RowStep(known.row_id, new, 0, num_sampled), known
 
-    def _retire(self, slots: Sequence[_KnownRow]) -> tuple[int, ...]:
-        """Count the absence of those that are not in `slots`; returns the ids of those that were away too long."""
+    def _retire(self, slots: Sequence[_KnownRow]) -> None:
+        """Count the absence of those that are not in `slots`, and forget those that were away too long."""
         present = {known.row_id for known in slots}
-        absent, ended = [], []
-        for known in (*self._slots, *self._absent):
-            if known.row_id in present:
-                continue
+        self._absent = [known for known in (*self._slots, *self._absent) if known.row_id not in present]
+        for known in self._absent:
             known.num_absent_steps += 1
-            if known.num_absent_steps > _MAX_ABSENT_STEPS:
-                ended.append(known.row_id)
-            else:
-                absent.append(known)
         for known in slots:
             known.num_absent_steps = 0
-        self._absent = absent
-        return tuple(ended)
+        self._absent = [known for known in self._absent if known.num_absent_steps <= _MAX_ABSENT_STEPS]

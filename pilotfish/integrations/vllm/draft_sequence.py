@@ -1,8 +1,12 @@
-"""A row of vLLM's batch and its drafts: what a replica is asked, and what becomes of its answers."""
+"""A row of vLLM's batch and its drafts: what a replica is told and asked, and what becomes of its answers."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from orchestrator.drafting.ahead_drafts import AheadDrafts
 from orchestrator.drafting.ahead_policy import AheadPolicy
@@ -11,143 +15,164 @@ from pilotfish.errors import PilotfishError
 from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
-from pilotfish.integrations.vllm.question import Question
-from pilotfish.integrations.vllm.replica_row import ReplicaRow
 from pilotfish.integrations.vllm.step import DraftingStep
-from pilotfish.integrations.vllm.unused_drafts import NoteShadow, UnusedDrafts
-from pilotfish.messages import Event, PreparedDrafts, Proposal, SequenceError
-from pilotfish.types import SequenceErrorCode
+from pilotfish.integrations.vllm.target_model import TargetModel
+from pilotfish.messages import CloseSequence, Event, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.telemetry.tracing import Span
+from pilotfish.types import SamplingParams, SequenceErrorCode
 
 _OPENING_PATIENCE_S = 10.0
 """For the first answer: the drafter may have a long prompt to read, and others' before it."""
+_MAX_OUTPUT_TOKENS = 2**31 - 1
+"""vLLM knows when to stop."""
+
+GREEDY: Final = SamplingParams(temperature=0.0, max_tokens=_MAX_OUTPUT_TOKENS)
+"""vLLM takes drafts as certain, without probabilities: it accepts each with the chance that its own model gives it, so
+the likeliest token is the best draft at any temperature."""
+
+
+class DraftPool(Protocol):
+    """The part of a replica pool that a sequence needs."""
+
+    def pick(self) -> Link | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """A Propose on all committed tokens that was not answered yet."""
+
+    step: DraftingStep
+    slot: int
+    sent_s: float
+    """By the event loop's clock."""
+    is_awaited: bool
 
 
 class DraftSequence:
-    """Event loop only. A Mailbox of its link."""
+    """On one replica at a time, or on none. Event loop only. A Mailbox of its link."""
 
     def __init__(
-        self,
-        row: CommittedRow,
-        policy: AheadPolicy,
-        counters: ProposerCounters,
-        vocab_size: int,
-        note_shadow: NoteShadow,
+        self, row: CommittedRow, target: TargetModel, policy: AheadPolicy, counters: ProposerCounters, span: Span
     ) -> None:
-        """vocab_size: vLLM's: a token beyond it would bring vLLM down."""
+        """span: the row's life, which ends with it."""
         self.row = row
+        self._target = target
         self._counters = counters
-        self._vocab_size = vocab_size
+        self._span = span
         self._loop = asyncio.get_running_loop()
         self._ahead = AheadDrafts(policy)
         self._arrived: list[PreparedDrafts] = []
-        self._replica = ReplicaRow(row)
-        self._unused = UnusedDrafts(row, counters, note_shadow)
+        self._link: Link | None = None
+        self._sequence_id = 0
+        self._told_length = 0
+        """Committed tokens that the replica knows of."""
+        self._opened_s = 0.0
         self._has_answered = False
-        self._given_s = 0.0
-        self._question: Question | None = None
-        self._silent_since_s: float | None = None
-        """When the first of the questions was sent that nothing has come after; None: nothing is awaited."""
+        self._question: _Question | None = None
 
     @property
-    def link(self) -> Link | None:
-        """Where it is open, and worth staying; None: nowhere."""
-        if self._replica.link is not None and not self._replica.is_worth_staying:
-            self.leave()
-        return self._replica.link
+    def is_open(self) -> bool:
+        """Whether a replica has it."""
+        return self._link is not None
 
-    def commit(self, row: RowStep, num_verified: int | None = None, *, is_just_now: bool = True) -> None:
-        """What vLLM's step added. num_verified: tokens of the last draft that it was given; None: all."""
-        self._ahead.remember(self.row, self.row.given[:num_verified], self._given_s)
-        self.row.commit(row, num_verified)
-        self._unused.settle(row.row_id)
-        self._ahead.learn(self.row, self._loop.time() if is_just_now else None)
+    def commit(self, row: RowStep) -> None:
+        """What vLLM's step added. A draft that has not come by now has missed its deadline."""
+        question, self._question = self._question, None
+        if self._link is not None and question is not None:
+            if question.is_awaited:
+                self._link.report_failure("drafts miss their deadline")
+            elif not self._has_answered and self._loop.time() - self._opened_s > _OPENING_PATIENCE_S:
+                self.fail_replica("a sequence is not answered")
+        self.row.commit(row)
+        self._ahead.learn(self.row, self._loop.time())
 
-    def open(self, link: Link) -> None:
-        """On another replica, or a first one, with every committed token. Raises UnavailableError."""
-        self.leave()
-        self._counters.num_sequences += 1
-        self._replica.open(link, self)
+    def open(self, pool: DraftPool) -> bool:
+        """With every committed token, unless it is open where it is served; False: no replica takes it.
 
-    def take_prepared(self, num_tokens: int) -> tuple[int, ...]:
-        """What is at hand for the committed tokens; the replica is asked for what follows. Empty: nothing.
-
-        Raises UnavailableError or ResourceExhaustedError.
+        Raises UnavailableError.
         """
-        arrived, self._arrived = self._arrived, []
-        draft = self._ahead.take(arrived, self.row, num_tokens)
-        if draft is None or not self._is_sound(draft.draft_token_ids, num_tokens):
-            return ()
-        self._propose(len(draft.draft_token_ids), is_prepared=True)
-        return draft.draft_token_ids
+        if self._link is not None and self._link.serves(self._sequence_id):
+            return True
+        self.leave()
+        self._link = pool.pick()
+        if self._link is None:
+            return False
+        self._counters.num_sequences += 1
+        self._sequence_id = self._link.attach(self)
+        self._opened_s = self._loop.time()
+        self._told_length = self.row.length
+        self._link.send(
+            OpenSequence(
+                sequence_id=self._sequence_id,
+                prompt_token_ids=self.row.prompt_token_ids,
+                output_token_ids=self.row.output_token_ids,
+                sampling=GREEDY,
+                traceparent=self._span.traceparent,
+            )
+        )
+        return True
 
-    def take_late(self, num_tokens: int) -> tuple[int, ...]:
-        """What is left of a draft that came too late, if vLLM has decoded its beginning by itself. Empty: nothing."""
-        return self._unused.take_rest(num_tokens)
+    def draft(self, step: DraftingStep, slot: int) -> bool:
+        """Answer the step with what was drafted ahead, or ask the replica; whether its answer is worth waiting for.
 
-    def ask(self, step: DraftingStep, slot: int, num_tokens: int, *, has_draft: bool = False) -> bool:
-        """Ask for a draft on the committed tokens; whether the step should expect the answer.
-
-        Not the first one: the drafter reads the prompt before it. Nor where the step has_draft already, nor from a
-        replica that is tried again after failures, unless nobody waits. Raises UnavailableError or
+        The first one is not: the drafter reads the prompt before it. Raises UnavailableError or
         ResourceExhaustedError.
         """
-        link, now_s = self._replica.link, self._loop.time()
-        assert link is not None
-        if self._question is not None and self._question.is_pending(now_s):
-            return False  # its time tells more than that of another one
-        if self._unused.has_shadow and step.is_shadow:
-            return False  # a verification would not have ended either: asked now, what it hits would count twice
-        self._arrived.clear()
-        self._propose(num_tokens, wants_ahead=not step.is_shadow)
-        self._silent_since_s = now_s if self._silent_since_s is None else self._silent_since_s
-        is_timed = self._has_answered and not has_draft
-        is_waited_for = is_timed and step.is_waited_for and link.is_healthy
-        self._question = Question(self.row.length, slot, step, now_s, is_timed, is_waited_for)
-        return is_timed and (is_waited_for or not step.is_waited_for)
+        assert self._link is not None
+        arrived, self._arrived = self._arrived, []
+        prepared = self._ahead.take(arrived, self.row, self._target.num_draft_tokens)
+        if prepared is not None and self._is_sound(prepared):
+            self._propose(self._link, len(prepared.draft_token_ids), is_prepared=True)
+            self._give(step, slot, prepared.draft_token_ids)
+            self._link.report_success()
+            return False
+        self._propose(self._link, self._target.num_draft_tokens)
+        self._question = _Question(step, slot, self._loop.time(), is_awaited=self._has_answered)
+        return self._has_answered
 
-    def give(self, step: DraftingStep, slot: int, token_ids: tuple[int, ...]) -> bool:
-        """vLLM verifies this draft next, unless the step is over: then False."""
-        is_in_time = step.answer(slot, token_ids)
-        if is_in_time and token_ids:
-            self.row.give(token_ids)
-            self._given_s = self._loop.time()
-        return is_in_time
-
-    def note_missed(self) -> None:
-        """vLLM's next step is here: what was not answered has missed its deadline."""
-        question, link, now_s = self._question, self._replica.link, self._loop.time()
-        if question is None or question.is_missed or link is None or question.is_pending(now_s):
-            return
-        if question.is_timed:
-            self._miss(question, link)
-        elif self._silent_since_s is not None and now_s - self._silent_since_s > _OPENING_PATIENCE_S:
-            # Each step asks anew, so the last question is always young.
-            question.is_missed, self._silent_since_s = True, None
-            link.report_failure("a sequence is not answered")
+    def fail_replica(self, reason: str) -> None:
+        """It served the row badly: the next step looks for one that takes it."""
+        if self._link is not None:
+            self._link.report_failure(reason)
+        self.leave()
 
     def leave(self) -> None:
         """Free what the replica holds for it. Idempotent; never raises."""
         if self._question is not None:
-            self._question.step.release(self._question.slot)
-        self._question, self._has_answered, self._silent_since_s = None, False, None
-        self._unused.forget()
+            self._question.step.answer(self._question.slot, ())
+        self._question, self._has_answered = None, False
         self._arrived.clear()
         self._ahead.forget()
-        self._replica.close()
+        link, self._link = self._link, None
+        if link is None:
+            return
+        if link.is_connected:
+            # A stream that is going down releases the sequence as well.
+            with contextlib.suppress(PilotfishError):
+                link.send(CloseSequence(self._sequence_id))
+        link.detach(self._sequence_id)
 
     def close(self) -> None:
-        """The row has ended. Idempotent."""
+        """The row has ended: called once."""
         self.leave()
-        self.row.trace.end(len(self.row.output_token_ids))
+        self._span.attributes = {
+            "gen_ai.usage.output_tokens": len(self.row.output_token_ids),
+            "pilotfish.speculation.num_rounds": self.row.acceptance.num_rounds,
+            "pilotfish.speculation.num_draft_tokens": self.row.acceptance.num_draft_tokens,
+            "pilotfish.speculation.num_accepted_tokens": self.row.acceptance.num_accepted_tokens,
+        }
+        self._span.end(time.time_ns())
 
     # What the link calls.
 
     def deliver(self, event: Event) -> None:
-        self._silent_since_s = None
         if isinstance(event, Proposal):
-            self._take_proposal(event)
+            # Whatever it stands on: it has read the prompt.
+            self._has_answered = True
+            if event.base_length == self.row.length:
+                self._settle(event)
         elif isinstance(event, PreparedDrafts):
-            self._take_prepared_drafts(event)
+            self._keep_or_take(event)
         elif isinstance(event, SequenceError):
             self._take_error(event)
 
@@ -157,62 +182,35 @@ class DraftSequence:
     def fail_if_overdue(self) -> None:
         """Deadlines are those of steps, which come far more often."""
 
-    # Answers.
-
-    def _take_proposal(self, proposal: Proposal) -> None:
-        question, link = self._question, self._replica.link
-        # Whatever it stands on: it has read the prompt.
-        self._has_answered = True
-        if question is None or proposal.base_length != question.base_length or link is None:
-            return  # of a step that is over
-        token_ids = proposal.draft_token_ids
-        if proposal.parents or not self._is_sound(token_ids, question.step.num_draft_tokens):
-            link.report_failure("its drafts are none that a working drafter makes")
-            self.leave()
-            return
-        self._settle(proposal, question, link)
-
-    def _take_prepared_drafts(self, prepared: PreparedDrafts) -> None:
-        question, link = self._question, self._replica.link
-        if question is not None and question.step.is_shadow:
-            return  # nobody waits for it
-        if question is None or link is None:
+    def _keep_or_take(self, prepared: PreparedDrafts) -> None:
+        if self._question is None:
             self._arrived.append(prepared)
             return
-        num_tokens = question.step.num_draft_tokens
-        draft = self._ahead.take_late(prepared, self.row, num_tokens)
-        if draft is not None and self._is_sound(draft.draft_token_ids, num_tokens):
+        draft = self._ahead.take_late(prepared, self.row, self._target.num_draft_tokens)
+        if draft is not None:
             # The replica answers as well, which nobody waits for any more.
-            self._settle(draft, question, link)
+            self._settle(draft)
 
-    def _settle(self, draft: Proposal, question: Question, link: Link) -> None:
+    def _settle(self, draft: Proposal) -> None:
         """The question is answered, in time or not."""
-        now_s = self._loop.time()
-        elapsed_s = now_s - question.sent_s
-        self._ahead.add_ask(elapsed_s)
-        self.row.trace.add_proposal(elapsed_s, len(draft.draft_token_ids))
-        self._question = None
-        is_taken = self.give(question.step, question.slot, draft.draft_token_ids)
-        if not is_taken:
-            self._unused.keep_late(draft)
-        is_timely = question.is_timely(now_s)
-        self._unused.keep_shadow(draft if question.step.is_shadow and is_timely else None)
-        if not question.is_timed:
+        question, link = self._question, self._link
+        if question is None or link is None:
             return
-        if is_taken or (not question.is_waited_for and is_timely):
+        if not self._is_sound(draft):
+            self.fail_replica("its drafts are none that a working drafter makes")
+            return
+        self._question = None
+        self._ahead.add_ask(self._loop.time() - question.sent_s)
+        is_in_time = self._give(question.step, question.slot, draft.draft_token_ids)
+        if not question.is_awaited:
+            return
+        if is_in_time:
             link.report_success()
         else:
-            self._miss(question, link)
-
-    def _miss(self, question: Question, link: Link) -> None:
-        if not question.is_missed:
-            question.is_missed = True
-            self._counters.num_missed_deadlines += question.is_waited_for
-            if not question.step.is_shadow:  # nobody needs one
-                link.report_failure("drafts miss their deadline")
+            link.report_failure("drafts miss their deadline")
 
     def _take_error(self, error: SequenceError) -> None:
-        link = self._replica.link
+        link = self._link
         is_overtaken = self._question is None or error.base_length < self.row.length
         if link is None or (error.code is SequenceErrorCode.STALE and is_overtaken):
             return
@@ -225,13 +223,30 @@ class DraftSequence:
             link.report_failure(error.message)
         self.leave()  # the next step opens it again, with all committed tokens
 
-    def _propose(self, num_tokens: int, *, is_prepared: bool = False, wants_ahead: bool = True) -> None:
-        link = self._replica.link
-        assert link is not None
-        if not wants_ahead:
-            self._ahead.forget()
-        ahead = self._ahead.request(link, self.row, num_tokens) if wants_ahead else None
-        self._replica.propose(num_tokens, ahead, is_prepared=is_prepared)
+    def _propose(self, link: Link, num_tokens: int, *, is_prepared: bool = False) -> None:
+        """Tell the tokens that are new, and ask for a draft on all, or for what follows the prepared one."""
+        new_token_ids, self._told_length = self.row.tokens_since(self._told_length), self.row.length
+        link.send(
+            Propose(
+                sequence_id=self._sequence_id,
+                base_length=self.row.length,
+                new_token_ids=new_token_ids,
+                num_draft_tokens=min(num_tokens, link.limits.max_draft_tokens),
+                ahead=self._ahead.request(link, self.row, num_tokens),
+                is_prepared=is_prepared,
+            )
+        )
 
-    def _is_sound(self, token_ids: tuple[int, ...], num_tokens: int) -> bool:
-        return len(token_ids) <= num_tokens and all(0 <= token_id < self._vocab_size for token_id in token_ids)
+    def _give(self, step: DraftingStep, slot: int, token_ids: tuple[int, ...]) -> bool:
+        """vLLM verifies this draft next, unless the step is over: then False."""
+        is_in_time = step.answer(slot, token_ids)
+        if is_in_time and token_ids:
+            self.row.given = token_ids
+            self._ahead.remember(self.row, token_ids, self._loop.time())
+        return is_in_time
+
+    def _is_sound(self, draft: Proposal) -> bool:
+        token_ids = draft.draft_token_ids
+        is_chain = not draft.parents and len(token_ids) <= self._target.num_draft_tokens
+        # A token beyond its vocabulary would bring vLLM down.
+        return is_chain and all(0 <= token_id < self._target.vocab_size for token_id in token_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.pool import ReplicaPool
@@ -11,12 +12,12 @@ from pilotfish.integrations.vllm.batch_rows import RowStep
 from pilotfish.integrations.vllm.committed_row import CommittedRow
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.draft_sequence import DraftSequence
-from pilotfish.integrations.vllm.row_trace import RowTracing
-from pilotfish.integrations.vllm.step import DraftingStep, ToldBatch
-from pilotfish.integrations.vllm.unused_drafts import NoteShadow
+from pilotfish.integrations.vllm.step import DraftingStep
+from pilotfish.integrations.vllm.target_model import TargetModel
+from pilotfish.telemetry.tracing import Tracing
 
 _IDLE_S = 5.0
-"""vLLM does not say that a request has ended: without a step for so long they all have."""
+"""vLLM does not say that a request has ended: without a step for so long they all have, or the batch is too large."""
 
 
 class Drafting:
@@ -25,20 +26,16 @@ class Drafting:
     def __init__(
         self,
         pool: ReplicaPool,
+        target: TargetModel,
         policy: AheadPolicy,
         counters: ProposerCounters,
-        tracing: RowTracing,
-        vocab_size: int,
-        *,
-        note_shadow: NoteShadow,
+        tracing: Tracing,
     ) -> None:
-        """vocab_size: vLLM's. note_shadow: told what became of drafts that nobody waited for."""
         self._pool = pool
+        self._target = target
         self._policy = policy
         self._counters = counters
         self._tracing = tracing
-        self._vocab_size = vocab_size
-        self._note_shadow = note_shadow
         self._sequences: dict[int, DraftSequence] = {}
         self._loop = asyncio.get_running_loop()
         self._last_step_s = self._loop.time()
@@ -47,19 +44,20 @@ class Drafting:
     def is_usable(self) -> bool:
         """Whether asking may be answered: somewhere, or where a row is open, which may be to try a replica again."""
         return any(link.is_healthy for link in self._pool.links) or any(
-            sequence.link is not None for sequence in self._sequences.values()
+            sequence.is_open for sequence in self._sequences.values()
         )
 
     def begin(self, step: DraftingStep) -> None:
         """Take in what vLLM's step committed, answer what is at hand, and ask for the rest."""
         self._last_step_s = self._loop.time()
-        for told in step.told:
-            self._take_in(told, is_just_now=told is step.told[-1])
-        awaited = []
-        for slot, row in enumerate(step.batch.rows):
-            if self._serve(step, slot, row, self._sequences[row.row_id]):
-                awaited.append(slot)
-        step.expect(awaited)
+        for row_id in self._sequences.keys() - step.batch.followed_row_ids:
+            self._sequences.pop(row_id).close()
+        for row in step.batch.rows:
+            if row.num_prompt_tokens:
+                self._sequences[row.row_id] = self._begun(row)
+            if row.row_id in self._sequences:  # not a row of before a fault
+                self._sequences[row.row_id].commit(row)
+        step.expect([slot for slot, row in enumerate(step.batch.rows) if self._asks(step, slot, row)])
 
     def leave_if_idle(self) -> None:
         """Called now and then: frees everything on the replicas. A row that goes on is opened there again."""
@@ -69,60 +67,22 @@ class Drafting:
 
     def close(self) -> None:
         """Follow no row any more."""
-        for row_id in tuple(self._sequences):
-            self._end(row_id)
+        while self._sequences:
+            self._sequences.popitem()[1].close()
 
-    def _take_in(self, told: ToldBatch, *, is_just_now: bool) -> None:
-        if told.batch.begins_anew:
-            self.close()
-        for row_id in told.batch.ended_row_ids:
-            self._end(row_id)
-        for row in told.batch.rows:
-            sequence = self._followed(row)
-            sequence.note_missed()
-            sequence.commit(row, told.num_verified.get(row.row_id), is_just_now=is_just_now)
+    def _begun(self, row: RowStep) -> DraftSequence:
+        committed = CommittedRow(row.num_prompt_tokens, self._counters)
+        span = self._tracing.begin("speculation", time.time_ns())
+        return DraftSequence(committed, self._target, self._policy, self._counters, span)
 
-    def _followed(self, row: RowStep) -> DraftSequence:
-        if row.num_prompt_tokens:
-            committed = CommittedRow(row.num_prompt_tokens, self._counters, self._tracing.begin())
-            sequence = DraftSequence(committed, self._policy, self._counters, self._vocab_size, self._note_shadow)
-            self._sequences[row.row_id] = sequence
-        return self._sequences[row.row_id]
-
-    def _serve(self, step: DraftingStep, slot: int, row: RowStep, sequence: DraftSequence) -> bool:
+    def _asks(self, step: DraftingStep, slot: int, row: RowStep) -> bool:
         """Whether an answer will come that is worth waiting for."""
-        num_tokens = step.num_draft_tokens
-        if num_tokens == 0:
+        sequence = self._sequences.get(row.row_id)
+        if sequence is None:
             return False
         try:
-            if sequence.link is None and not self._open(sequence):
-                return False
-            if not row.num_sampled_tokens:
-                return False  # vLLM still reads the prompt, and the drafter with it
-            if not step.is_waited_for:
-                return sequence.ask(step, slot, num_tokens)
-            draft = sequence.take_prepared(num_tokens)
-            if draft:
-                sequence.give(step, slot, draft)
-                return False
-            late = sequence.take_late(num_tokens)
-            if late:
-                sequence.give(step, slot, late)
-            return sequence.ask(step, slot, num_tokens, has_draft=bool(late))
+            # While vLLM still reads the prompt, the drafter reads it, too.
+            return sequence.open(self._pool) and row.num_sampled_tokens > 0 and sequence.draft(step, slot)
         except PilotfishError as error:
-            if sequence.link is not None:
-                sequence.link.report_failure(str(error))
-            sequence.leave()
+            sequence.fail_replica(str(error))
             return False
-
-    def _open(self, sequence: DraftSequence) -> bool:
-        link = self._pool.pick()
-        if link is None:
-            return False
-        sequence.open(link)
-        return True
-
-    def _end(self, row_id: int) -> None:
-        sequence = self._sequences.pop(row_id, None)
-        if sequence is not None:
-            sequence.close()

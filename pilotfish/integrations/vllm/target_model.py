@@ -1,4 +1,4 @@
-"""What is known of vLLM's model before any draft: its vocabulary, and whose tokenizer it has."""
+"""What is known of vLLM before any draft: its model's vocabulary and tokenizer, and how much it takes as a draft."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ class TargetModel:
     name: str
     vocab_size: int
     """Width of the logits."""
+    num_draft_tokens: int
+    """vLLM's num_speculative_tokens."""
     tokenizer: str
     """Folder or hub id."""
     tokenizer_revision: str | None
 
     @classmethod
     def of(cls, vllm_config: VllmConfig) -> TargetModel:
-        model = vllm_config.model_config
+        model, speculation = vllm_config.model_config, vllm_config.speculative_config
+        assert speculation is not None
         return cls(
             name=str(model.model),
             vocab_size=int(model.get_vocab_size()),
+            num_draft_tokens=int(speculation.num_speculative_tokens),
             tokenizer=str(model.tokenizer or model.model),
             tokenizer_revision=model.tokenizer_revision,
         )

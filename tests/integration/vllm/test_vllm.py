@@ -86,7 +86,7 @@ def plain(start, prompts) -> dict[int, Batch]:
 
 
 def test_vllm_says_the_same_with_drafts_and_without_and_after_they_end(start, prompts, plain, draft) -> None:
-    with start("remote", draft_addresses=[draft.address], mode="on") as vllm:
+    with start("remote", draft_addresses=[draft.address]) as vllm:
         # The first prompts may find the connection not made yet.
         vllm.answer(prompts[:1], max_tokens=MAX_TOKENS, concurrency=1)
         alone = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1)

@@ -225,7 +225,7 @@ def make_proposer(tokenizer_folder: Path) -> Iterator[Callable[..., RemotePropos
     made: list[RemoteProposer] = []
 
     def make(address: str, **settings: Any) -> RemoteProposer:
-        section = {"draft_addresses": [address], "mode": "on", "draft_deadline_ms": 2000, **settings}
+        section = {"draft_addresses": [address], "draft_deadline_ms": 2000, **settings}
         vllm_config = SimpleNamespace(
             speculative_config=SimpleNamespace(num_speculative_tokens=NUM_DRAFT_TOKENS),
             additional_config={"pilotfish": section},

@@ -27,9 +27,9 @@ def update(rows: BatchRows, *batch: tuple[list[int], int]) -> BatchStep:
 def test_a_row_that_stays_is_told_by_its_new_tokens() -> None:
     rows = BatchRows()
     first = update(rows, ([1, 2, 3, 4], 1)).rows[0]
-    assert (first.base_length, first.new_token_ids, first.num_prompt_tokens) == (4, (1, 2, 3, 4), 3)
+    assert (first.new_token_ids, first.num_prompt_tokens) == ((1, 2, 3, 4), 3)
     second = update(rows, ([1, 2, 3, 4, 5, 6], 2)).rows[0]
-    assert (second.row_id, second.base_length, second.new_token_ids) == (first.row_id, 6, (5, 6))
+    assert (second.row_id, second.new_token_ids) == (first.row_id, (5, 6))
     assert second.num_prompt_tokens == 0
 
 
@@ -68,23 +68,21 @@ def test_a_prompt_that_is_still_read_is_told_before_its_first_token() -> None:
     rows = BatchRows()
     reading = update(rows, ([1, 2, 3], 0))
     assert (reading.rows[0].num_prompt_tokens, reading.rows[0].num_sampled_tokens) == (3, 0)
-    assert not reading.is_pure_decode
     decoding = update(rows, ([1, 2, 3, 4], 1))
     assert decoding.rows[0].row_id == reading.rows[0].row_id
-    assert decoding.is_pure_decode
+    assert (decoding.rows[0].num_prompt_tokens, decoding.rows[0].num_sampled_tokens) == (0, 1)
 
 
 def test_a_row_that_comes_back_is_the_same_row_and_one_that_does_not_has_ended() -> None:
     rows = BatchRows()
     a, b = update(rows, ([1, 2], 1), ([3, 4], 1)).rows
     steps = [update(rows, ([1, 2, *range(3, 3 + n)], 1)) for n in range(1, 4)]
-    assert all(not step.ended_row_ids for step in steps)
+    assert all(step.followed_row_ids == {a.row_id, b.row_id} for step in steps)
     back = update(rows, ([1, 2, 3, 4, 5, 6], 1), ([3, 4, 5], 1))
     assert [row.row_id for row in back.rows] == [a.row_id, b.row_id]
-    ended: list[int] = []
     for n in range(7, 20):
-        ended += update(rows, ([1, 2, *range(3, n)], 1)).ended_row_ids
-    assert ended == [b.row_id]
+        last = update(rows, ([1, 2, *range(3, n)], 1))
+    assert last.followed_row_ids == {a.row_id}
 
 
 def test_a_row_that_was_not_seen_for_some_tokens_is_told_all_of_them() -> None:
@@ -102,8 +100,7 @@ def test_forgotten_rows_begin_anew() -> None:
     again = update(rows, ([1, 2, 3], 1))
     assert again.rows[0].row_id != first.row_id
     assert again.rows[0].new_token_ids == (1, 2, 3)
-    assert again.begins_anew
-    assert not update(rows, ([1, 2, 3, 4], 1)).begins_anew
+    assert again.followed_row_ids == {again.rows[0].row_id}
 
 
 @pytest.mark.skipif(not RECORDED.exists(), reason="recorded by tests/integration/vllm/record_calls.py")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import re
 import threading
-import urllib.request
 
 import pytest
 
 from pilotfish.errors import ConfigError
-from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.messages import CloseSequence, OpenSequence
 
 PROMPT = (1, 11, 12, 13, 14, 15, 11, 12, 13, 14, 15)
@@ -74,9 +70,8 @@ def test_a_row_that_ended_is_closed_there(pool, make_proposer, make_engine) -> N
     engine.steps_until(lambda: any(isinstance(command, CloseSequence) for command in pool.engine.commands))
 
 
-def test_without_a_draft_service_vllm_starts_and_never_waits(make_proposer, make_engine, monkeypatch) -> None:
-    monkeypatch.delattr(DraftingStep, "wait")
-    engine = make_engine(make_proposer("127.0.0.1:1"))
+def test_without_a_draft_service_vllm_starts_and_never_waits(make_proposer, make_engine) -> None:
+    engine = make_engine(make_proposer("127.0.0.1:1", draft_deadline_ms=100_000))  # one wait, and the test times out
     for _ in range(50):
         assert engine.step() == [[]]
     assert engine.proposer.counters.num_faults == 0
@@ -100,35 +95,57 @@ def test_one_that_is_stopped_and_started_again_drafts_again(pool, engine) -> Non
     engine.steps_until(lambda: any(engine.drafts))
 
 
-def test_one_that_says_nothing_is_waited_for_once(pool, make_proposer, make_engine) -> None:
+def test_one_that_says_nothing_is_soon_left_alone(pool, make_proposer, make_engine, caplog) -> None:
     pool.start("silent", after_rounds=30)
-    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=200))
+    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
     engine.steps_until(lambda: any(engine.drafts))
-    counters = engine.proposer.counters
-    engine.steps_until(lambda: counters.num_missed_deadlines)
-    engine.steps_until(lambda: counters.num_probes >= 2)
+    engine.steps_until(lambda: "skipped for a while: drafts miss their deadline" in caplog.text)
+    num_missed = engine.proposer.counters.num_missed_deadlines
+    assert num_missed == 3
     for _ in range(40):
         assert engine.step() == [[]]
-    assert counters.num_missed_deadlines == 1
+    assert engine.proposer.counters.num_missed_deadlines == num_missed
 
 
-def test_one_that_is_slow_is_waited_for_once(pool, make_proposer, make_engine) -> None:
+def test_one_that_is_slow_is_soon_left_alone(pool, make_proposer, make_engine, caplog) -> None:
     pool.start("slow")  # 300 ms
     engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
-    counters = engine.proposer.counters
-    engine.steps_until(lambda: counters.num_probes >= 2)
+    engine.steps_until(lambda: "skipped for a while: drafts miss their deadline" in caplog.text)
+    num_missed = engine.proposer.counters.num_missed_deadlines
     for _ in range(20):
         assert engine.step() == [[]]
-    assert counters.num_missed_deadlines == 1
+    assert engine.proposer.counters.num_missed_deadlines == num_missed
 
 
-def test_one_that_is_fast_again_drafts_again(pool, make_proposer, make_engine) -> None:
+def test_one_that_was_left_alone_and_is_fast_again_drafts_again(pool, make_proposer, make_engine, caplog) -> None:
     pool.start("slow")
     engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
-    engine.steps_until(lambda: engine.proposer.counters.num_probes)
+    engine.steps_until(lambda: "skipped for a while" in caplog.text)
     pool.stop()
     pool.start()
     engine.steps_until(lambda: any(engine.drafts))
+
+
+def test_drafts_that_come_too_late_are_told_in_vllms_log(pool, make_proposer, make_engine, caplog) -> None:
+    pool.start("slow")
+    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
+    engine.steps_until(lambda: "too late for their step (draft_deadline_ms=60)" in caplog.text)
+
+
+def test_a_batch_that_is_too_large_has_no_drafts_and_a_smaller_one_has_them_again(
+    pool, make_proposer, make_engine
+) -> None:
+    pool.start()
+    engine = make_engine(make_proposer(pool.address, disable_by_batch_size=2), num_rows=3)
+    engine.drafts = [[], []]
+    engine.steps_until(lambda: all(engine.drafts))
+    assert engine.proposer.counters.num_sequences == 2
+    engine.drafts = [[], [], []]
+    for _ in range(20):
+        assert engine.step() == [[], [], []]
+    engine.drafts = [[], []]
+    engine.steps_until(lambda: all(engine.drafts))
+    assert engine.proposer.counters.num_sequences == 2  # the rows are told what they missed, and not opened again
 
 
 def test_token_ids_that_no_vocabulary_has_never_reach_vllm(pool, make_proposer, make_engine) -> None:
@@ -173,11 +190,15 @@ def test_without_the_tokens_secret_nobody_drafts(pool, make_proposer, make_engin
     friend.steps_until(lambda: any(friend.drafts))
 
 
-def test_a_fault_of_our_own_ends_no_engine(engine, caplog) -> None:
+def test_a_fault_of_our_own_ends_no_engine_and_leaves_no_row_on_the_replica(pool, engine, caplog) -> None:
+    pool.engine.batches.clear()
     assert engine.proposer.propose([[1]], [1], None) == [[]]
     assert engine.proposer.propose([[1]], [1], None) == [[]]
     assert caplog.text.count("Traceback") == 1
+    engine.drafts = [[]]
     engine.steps_until(lambda: any(engine.drafts))
+    kinds = [type(command) for command in pool.engine.commands]
+    assert (kinds.count(CloseSequence), kinds.count(OpenSequence)) == (1, 1)
 
 
 def test_switched_off_it_has_no_thread(make_proposer, make_engine) -> None:
@@ -196,18 +217,3 @@ def test_its_thread_ends_with_it(pool, engine) -> None:
 def test_settings_that_are_wrong_are_told_at_once(make_proposer) -> None:
     with pytest.raises(ConfigError, match="host:port"):
         make_proposer("nowhere")
-
-
-def test_metrics_are_served_where_asked_for(pool, make_proposer, make_engine, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    pool.start()
-    engine = make_engine(make_proposer(pool.address, metrics_port=0))
-    engine.steps_until(lambda: any(engine.drafts))
-    engine.step()
-    url = re.search(r"http://\S+/metrics", caplog.text)
-    assert url is not None
-    with urllib.request.urlopen(url[0]) as answer:
-        text = answer.read().decode()
-    (accepted,) = re.findall(r"^pilotfish_spec_decode_num_accepted_tokens_total (\S+)$", text, re.MULTILINE)
-    assert float(accepted) >= 1
-    assert 'pilotfish_replica_connected{pool="draft"' in text

@@ -19,7 +19,8 @@ def target(tokenizer: str) -> TargetModel:
     model_config = SimpleNamespace(
         model="somebody/model", tokenizer=tokenizer, tokenizer_revision="main", get_vocab_size=lambda: 100
     )
-    return TargetModel.of(SimpleNamespace(model_config=model_config))
+    speculative_config = SimpleNamespace(num_speculative_tokens=4)
+    return TargetModel.of(SimpleNamespace(model_config=model_config, speculative_config=speculative_config))
 
 
 @pytest.fixture
