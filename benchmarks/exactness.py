@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+import checkout  # noqa: F401  # finds tests.support
 from asking import Answer, ask_all, chat_request
 from report import Report, parser
 
@@ -22,7 +23,7 @@ from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.testing.peer import RecordingPeer
+from tests.support.peer import RecordingPeer
 
 NUM_PROMPTS, QUICK_PROMPTS = 60, 13
 MAX_TOKENS = 64

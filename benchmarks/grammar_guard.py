@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+import checkout  # noqa: F401  # finds tests.support
 from llguidance import LLMatcher
 from report import Report, parser
 
@@ -21,8 +22,8 @@ from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.structured.guard import GrammarGuard
-from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import Grammar, GrammarKind
+from tests.support.json_schemas import random_object_schema
 
 NUM_SCHEMAS, QUICK_SCHEMAS = 100, 20
 MAX_NEW_MS = 50.0

@@ -26,10 +26,10 @@ from pilotfish.bench.quantiles import nearest_rank
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config, EmulationConfig
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import SamplingParams
 
 PROFILE = "a100-70b"

@@ -26,9 +26,9 @@ from report import Report, parser
 from pilotfish.client.answer import GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config, HttpConfig, OrchestratorConfig, TelemetryConfig, config_to_yaml
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
 from pilotfish.launch.specs import free_ports
 from pilotfish.launch.tether import tethered
-from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
 
 STREAMS = (1, 16, 64, 256)
 PROMPT_TOKENS = 64

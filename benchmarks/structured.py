@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import checkout  # noqa: F401  # finds tests.support
 from asking import Answer, ask_all, chat_request
 from jsonschema import Draft202012Validator
 from report import Report, parser
@@ -26,8 +27,8 @@ from pilotfish.models.pull import pull_model
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import FinishReason, Grammar, GrammarKind
+from tests.support.json_schemas import random_object_schema
 
 NUM_SCHEMAS, QUICK_SCHEMAS = 200, 16
 MAX_TOKENS = 512

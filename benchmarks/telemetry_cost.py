@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+import checkout  # noqa: F401  # finds tests.support
 import psutil
 import uvloop
 from echo.replica import replica
@@ -22,8 +23,8 @@ from orchestrator_cost import isolate, measure, orchestrator
 from report import Report, parser
 
 from pilotfish.config import Config, TelemetryConfig
-from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder
-from pilotfish.testing.otlp_collector import OtlpCollector
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
+from tests.support.otlp_collector import OtlpCollector
 
 NUM_STREAMS = 64
 ANSWER_TOKENS = 256

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import checkout  # noqa: F401  # finds tests.support
 from asking import ask_all
 from behind_vllm.outage import Outcome, measure, phases
 from report import Report, parser
@@ -35,8 +36,8 @@ from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import resolve
 from pilotfish.models.pull import cached_folder
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.testing.proxy_process import ProxyProcess
 from pilotfish.types import ChatMessage
+from tests.support.proxy_process import ProxyProcess
 
 CONTEXT = 2048
 CONCURRENCY = (1, 8)

@@ -6,12 +6,12 @@ import msgspec
 
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica_server import ReplicaServer
-from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import LoadReport, ModelInfo
 
 

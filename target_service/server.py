@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pilotfish.config import Config
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.process import ProcessEngine
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
-from pilotfish.testing.emulation import start_emulated_engine
 from pilotfish.types import LoadReport, ModelInfo
 
 

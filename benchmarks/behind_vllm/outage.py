@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import checkout  # noqa: F401  # finds tests.support
+
 from pilotfish.bench.vllm_process import Batch, VllmProcess
 from pilotfish.errors import PilotfishError
 from pilotfish.launch.draft_process import DraftProcess
-from pilotfish.testing.conditions import Conditions
-from pilotfish.testing.proxy_process import ProxyProcess
+from tests.support.conditions import Conditions
+from tests.support.proxy_process import ProxyProcess
 
 SLOW = Conditions(delay_ms=100)
 """Each way: no answer comes within a step."""

@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 
 from pilotfish.config import Config
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
-from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import SamplingParams
 
 Manner = Literal["patient", "cancels", "reads slowly", "has a deadline"]

@@ -13,13 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+import checkout  # noqa: F401  # finds tests.support
+
 from pilotfish.config import Config, config_to_yaml, environment
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.launch.child import Child, ChildSpec
 from pilotfish.launch.specs import free_ports
 from pilotfish.launch.tether import tethered
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import LoadReport
+from tests.support.peer import RecordingPeer
 
 Pool = Literal["target", "draft"]
 

@@ -7,14 +7,15 @@ import contextlib
 import dataclasses
 import math
 
+import checkout  # noqa: F401  # finds tests.support
 from emulation.client import Span, connected
 from emulation.grid import expected_noise
 from emulation.stack import another_orchestrator, emulated_config
 from report import Report
 
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.testing.conditions import Conditions
-from pilotfish.testing.proxy_process import ProxyProcess
+from tests.support.conditions import Conditions
+from tests.support.proxy_process import ProxyProcess
 
 RATE, NUM_DRAFT_TOKENS = 0.8, 5
 DELAY_MS = 2.0

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import checkout  # noqa: F401  # finds tests.support
 import msgspec
 
 from fuzz.answer_oracles import check_chat, check_completion, check_text
@@ -32,8 +33,8 @@ from orchestrator.requests.tools import tool_use
 from pilotfish.messages import Verdict
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.speculation.statistics import AcceptanceStatistics
-from pilotfish.testing.byte_tokenizer import byte_tokenizer, byte_vocabulary, word_tokenizer, word_vocabulary
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
+from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary, word_tokenizer, word_vocabulary
 
 MAX_FAULTS = 20
 """Described in a report; the others are counted."""

@@ -22,8 +22,8 @@ from orchestrator.http.caller import TIMEOUT_HEADER
 from orchestrator.public_side import PublicSide
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.profiles import load_profile, profile_to_yaml
-from pilotfish.testing.emulation import start_emulated_engine
 from target_service.server import TargetServer
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}

@@ -7,9 +7,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import checkout  # noqa: F401  # finds tests.support
+
 from fuzz.values import NUMBERS, TEXTS, plant, written
-from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import Grammar, GrammarKind
+from tests.support.json_schemas import random_object_schema
 
 KEYWORDS = ["minimum", "maximum", "multipleOf", "pattern", "items", "minItems", "$ref", "const", "enum", "allOf", "not"]
 SIZES = [0, 1, 2, 7, 100, 10_000, 1_000_000, 2**31, 2**32, 2**63, 2**64 + 1, -1]

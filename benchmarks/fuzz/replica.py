@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import checkout  # noqa: F401  # finds tests.support
 import grpc.aio
 
 from fuzz.protos import fill, garble
@@ -22,8 +23,8 @@ from pilotfish.rpc.frames import EOF, FrameCodec, Service
 from pilotfish.rpc.handshake import PROTOCOL_VERSION, Hello, Welcome
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.stream_server import StreamServer
-from pilotfish.testing.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from pilotfish.types import Limits, LoadReport, ModelInfo
+from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 
 NUM_SEQUENCES = 4
 MAX_IDLE_TURNS = 2000

@@ -19,10 +19,10 @@ from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, require_free_http, reserved
 from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config, replace
+from pilotfish.emulation.factory import describe_emulation
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
 from pilotfish.profiles import load_profile
-from pilotfish.testing.emulation import describe_emulation
 
 
 @fail_on_error()

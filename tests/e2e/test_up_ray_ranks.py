@@ -13,7 +13,7 @@ import pytest
 
 from pilotfish.client.answer import Chunk, GenerateOptions
 from pilotfish.client.inference import InferenceClient
-from pilotfish.testing.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
+from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 
 pytestmark = [pytest.mark.model, pytest.mark.ray, pytest.mark.timeout(300)]
 

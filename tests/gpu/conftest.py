@@ -13,7 +13,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.models.attention_choice import choose_backend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.graphs.shapes import Buckets
-from pilotfish.testing.tiny_llama import tiny_llama
+from tests.support.tiny_llama import tiny_llama
 
 VOCAB = 256
 CONTEXT = 512

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pilotfish.testing.kubernetes.schemas import CustomResources, custom_resources
-from pilotfish.testing.kubernetes.server import KubernetesApi
+from tests.support.kubernetes.schemas import CustomResources, custom_resources
+from tests.support.kubernetes.server import KubernetesApi
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "pilotfish"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pilotfish.testing.kubernetes.schemas import checker, custom_resources
-from pilotfish.testing.kubernetes.server import KubernetesApi, kubernetes_api
+from tests.support.kubernetes.schemas import checker, custom_resources
+from tests.support.kubernetes.server import KubernetesApi, kubernetes_api
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 EARLIER_CHART = Path(__file__).parent / "pilotfish-0.0.9"

@@ -11,7 +11,7 @@ import yaml
 
 from pilotfish.config import Config, config_from_dict, config_from_yaml
 from pilotfish.pools.serve_file import serve_file
-from pilotfish.testing.kubernetes.schemas import CustomResources, check_built_in, is_built_in
+from tests.support.kubernetes.schemas import CustomResources, check_built_in, is_built_in
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 KUBERNETES_VERSIONS = ("1.28", "1.32", "1.34", "1.37")

@@ -24,14 +24,14 @@ from pilotfish.config import (
     TargetConfig,
     config_from_dict,
 )
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.core import EngineCore
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
 from pilotfish.messages import Event
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.emulation import start_emulated_engine
 from target_service.server import TargetServer
 
 K = 4

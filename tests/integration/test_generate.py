@@ -21,6 +21,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, TargetConfig
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.errors import ModelError, UnavailableError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Welcome
@@ -29,10 +31,8 @@ from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.stream_server import StreamServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.faulty_drafter import FaultyDrafter
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits
+from tests.support.faulty_drafter import FaultyDrafter
 
 SPECIAL_TOKENS = ["<|start|>", "<|end|>"]
 CHAT_TEMPLATE = "{% for message in messages %}<|start|>{{ message['content'] }}<|end|>{% endfor %}"

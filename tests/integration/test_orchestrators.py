@@ -16,6 +16,8 @@ from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from orchestrator.servicer import CLIENT_ID_KEY
 from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, TargetConfig
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.errors import ResourceExhaustedError
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.replica_server import ReplicaServer
@@ -23,8 +25,6 @@ from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits
 
 VOCAB_SIZE = 50

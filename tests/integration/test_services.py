@@ -13,8 +13,8 @@ import pytest
 
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import SamplingParams
+from tests.support.peer import RecordingPeer
 
 Process = asyncio.subprocess.Process
 
@@ -126,7 +126,7 @@ from target_service.server import TargetServer
 
 async def main():
     config = Config(target=TargetConfig(port=0))
-    engine = await ProcessEngine.start(config, "target", worker_module="pilotfish.testing.emulated_worker")
+    engine = await ProcessEngine.start(config, "target", worker_module="tests.support.emulated_worker")
     server = await TargetServer.start(config, engine=engine)
     print(engine.pid, flush=True)
     await server.wait_closed()
@@ -135,9 +135,11 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_front_takes_its_engine_along() -> None:
+async def test_a_killed_front_takes_its_engine_along(pytestconfig: pytest.Config) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", FRONT_OF_AN_EMULATED_ENGINE), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-c", FRONT_OF_AN_EMULATED_ENGINE),
+        cwd=pytestconfig.rootpath,  # where the worker is found
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     engine_pid = int(await process.stdout.readline())

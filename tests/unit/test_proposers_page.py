@@ -20,8 +20,8 @@ from pilotfish.config import Config, DraftConfig
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.speculation.lookups import LOOKUPS, Lookup
 from pilotfish.speculation.trees import DraftTree
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import SELF_DRAFTERS, SamplingParams, TreeRequest
+from tests.support.peer import RecordingPeer
 
 PAGE = Path(__file__).parents[2] / "docs" / "proposers.md"
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)

@@ -14,8 +14,8 @@ from playwright.sync_api import expect, sync_playwright
 from draft_service.server import DraftServer
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
-from pilotfish.testing.loop_thread import LoopThread
 from target_service.server import TargetServer
+from tests.support.loop_thread import LoopThread
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 """Kept by continuous integration."""

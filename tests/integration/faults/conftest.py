@@ -18,17 +18,17 @@ from draft_service.server import DraftServer
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, SpeculationConfig
+from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.profiles import HardwareProfile, RooflineCost, profile_to_yaml
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from pilotfish.testing.conditions import Conditions
-from pilotfish.testing.emulated_tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.testing.emulation import start_emulated_engine
-from pilotfish.testing.fault_proxy import FaultProxy
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import SamplingParams
 from target_service.server import TargetServer
+from tests.support.conditions import Conditions
+from tests.support.fault_proxy import FaultProxy
 
 SERVERS = {"target": TargetServer, "draft": DraftServer}
 NOWHERE = "127.0.0.1:1"

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from pilotfish.config import SpeculationConfig
-from pilotfish.testing.conditions import Conditions
+from tests.support.conditions import Conditions
 
 PATIENT = SpeculationConfig(draft_deadline_ms=5000)
 """Where a missed deadline would be the test's failure, and not the machine's."""

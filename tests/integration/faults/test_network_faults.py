@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pilotfish.testing.conditions import Conditions
+from tests.support.conditions import Conditions
 
 COUPLED = {"temperature": 0.9, "seed": 11}
 

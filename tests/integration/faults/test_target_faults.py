@@ -7,7 +7,7 @@ import pytest
 
 from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.testing.conditions import Conditions
+from tests.support.conditions import Conditions
 
 OFF = pb.SPECULATION_MODE_OFF
 COUPLED = {"temperature": 0.9, "seed": 11}

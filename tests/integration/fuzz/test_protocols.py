@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 
 from orchestrator.conversion import options_from_proto, prompt_from_proto
 from pilotfish.config import SpeculationConfig
+from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import OpenSequence
 from pilotfish.rpc.frames import EOF, FrameCodec, Service
@@ -28,9 +29,8 @@ from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2
 from pilotfish.rpc.validation import check_command
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import Limits, ModelInfo, SamplingParams
+from tests.support.peer import RecordingPeer
 
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=64, max_context_tokens=128)
 LIMITS = Limits(max_draft_tokens=8, max_sequences=4)

@@ -17,14 +17,14 @@ import uvloop
 
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
+from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.client import EngineClient
 from pilotfish.engine.factory import build_engine
 from pilotfish.engine.threaded import ThreadedEngine
-from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, byte_backend
-from pilotfish.testing.emulation import start_emulated_engine
-from pilotfish.testing.loop_thread import LoopThread
-from pilotfish.testing.tiny_llama import tiny_llama
 from target_service.server import TargetServer
+from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
+from tests.support.loop_thread import LoopThread
+from tests.support.tiny_llama import tiny_llama
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
 

@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 
-from pilotfish.testing.byte_tokenizer import byte_vocabulary
+from tests.support.byte_tokenizer import byte_vocabulary
 
 TOKENS = byte_vocabulary()
 START, END = 1, 2

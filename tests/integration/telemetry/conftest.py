@@ -25,8 +25,8 @@ from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from pilotfish.testing.otlp_collector import OtlpCollector
 from target_service.server import TargetServer
+from tests.support.otlp_collector import OtlpCollector
 
 CONFIG = Config(
     emulation=EmulationConfig(profile="instant", acceptance=0.7),

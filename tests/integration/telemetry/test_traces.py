@@ -11,7 +11,7 @@ import pytest_asyncio
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from pilotfish.testing.otlp_collector import OtlpCollector, ReceivedSpan
+from tests.support.otlp_collector import OtlpCollector, ReceivedSpan
 
 TRACE_ID, OTHER_TRACE_ID = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
 CALLER_SPAN = "b7ad6b7169203331"

@@ -5,12 +5,12 @@ import pytest
 
 from draft_service.server import DraftServer
 from pilotfish.config import Config, DraftConfig
+from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.faulty_drafter import GARBAGE_TOKEN_ID, FaultyDrafter
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode
+from tests.support.faulty_drafter import GARBAGE_TOKEN_ID, FaultyDrafter
+from tests.support.peer import RecordingPeer
 
 CONFIG = Config(draft=DraftConfig(port=0))
 OPEN = OpenSequence(1, (1, 2, 3), SamplingParams(temperature=0))

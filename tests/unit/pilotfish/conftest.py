@@ -13,10 +13,10 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from pilotfish.config import Config, load_config
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.language_model import HashLanguageModel
-from pilotfish.testing.loop_thread import LoopThread
+from tests.support.loop_thread import LoopThread
 
 SPECIAL_TOKENS = ["<|end|>", "<|start|>"]
 VOCAB_SIZE = len(SPECIAL_TOKENS) + 2 + 94

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pilotfish.config import Config, TargetConfig
+from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import Opened, OpenSequence
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import SamplingParams
 from target_service.server import TargetServer
+from tests.support.peer import RecordingPeer
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from orchestrator.requests.prompt import TextPrompt
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
 from pilotfish.speculation.statistics import AcceptanceStatistics
-from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
+from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 
 ENVELOPE = Envelope("cmpl-1", 5, "toy", "fp_1")
 SAMPLE = Sample(0, 0, TextPrompt("é: "), GenerationOptions(sampling=SamplingParams()))

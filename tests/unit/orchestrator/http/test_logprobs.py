@@ -6,8 +6,8 @@ import pytest
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.logprobs import ChatLogprobs, CompletionLogprobs, CompletionLogprobsWriter, chat_logprobs
-from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
+from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 
 TOKENS = byte_vocabulary()
 A, B, C = (TOKENS[letter] for letter in (b"a", b"b", b"c"))

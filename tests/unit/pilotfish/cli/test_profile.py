@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from pilotfish.cli import profile as command
 from pilotfish.cli.main import app
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.engine import factory
 from pilotfish.profiles import MeasuredCost, RooflineCost, load_profile
-from pilotfish.testing.emulated_core import EmulatedCore
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits, ModelInfo
 
 runner = CliRunner()

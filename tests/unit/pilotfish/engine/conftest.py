@@ -13,8 +13,8 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.core import EngineCore
 from pilotfish.messages import Event
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.testing.tiny_llama import tiny_llama as make_tiny_llama
 from pilotfish.types import ModelInfo
+from tests.support.tiny_llama import tiny_llama as make_tiny_llama
 
 VOCAB = 64
 CONTEXT = 128

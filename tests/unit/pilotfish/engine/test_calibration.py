@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.engine.calibration import BUDGET_S, calibrate
 from pilotfish.messages import Event
 from pilotfish.profiles import RooflineCost
-from pilotfish.testing.emulated_core import EmulatedCore
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits, ModelInfo
 
 

@@ -21,7 +21,6 @@ from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Seque
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.suffix import SuffixIndex
 from pilotfish.structured.compiler import GrammarCompiler
-from pilotfish.testing.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 from pilotfish.types import (
     FeatureFormat,
     FeatureRequest,
@@ -31,6 +30,7 @@ from pilotfish.types import (
     SamplingParams,
     SequenceErrorCode,
 )
+from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 
 VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=100)

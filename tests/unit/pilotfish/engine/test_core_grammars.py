@@ -32,8 +32,6 @@ from pilotfish.speculation.trees import DraftTree, tree_of_paths
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.testing.json_schemas import random_object_schema
-from pilotfish.testing.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 from pilotfish.types import (
     AcceptanceMode,
     FinishReason,
@@ -44,6 +42,8 @@ from pilotfish.types import (
     SequenceErrorCode,
     TreeRequest,
 )
+from tests.support.json_schemas import random_object_schema
+from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 
 PROMPT = (1, 5, 9, 2, 33, 7)
 CONTEXT = 512

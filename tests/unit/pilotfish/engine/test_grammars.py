@@ -12,8 +12,8 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import OpenSequence
 from pilotfish.structured.compiler import Compiled, GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
-from pilotfish.testing.small_vocabulary import SmallVocabulary
 from pilotfish.types import Grammar, GrammarKind, SamplingParams, SequenceErrorCode
+from tests.support.small_vocabulary import SmallVocabulary
 
 WORD = Grammar(GrammarKind.REGEX, "ab")
 

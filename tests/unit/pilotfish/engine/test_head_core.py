@@ -41,7 +41,6 @@ from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.guard import GrammarGuard
-from pilotfish.testing.small_vocabulary import SmallVocabulary
 from pilotfish.types import (
     AcceptanceMode,
     FeatureFormat,
@@ -54,6 +53,7 @@ from pilotfish.types import (
     SequenceErrorCode,
     TreeRequest,
 )
+from tests.support.small_vocabulary import SmallVocabulary
 
 VOCAB, CONTEXT, HIDDEN, LAYERS = 64, 128, 32, (0, 1, 1)
 NUM_DRAFTS = 4

@@ -16,8 +16,13 @@ from pilotfish.errors import ModelNotFoundError, ResourceExhaustedError, Unavail
 from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams
 
-WORKER = "pilotfish.testing.emulated_worker"
+WORKER = "tests.support.emulated_worker"
 GREEDY = SamplingParams(temperature=0, max_tokens=10_000)
+
+
+@pytest.fixture(autouse=True)
+def _where_the_worker_is_found(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    monkeypatch.chdir(pytestconfig.rootpath)
 
 
 @pytest.fixture

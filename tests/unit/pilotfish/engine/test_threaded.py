@@ -2,11 +2,11 @@ import threading
 
 import pytest
 
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.engine.threaded import ThreadedEngine
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
-from pilotfish.testing.emulated_core import EmulatedCore
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits, ModelInfo, SamplingParams
 
 GREEDY = SamplingParams(temperature=0)

@@ -11,7 +11,7 @@ from pilotfish.config import default_cache_dir
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import DEFAULT_MODEL
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
-from pilotfish.testing.byte_tokenizer import byte_backend, byte_vocabulary
+from tests.support.byte_tokenizer import byte_backend, byte_vocabulary
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pilotfish.models.detokenizer import IncrementalDetokenizer
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.testing.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
+from tests.support.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
 
 NUM_TOKENS = 265
 TEXTS = st.text(alphabet=st.sampled_from("ab c\n€ñ😀👩‍🔬中\u200d"), max_size=40)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pilotfish.models.token_offsets import DecodedTokenOffsets, token_offsets_of
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.testing.byte_tokenizer import (
+from tests.support.byte_tokenizer import (
     VOCAB_SIZE,
     byte_tokenizer,
     byte_vocabulary,

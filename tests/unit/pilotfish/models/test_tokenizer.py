@@ -7,14 +7,14 @@ import pytest
 
 from pilotfish.errors import InvalidRequestError, ModelNotFoundError, UnsupportedModelError
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.testing.byte_tokenizer import (
+from pilotfish.types import ChatMessage
+from tests.support.byte_tokenizer import (
     VOCAB_SIZE,
     byte_tokenizer,
     byte_vocabulary,
     word_tokenizer,
     word_vocabulary,
 )
-from pilotfish.types import ChatMessage
 
 CHATS = [
     [ChatMessage("user", "Hi 😀 there, 1999\n\n12 things")],

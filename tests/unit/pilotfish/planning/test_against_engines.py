@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 import simpy
 
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.messages import (
     AheadRequest,
@@ -24,8 +26,6 @@ from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Drafting
 from pilotfish.profiles import HardwareProfile, StepCost, load_profile
-from pilotfish.testing.emulated_core import EmulatedCore
-from pilotfish.testing.language_model import HashLanguageModel
 from pilotfish.types import Limits, ModelInfo, SamplingParams
 
 ACCEPTANCE = 0.8

@@ -11,14 +11,14 @@ import pytest
 import trustme
 
 from pilotfish.config import InternalSecurityConfig
+from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import AuthenticationError, ConfigError, PilotfishError, UnavailableError
 from pilotfish.messages import OpenSequence
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import SamplingParams
+from tests.support.peer import RecordingPeer
 
 Serve = Callable[[InternalSecurityConfig], AbstractAsyncContextManager[str]]
 

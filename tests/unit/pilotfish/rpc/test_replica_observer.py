@@ -4,8 +4,8 @@ from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.messages import Opened, OpenSequence, PreparedDrafts, Proposal, SequenceError, Verdict
 from pilotfish.rpc.replica_observer import ReplicaObserver
 from pilotfish.telemetry.tracing import Tracing
-from pilotfish.testing.otlp_collector import OtlpCollector
 from pilotfish.types import SamplingParams, SequenceErrorCode, Timings
+from tests.support.otlp_collector import OtlpCollector
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 EVENTS = (

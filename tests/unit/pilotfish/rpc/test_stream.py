@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 from grpc.aio._call import StreamStreamCall
 
+from pilotfish.emulation.engine import EMULATED_FINGERPRINT, EmulatedEngine
 from pilotfish.errors import (
     DeadlineExceededError,
     HandshakeError,
@@ -27,9 +28,8 @@ from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.stream import MuxStream
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
-from pilotfish.testing.emulated_engine import EMULATED_FINGERPRINT, EmulatedEngine
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import LoadReport, SamplingParams
+from tests.support.peer import RecordingPeer
 
 GREEDY = SamplingParams(temperature=0)
 

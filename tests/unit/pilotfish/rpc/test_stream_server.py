@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import grpc.aio
 import pytest
 
+from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import InvalidRequestError, PilotfishError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Decode, Opened, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.rpc import stream_connection
@@ -16,9 +17,8 @@ from pilotfish.rpc.replica_server import ReplicaServer
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.peer import RecordingPeer
 from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode
+from tests.support.peer import RecordingPeer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=1 << 15)
 CODEC = TargetFrames()

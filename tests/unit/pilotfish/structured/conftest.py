@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from llguidance import LLTokenizer
 
-from pilotfish.testing.small_vocabulary import SmallVocabulary
+from tests.support.small_vocabulary import SmallVocabulary
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.structured.grammar import MAX_GRAMMAR_CHARS, compile_grammar
-from pilotfish.testing.json_schemas import random_object_schema
 from pilotfish.types import Grammar, GrammarKind
+from tests.support.json_schemas import random_object_schema
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from llguidance import LLMatcher, LLTokenizer
 
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.testing.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 from pilotfish.types import Grammar, GrammarKind
+from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 
 SCHEMA = Grammar(
     GrammarKind.JSON_SCHEMA,

@@ -5,7 +5,7 @@ import pytest
 
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.telemetry.tracing import NO_CONTEXT, RemoteContext, Tracing
-from pilotfish.testing.otlp_collector import OtlpCollector
+from tests.support.otlp_collector import OtlpCollector
 
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

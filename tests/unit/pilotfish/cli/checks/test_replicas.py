@@ -9,8 +9,8 @@ from pathlib import Path
 from pilotfish.cli.checks.finding import Verdict
 from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.config import load_config
-from pilotfish.testing.emulated_engine import EmulatedEngine
-from pilotfish.testing.language_model import HashLanguageModel
+from pilotfish.emulation.engine import EmulatedEngine
+from pilotfish.emulation.language_model import HashLanguageModel
 from target_service.server import TargetServer
 
 

@@ -22,9 +22,9 @@ from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Propose
 from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.testing.faulty_drafter import Fault, FaultyDrafter
-from pilotfish.testing.loop_thread import LoopThread
 from pilotfish.types import Limits, LoadReport, ModelInfo
+from tests.support.faulty_drafter import Fault, FaultyDrafter
+from tests.support.loop_thread import LoopThread
 
 VOCAB_SIZE = 100
 CONTEXT = 256

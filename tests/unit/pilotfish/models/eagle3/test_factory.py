@@ -18,7 +18,7 @@ from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead, HeadStep
 from pilotfish.models.graphs.attention import StaticAttention
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import StepShape
-from pilotfish.testing.tiny_llama import SIZES, tiny_llama
+from tests.support.tiny_llama import SIZES, tiny_llama
 
 HIDDEN, VOCAB = SIZES["hidden_size"], SIZES["vocab_size"]
 

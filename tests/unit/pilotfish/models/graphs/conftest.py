@@ -16,7 +16,7 @@ from transformers import LlamaForCausalLM
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import Work
 from pilotfish.models.graphs.shapes import Buckets
-from pilotfish.testing.tiny_llama import tiny_llama
+from tests.support.tiny_llama import tiny_llama
 
 VOCAB = 64
 CONTEXT = 128

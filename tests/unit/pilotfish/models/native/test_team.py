@@ -14,8 +14,8 @@ from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.source import SOURCE, find_compiler
-from pilotfish.testing.tiny_llama import tiny_llama
 from pilotfish.types import BLOCK_SIZE
+from tests.support.tiny_llama import tiny_llama
 
 VOCAB = 512
 NUM_STEPS = 40

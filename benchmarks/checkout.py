@@ -1,0 +1,8 @@
+"""Makes tests.support importable: a benchmark is started as a file, so that Python looks beside it alone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))

@@ -1,0 +1,242 @@
+"""An engine core without a model: the real one's intake, scheduler and KV blocks, a HashLanguageModel's words, and
+the time that a cost model says.
+
+What a step takes in, and what waits, is decided by the code that decides it in pilotfish.engine; only the
+arithmetic is left out. Torch-free.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.verdict import emulated_verdict
+from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.block_pool import BlockPool
+from pilotfish.engine.intake import Intake
+from pilotfish.engine.kv_cache import KVCache
+from pilotfish.engine.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    Propose,
+    SequenceError,
+    Verify,
+)
+from pilotfish.profiles import RooflineCost, StepCost
+from pilotfish.step_table import StepTable
+from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+FREE = RooflineCost(weights_s=0.0, token_s=0.0)
+"""Steps that take no time."""
+
+
+class EmulatedCore:
+    """The interface of pilotfish.engine.core.EngineCore, for either role.
+
+    `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
+    before the events are seen.
+    """
+
+    def __init__(
+        self,
+        model: ModelInfo,
+        limits: Limits,
+        language_model: HashLanguageModel,
+        *,
+        acceptance: Acceptance = 0.8,
+        step_cost: StepCost = FREE,
+        kv_cache_tokens: int = 1 << 17,
+        max_batch_tokens: int = 8192,
+        prefix_caching: bool = True,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """acceptance: probability that a proposed token is the one the target would say; by position, if several."""
+        self.model = model
+        self.limits = limits
+        self.drafting = EmulatedDrafting(language_model, acceptance)
+        self.step_s = 0.0
+        """Seconds that the last step takes."""
+        self.is_stuck = False
+        """Whether the last step had nothing to compute and nothing to say: nothing will be before a command comes."""
+        self._language_model = language_model
+        self._step_cost = step_cost
+        self._clock_ns = clock_ns
+        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE) + 1
+        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=prefix_caching))
+        self._scheduler = Scheduler(
+            self._kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
+        )
+        self._sequences: dict[int, EngineSequence] = {}
+        self._intake = Intake(
+            self._sequences,
+            self._kv_cache,
+            vocab_size=model.vocab_size,
+            max_context_tokens=model.max_context_tokens,
+            limits=limits,
+        )
+        self._proposals: dict[int, Propose] = {}
+        """What each sequence was last asked to draft."""
+        self._answers: list[Event] = []
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
+        self.step_costs = StepCosts.sampled(step_cost.step_s, max_batch_tokens)
+        self._prefill_ns = 0.0  # of all steps
+
+    @property
+    def has_work(self) -> bool:
+        if self._answers or self.drafting.has_work:
+            return True
+        return any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
+
+    @property
+    def is_waiting(self) -> bool:
+        return False
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences held."""
+        return len(self._sequences)
+
+    def load(self) -> LoadReport:
+        num_waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
+        pool = self._kv_cache.pool
+        return LoadReport(
+            num_sequences_running=len(self._sequences) - num_waiting,
+            num_sequences_waiting=num_waiting,
+            num_kv_blocks_used=pool.num_used,
+            num_kv_blocks_total=pool.num_usable,
+            step_time_ns=round(1e9 * self.step_s),
+            num_preemptions=self._scheduler.num_preemptions,
+            num_sequences_decoding=self._num_sequences_decoding,
+            num_step_tokens=self._num_step_tokens,
+            prefill_time_ns=round(self._prefill_ns),
+            step_table=StepTable() if self.model.proposer else self.step_costs.table,
+        )
+
+    def submit(self, command: Command) -> None:
+        """Take a command; answers come out of the next step."""
+        now_ns = self._clock_ns()
+        answer: Event | None = None
+        match command:
+            case OpenSequence():
+                answer = self._intake.open(command)
+            case CloseSequence():
+                self._close(command)
+            case Verify():
+                answer = self._intake.verify(command, now_ns)
+            case Decode():
+                answer = self._intake.decode(command, now_ns)
+            case Propose():
+                answer = self._propose(command, now_ns)
+            case _:
+                assert_never(command)
+        if answer is not None:
+            self._answers.append(answer)
+
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        """Schedule and answer. Returns the events of this step and of commands since the last.
+
+        max_rows: see Scheduler.schedule.
+        """
+        events, self._answers = self._answers, []
+        start_ns = self._clock_ns()
+        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
+        events += self._refuse_oversized()
+        for rows in scheduled:
+            events += self._begin(rows, start_ns)
+        self._measure(scheduled)
+        events += self.drafting.step()
+        for rows in scheduled:
+            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
+            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
+                events.append(self._commit(rows.sequence))
+        self.is_stuck = not scheduled and not events and not self.drafting.has_work
+        return events
+
+    def _propose(self, command: Propose, now_ns: int) -> SequenceError | None:
+        """As the real engine: rewind to what is stated, and compute what is missing before drafting."""
+        sequence = self._sequences.get(command.sequence_id)
+        start = command.base_length - len(command.new_token_ids)
+        if sequence is None or not sequence.num_prompt_tokens <= start <= len(sequence.tokens):
+            code = SequenceErrorCode.UNKNOWN_SEQUENCE
+            message = "unknown sequence, or tokens before the stated ones are missing"
+            return SequenceError(command.sequence_id, code, message, command.base_length)
+        if start < len(sequence.tokens):
+            self._kv_cache.rewind(sequence, start)
+        num_computed = sequence.num_computed_tokens
+        sequence.append(command.new_token_ids, committed=True)
+        self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+        last = self._proposals.get(command.sequence_id)
+        if last is not None and len(command.new_token_ids) <= last.num_draft_tokens + 1 and num_computed >= start - 1:
+            # Drafts that were accepted are computed, all but the last of them.
+            num_missing = 1 + (len(command.new_token_ids) > last.num_draft_tokens)
+            sequence.num_computed_tokens = max(sequence.num_computed_tokens, len(sequence.tokens) - num_missing)
+        self._proposals[command.sequence_id] = command
+        sequence.task = ProposeTask(command.base_length, command.num_draft_tokens, now_ns)
+        return None
+
+    def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
+        """Compute the rows; a proposal whose tokens are all there begins in this very step."""
+        sequence = rows.sequence
+        if sequence.task is not None and sequence.task.start_ns == 0:
+            sequence.task.start_ns = start_ns
+            sequence.compute_time_ns = 0
+        sequence.mark_computed(rows.first_position + rows.num_rows)
+        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        if rows.is_complete and isinstance(sequence.task, ProposeTask):
+            self.drafting.propose(self._proposals[sequence.sequence_id], sequence.tokens, sequence.sampling)
+        if sequence.is_opened:
+            return []
+        sequence.is_opened = True
+        return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
+
+    def _measure(self, scheduled: Sequence[ScheduledRows]) -> None:
+        """What the step computes, and how long that takes."""
+        size = self.drafting.step_size
+        num_sequences, num_tokens, num_context_tokens = size.num_sequences, size.num_tokens, size.num_context_tokens
+        num_decoding, num_prefill_tokens = num_sequences, 0
+        for rows in scheduled:
+            sequence, num_rows = rows.sequence, rows.num_rows
+            if isinstance(sequence.task, ProposeTask) and rows.is_complete:
+                # Its last row, and itself, are the drafting's already.
+                sequence.task = None
+                num_tokens += num_rows - 1
+                continue
+            num_sequences += 1
+            num_tokens += num_rows
+            num_context_tokens += rows.first_position + num_rows
+            num_decoding += rows.is_decode
+            num_prefill_tokens += 0 if rows.is_decode else num_rows
+        self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
+        if num_tokens:
+            self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
+            self._prefill_ns += self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
+
+    def _commit(self, sequence: EngineSequence) -> Event:
+        verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)
+        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        if verdict.finish_reason is not None:
+            self._intake.forget(sequence)
+        return verdict
+
+    def _close(self, command: CloseSequence) -> None:
+        self._intake.close(command)
+        self._proposals.pop(command.sequence_id, None)
+        self.drafting.forget(command.sequence_id)
+
+    def _refuse_oversized(self) -> list[Event]:
+        events: list[Event] = []
+        for sequence in self._scheduler.oversized:
+            self._close(CloseSequence(sequence.sequence_id))
+            message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
+            code = SequenceErrorCode.RESOURCE_EXHAUSTED
+            events.append(SequenceError(sequence.sequence_id, code, message))
+        return events

@@ -1,0 +1,180 @@
+"""An engine without a model behind the EngineClient protocol, with step times as wished."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal
+
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.drafting import Acceptance
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.step_timer import StepTimer
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.event_queue import EventQueue
+from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.messages import Command, Event
+from pilotfish.profiles import RooflineCost, StepCost
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+EMULATED_FINGERPRINT = "emulated"
+MAX_CREDIT_NS = 1_000_000
+"""A machine that is late with the end of a step makes it up in the next ones, up to this much."""
+
+
+class EmulatedEngine:
+    """Target and draft engine in one: it answers what it is asked. Must be made on a running event loop.
+
+    Its text is that of `language_model`; a draft engine with the same language model proposes the
+    target's next token with probability `acceptance`.
+    """
+
+    def __init__(
+        self,
+        role: Literal["target", "draft"] = "target",
+        *,
+        language_model: HashLanguageModel | None = None,
+        acceptance: Acceptance = 0.8,
+        step_time_s: float = 0.0,
+        step_cost: StepCost | None = None,
+        limits: Limits | None = None,
+        max_context_tokens: int = 4096,
+        max_batch_tokens: int = 8192,
+        kv_cache_tokens: int = 1 << 17,
+        prefix_caching: bool = True,
+        vocab_size: int = 0,
+        model_id: str = "emulated",
+        tokenizer_fingerprint: str = EMULATED_FINGERPRINT,
+        tokenizer_path: str = "",
+        sleep: Callable[[float], Awaitable[None]] | None = None,
+    ) -> None:
+        """step_time_s: duration of every step; 0 answers at once. step_cost: by what a step computes, instead.
+
+        vocab_size: token ids that prompts may hold; 0: those below the language model's end.
+        `sleep` waits in the timer's place, for tests with a clock of their own.
+        """
+        language_model = language_model or HashLanguageModel()
+        model = ModelInfo(
+            model_id=model_id,
+            tokenizer_fingerprint=tokenizer_fingerprint,
+            vocab_size=vocab_size or language_model.vocab_size,
+            max_context_tokens=max_context_tokens,
+            deterministic=True,
+            proposer="emulated" if role == "draft" else "",
+            emulated=True,
+            tokenizer_path=tokenizer_path,
+        )
+        self.core = EmulatedCore(
+            model,
+            limits or Limits(max_draft_tokens=16, max_sequences=256),
+            language_model,
+            acceptance=acceptance,
+            step_cost=step_cost or RooflineCost(weights_s=step_time_s, token_s=0.0),
+            kv_cache_tokens=kv_cache_tokens,
+            max_batch_tokens=max_batch_tokens,
+            prefix_caching=prefix_caching,
+        )
+        # Tests with a clock of their own count steps.
+        is_delaying = role == "target" and sleep is None
+        self._delay = BatchingDelay(self.core.step_costs, max_batch_tokens) if is_delaying else None
+        self._sleep = sleep
+        self._timer = StepTimer()
+        self._queue = EventQueue()
+        self._arrived: list[Command] = []
+        self._has_arrived = asyncio.Event()
+        self._is_delaying = False
+        """Whether a step waits for sequences that come back soon."""
+        self._load = self.core.load()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.core.model
+
+    @property
+    def limits(self) -> Limits:
+        return self.core.limits
+
+    @property
+    def load(self) -> LoadReport:
+        return self._load
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences held: 0 again when every peer has closed its own."""
+        return self.core.num_sequences
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Queue commands; a step that is being computed does not see them."""
+        self._queue.raise_if_failed()
+        if self._delay is not None:
+            self._delay.took(commands, time.monotonic_ns())
+        self._arrived.extend(commands)
+        self._has_arrived.set()
+        if self._is_delaying:
+            self._timer.wake()
+
+    async def receive(self) -> Sequence[Event]:
+        return await self._queue.receive()
+
+    def die(self, error: PilotfishError | None = None) -> None:
+        """End as a crashed engine process does."""
+        self._task.cancel()
+        self._timer.close()
+        self._queue.fail(error or UnavailableError("the emulated engine was told to die"))
+
+    async def close(self) -> None:
+        """End at once. What peers closed during the last step counts as closed."""
+        self.die(UnavailableError("the engine was closed"))
+        await asyncio.wait((self._task,))
+        self._take()
+
+    async def _run(self) -> None:
+        """Step after step, each as long as the cost model says; what arrives meanwhile waits for the next."""
+        end_ns = 0
+        while True:
+            if not self._arrived and (self.core.is_stuck or not self.core.has_work):
+                self._load = self.core.load()
+                self._has_arrived.clear()
+                await self._has_arrived.wait()
+                end_ns = 0
+            now_ns = time.monotonic_ns()
+            self._take()
+            if await self._wait_for_others():
+                now_ns, end_ns = time.monotonic_ns(), 0
+            events = self.core.step(None if self._delay is None else self._delay.max_rows(now_ns))
+            # The hardware did not wait for this process to notice the end of the step before.
+            end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
+            # Where the next step follows at once, it makes up for what this one's end is late.
+            await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
+            self._load = self.core.load()
+            if self._delay is not None:
+                self._delay.gave(events, time.monotonic_ns())
+            self._queue.put(events)
+
+    def _take(self) -> None:
+        """Hand over what has arrived."""
+        commands, self._arrived = self._arrived, []
+        for command in commands:
+            self.core.submit(command)
+
+    async def _wait_for_others(self) -> bool:
+        """Wait for sequences that come back soon, as the worker of a real engine does; whether it has waited."""
+        has_waited = False
+        while self._delay is not None and self.core.has_work:
+            wait_ns = self._delay.wait_ns(time.monotonic_ns())
+            if wait_ns <= 0:
+                break
+            has_waited = self._is_delaying = True
+            await self._timer.sleep_until(time.monotonic_ns() + wait_ns)
+            self._is_delaying = False
+            self._take()
+        return has_waited
+
+    async def _wait(self, end_ns: int, *, spin: bool) -> None:
+        """Until a step ends; without a duration still a turn of the loop, so that others have theirs."""
+        if self._sleep is not None:
+            await self._sleep(self.core.step_s)
+        else:
+            await self._timer.sleep_until(end_ns, spin=spin and self.core.step_s > 0)

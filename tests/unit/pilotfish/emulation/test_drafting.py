@@ -1,0 +1,151 @@
+"""The emulated drafter: token by token, and ahead of the target."""
+
+from __future__ import annotations
+
+import pytest
+
+from pilotfish.emulation.drafting import EmulatedDrafting
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
+from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
+
+MODEL = HashLanguageModel()
+GREEDY = SamplingParams(temperature=0)
+PROMPT = [3, 1, 4, 1, 5]
+AHEAD = AheadRequest(60, (0.8,))
+K = 5
+
+
+Drafts = Proposal | PreparedDrafts
+
+
+def drain(drafting: EmulatedDrafting) -> list[list[Drafts]]:
+    """What comes of each step."""
+    steps = []
+    while drafting.has_work:
+        steps.append(drafting.step())
+    return steps
+
+
+def drafted(committed: list[int], num_tokens: int = K, acceptance: float = 0.8, sampling=GREEDY) -> tuple[int, ...]:
+    """What is proposed when it is asked for."""
+    drafting = EmulatedDrafting(MODEL, acceptance)
+    drafting.propose(Propose(1, len(committed), (), num_tokens), committed, sampling)
+    return drain(drafting)[-1][0].draft_token_ids
+
+
+def ahead_of(
+    committed: list[int], drafting: EmulatedDrafting, **changes
+) -> tuple[Proposal, dict[tuple[int, ...], tuple[int, ...]]]:
+    """The proposal on the committed tokens, and the drafts that are prepared, by outcome."""
+    sampling = changes.pop("sampling", GREEDY)
+    drafting.propose(Propose(1, len(committed), (), K, **{"ahead": AHEAD, **changes}), committed, sampling)
+    proposal, *prepared = (event for step in drain(drafting) for event in step)
+    return proposal, {outcome: event.draft(outcome).draft_token_ids for event in prepared for outcome in event.outcomes}
+
+
+def test_a_proposal_takes_a_step_for_each_token() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    for sequence_id in (1, 2):
+        drafting.propose(Propose(sequence_id, len(PROMPT), (), K), PROMPT, GREEDY)
+    assert drafting.step_size == (2, 2, 2 * len(PROMPT))
+    steps = drain(drafting)
+    assert [len(step) for step in steps] == [0, 0, 0, 0, 2]
+
+
+def test_what_is_prepared_is_what_would_be_proposed() -> None:
+    for sampling in (GREEDY, SamplingParams(seed=7), SamplingParams(seed=7, acceptance=AcceptanceMode.REJECTION)):
+        proposal, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), sampling=sampling)
+        assert len(prepared) == 12
+        for outcome, draft in prepared.items():
+            assert outcome[:-1] == proposal.draft_token_ids[: len(outcome) - 1]
+            assert draft == drafted([*PROMPT, *outcome], sampling=sampling)
+
+
+def test_in_rejection_mode_prepared_drafts_bring_distributions() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
+    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, sampling)
+    _, prepared = (event for step in drain(drafting) for event in step)
+    draft = prepared.draft(prepared.outcomes[2])
+    assert [probs.token_ids for probs in draft.draft_probs] == [(token_id,) for token_id in draft.draft_token_ids]
+
+
+@pytest.mark.parametrize(("acceptance", "least", "most"), [(0.5, 0.55, 0.85), (0.8, 0.7, 0.9), (0.95, 0.85, 1.0)])
+def test_most_outcomes_are_foreseen(acceptance: float, least: float, most: float) -> None:
+    num_hits, num_rounds, sampling = 0, 300, SamplingParams(seed=1)
+    for start in range(num_rounds):
+        committed = [start % 251, start % 7, start % 3]
+        ahead = AheadRequest(60, (acceptance,))
+        proposal, prepared = ahead_of(committed, EmulatedDrafting(MODEL, acceptance), sampling=sampling, ahead=ahead)
+        text = list(committed)
+        outcome: list[int] = []
+        for token_id in (*proposal.draft_token_ids, None):
+            outcome.append(MODEL.next_token(text, sampling))
+            text.append(outcome[-1])
+            if outcome[-1] != token_id:
+                break
+        num_hits += tuple(outcome) in prepared
+    assert least < num_hits / num_rounds < most
+
+
+def test_a_proposal_goes_before_what_is_drafted_ahead() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, GREEDY)
+    for _ in range(K + 2):
+        drafting.step()
+    assert drafting.step_size.num_tokens == 12
+    drafting.propose(Propose(2, 3, (), 2), [1, 2, 3], GREEDY)
+    assert drafting.step_size.num_tokens == 1
+    assert [proposal.sequence_id for _ in range(2) for proposal in drafting.step()] == [2]
+    assert drafting.step_size.num_tokens == 12
+
+
+def test_told_of_a_hit_it_says_nothing_and_goes_on_ahead() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    _, prepared = ahead_of(PROMPT, drafting)
+    outcome = next(iter(prepared))
+    committed = [*PROMPT, *outcome]
+    command = Propose(1, len(committed), outcome, K, ahead=AHEAD, is_prepared=True)
+    drafting.propose(command, committed, GREEDY)
+    steps = drain(drafting)
+    assert len(steps) == 1 + K
+    ((ahead,),) = (step for step in steps if step)
+    assert (ahead.base_length, ahead.verified_token_ids) == (len(committed), prepared[outcome])
+
+
+def test_asked_for_what_it_has_prepared_it_answers_at_once() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    _, prepared = ahead_of(PROMPT, drafting)
+    outcome = list(prepared)[3]
+    committed = [*PROMPT, *outcome]
+    drafting.propose(Propose(1, len(committed), outcome, K), committed, GREEDY)
+    ((answer,),) = drain(drafting)
+    assert answer == Proposal(1, len(committed), prepared[outcome])
+
+
+def test_of_a_hit_that_it_has_not_prepared_it_drafts_silently() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD, is_prepared=True), PROMPT, GREEDY)
+    (prepared,) = (event for step in drain(drafting) for event in step)
+    assert len(prepared.outcomes) == 12
+
+
+def test_a_small_budget_is_kept_to() -> None:
+    _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), ahead=AheadRequest(3, (0.8,)))
+    assert [len(draft) for draft in prepared.values()] == [3]
+
+
+def test_trees_are_not_drafted_ahead() -> None:
+    _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), tree=TreeRequest(8, 2))
+    assert prepared == {}
+
+
+def test_a_closed_sequence_leaves_nothing() -> None:
+    drafting = EmulatedDrafting(MODEL, 0.8)
+    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, GREEDY)
+    for _ in range(K):
+        drafting.step()
+    drafting.forget(1)
+    assert not drafting.has_work
+    assert drafting.num_sequences_held == 0

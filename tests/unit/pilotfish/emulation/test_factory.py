@@ -1,0 +1,104 @@
+"""From a configuration to an emulated engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
+from pilotfish.emulation.factory import describe_emulation, start_emulated_engine
+from pilotfish.errors import ConfigError
+from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
+from pilotfish.profiles import load_profile
+from pilotfish.types import SamplingParams
+
+
+def config(tmp_path: Path, **emulation: object) -> Config:
+    section = EmulationConfig(**{"profile": "instant", **emulation})
+    return Config(target=TargetConfig(model="nobody/has-this"), emulation=section, cache_dir=str(tmp_path))
+
+
+async def test_it_has_the_limits_of_its_profile_and_says_what_it_is(tmp_path: Path) -> None:
+    engine = start_emulated_engine(config(tmp_path, profile="a100-70b"), "target")
+    profile = load_profile("a100-70b")
+    assert engine.model.emulated
+    assert engine.model.model_id == "emulated a100-70b"
+    assert engine.limits.max_sequences == profile.max_sequences
+    assert engine.model.max_context_tokens == profile.max_context_tokens
+    assert engine.load.num_kv_blocks_total * 16 == profile.kv_cache_tokens
+    await engine.close()
+
+
+async def test_limits_can_be_set_for_a_test(tmp_path: Path) -> None:
+    engine = start_emulated_engine(config(tmp_path, max_sequences=3, kv_cache_tokens=160), "draft")
+    assert engine.limits.max_sequences == 3
+    assert engine.load.num_kv_blocks_total == 10
+    assert engine.model.proposer == "emulated"
+    await engine.close()
+
+
+@pytest.mark.parametrize(("prefix_caching", "num_cached"), [(True, 32), (False, 0)])
+async def test_prompts_are_cached_only_where_the_configuration_says_so(
+    tmp_path: Path, prefix_caching: bool, num_cached: int
+) -> None:
+    with_cache = config(tmp_path)
+    engine_config = EngineConfig(prefix_caching=prefix_caching)
+    engine = start_emulated_engine(
+        dataclasses.replace(with_cache, target=dataclasses.replace(with_cache.target, engine=engine_config)), "target"
+    )
+    prompt, cached = tuple(range(300, 340)), []
+    for sequence_id in (1, 2):
+        engine.send([OpenSequence(sequence_id, prompt, SamplingParams()), Decode(sequence_id, 40, 1)])
+        events: list[object] = []
+        while not any(isinstance(event, Verdict) for event in events):
+            events += await engine.receive()
+        cached += [event.num_cached_tokens for event in events if isinstance(event, Opened)]
+    assert cached == [0, num_cached]
+    await engine.close()
+
+
+async def test_two_replicas_say_the_same(tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        engine = start_emulated_engine(config(tmp_path, seed=len(texts)), "target")
+        engine.send([OpenSequence(1, (300, 301), SamplingParams(seed=4)), Decode(1, 2, 20)])
+        tokens: list[int] = []
+        while len(tokens) < 20:
+            events = await engine.receive()
+            tokens += [t for event in events if isinstance(event, Verdict) for t in event.token_ids]
+        texts.append(tokens)
+        await engine.close()
+    assert texts[0] == texts[1]
+
+
+async def test_a_profile_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="a100-70b"):
+        start_emulated_engine(config(tmp_path, profile="h900"), "target")
+
+
+def test_people_are_told() -> None:
+    assert "EMULATED hardware a100-70b" in describe_emulation(load_profile("a100-70b"))
+
+
+@pytest.mark.parametrize("acceptance", [-0.1, 1.1, (), (0.5, 2.0)])
+def test_an_acceptance_is_a_probability(acceptance: object) -> None:
+    with pytest.raises(ConfigError, match="acceptance"):
+        dataclasses.replace(EmulationConfig(), acceptance=acceptance)
+
+
+async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_path: Path) -> None:
+    profile = load_profile("a100-70b")
+    for role, cost in (("target", profile.target), ("draft", profile.draft)):
+        engine = start_emulated_engine(config(tmp_path, profile="a100-70b", time_scale=0.25), role)
+        engine.send([OpenSequence(1, (300, 301, 302), SamplingParams())])
+        await engine.receive()
+        assert engine.load.step_time_ns == pytest.approx(0.25e9 * cost.step_s(1, 3, 3), rel=0.01)
+        await engine.close()
+    assert "5 times the hardware's" in describe_emulation(profile, 5)
+
+
+def test_time_does_not_stand_still() -> None:
+    with pytest.raises(ValueError, match="time_scale"):
+        EmulationConfig(time_scale=0)
