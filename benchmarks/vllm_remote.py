@@ -30,13 +30,13 @@ from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.bench.vllm_process import Batch, Mode, VllmProcess
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import load_config
-from pilotfish.launch.draft_process import DraftProcess
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import resolve
 from pilotfish.models.pull import cached_folder
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.types import ChatMessage
+from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess
 
 CONTEXT = 2048

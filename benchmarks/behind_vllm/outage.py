@@ -11,8 +11,8 @@ import checkout  # noqa: F401  # finds tests.support
 
 from pilotfish.bench.vllm_process import Batch, VllmProcess
 from pilotfish.errors import PilotfishError
-from pilotfish.launch.draft_process import DraftProcess
 from tests.support.conditions import Conditions
+from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess
 
 SLOW = Conditions(delay_ms=100)

@@ -17,12 +17,12 @@ import pytest
 from pilotfish.bench.vllm_process import Batch, VllmProcess
 from pilotfish.config import Config, load_config
 from pilotfish.errors import UnavailableError
-from pilotfish.launch.draft_process import DraftProcess
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import resolve
 from pilotfish.models.pull import cached_folder
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
+from tests.support.draft_process import DraftProcess
 
 ROOT = Path(__file__).parents[3]
 VLLM = os.environ.get("PILOTFISH_TEST_VLLM", "")
