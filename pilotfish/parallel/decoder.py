@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 from torch import Tensor
 
 from pilotfish.models.decoder import Decoder, KVPool, StepInput
 from pilotfish.parallel.channel import RankChannel
-from pilotfish.parallel.messages import Allocate, MoveKV, Order, Ping, Pong
+from pilotfish.parallel.messages import Allocate, MoveKV, Order
 from pilotfish.parallel.step_codec import StepPacker
 from pilotfish.parallel.watch import end_process
 
 T = TypeVar("T")
 _HANG_UP_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelTimes:
-    """Where the time of one order went, from the call on rank 0 to the last rank."""
-
-    pack_ms: float
-    send_ms: float
-    """Encoded, and written for every rank: from here on rank 0 computes."""
-    arrive_ms: float
-    """From packed to decoded by the rank that was ready last."""
-    unpack_ms: float
-    there_ms: float
-    """Until the last rank could begin to compute. What a step waits for at most: nothing is answered, the ranks meet
-    in their first sum."""
-    round_trip_ms: float
 
 
 class ParallelDecoder:
@@ -75,25 +57,6 @@ class ParallelDecoder:
         if self._captures:
             self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
         return logits
-
-    def ping(self, step: StepInput) -> ChannelTimes:
-        """Send a step that all ranks unpack but none computes; they say when they had it."""
-        start_ns = time.monotonic_ns()
-        order = Ping(self._packer.pack(step))
-        packed_ns = time.monotonic_ns()
-        self._channel.broadcast(order)
-        sent_ns = time.monotonic_ns()
-        answers = [answer for answer in self._channel.collect() if isinstance(answer, Pong)]
-        end_ns = time.monotonic_ns()
-        last = max(answers, key=lambda answer: answer.unpacked_ns)
-        return ChannelTimes(
-            pack_ms=(packed_ns - start_ns) / 1e6,
-            send_ms=(sent_ns - packed_ns) / 1e6,
-            arrive_ms=(last.received_ns - packed_ns) / 1e6,
-            unpack_ms=(last.unpacked_ns - last.received_ns) / 1e6,
-            there_ms=(last.unpacked_ns - start_ns) / 1e6,
-            round_trip_ms=(end_ns - start_ns) / 1e6,
-        )
 
     def _together(self, order: Order, run: Callable[[], T]) -> T:
         try:

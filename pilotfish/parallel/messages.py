@@ -2,7 +2,7 @@
 
 1. Rank: `Hello`. Rank 0: `Setup`. Rank: `Loaded`, or `Failed` before it ends.
 2. Rank 0: `Join`, once all have loaded: now they meet for their collective operations.
-3. Rank 0: `Forward`, `MoveKV`, `Allocate`, each of which all ranks carry out; `Ping`, which is answered.
+3. Rank 0: `Forward`, `MoveKV`, `Allocate`, each of which all ranks carry out.
 4. A closed connection ends whoever is left.
 """
 
@@ -91,24 +91,9 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     exit_layer: int | None
 
 
-class Ping(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Unpack a step and say so: measures the channel."""
-
-    step: Forward
-
-
-class Pong(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """The answer to Ping: when, by the machine's monotonic clock, which its processes share."""
-
-    received_ns: int
-    """The order was here."""
-    unpacked_ns: int
-    """The rank could have begun to compute."""
-
-
-Order = Setup | Join | Allocate | MoveKV | Forward | Ping
+Order = Setup | Join | Allocate | MoveKV | Forward
 """Of rank 0."""
-Answer = Hello | Loaded | Failed | Pong
+Answer = Hello | Loaded | Failed
 """Of another rank."""
 
 encoder = msgspec.msgpack.Encoder()

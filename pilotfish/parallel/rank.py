@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import NoReturn, assert_never
 
@@ -25,7 +24,7 @@ from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
 from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
-from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Ping, Pong, Setup
+from pilotfish.parallel.messages import Allocate, Failed, Forward, Join, Loaded, MoveKV, Setup
 from pilotfish.parallel.sharded_model import load_shard
 from pilotfish.parallel.step_codec import StepUnpacker
 from pilotfish.parallel.watch import end_process, watch
@@ -86,10 +85,6 @@ def serve(peer: RankPeer, decoder: TransformersDecoder, group: ProcessGroup) -> 
                 decoder.move_kv(order.moves)
             case Allocate():
                 decoder.allocate(order.num_blocks)
-            case Ping():
-                received_ns = time.monotonic_ns()
-                steps.unpack(order.step)
-                peer.send(Pong(received_ns, time.monotonic_ns()))
             case Join():
                 group.connect(Path(order.store))
             case Setup():

@@ -63,11 +63,6 @@ class NativeDecoder:
         self._captured_layers: array[int] | None = None
 
     @property
-    def weight_bytes(self) -> int:
-        """Memory that the weights take."""
-        return self._weights.num_bytes
-
-    @property
     def weight_formats(self) -> set[str]:
         """BFLOAT16, INT8, INT4: those in use."""
         return self._weights.formats

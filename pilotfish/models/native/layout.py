@@ -131,10 +131,6 @@ class Packer:
         self._kernels = kernels
         self._tensors: list[Tensor] = []
 
-    @property
-    def num_bytes(self) -> int:
-        return sum(tensor.numel() * tensor.itemsize for tensor in self._tensors)
-
     def keep(self, tensor: Tensor) -> int:
         kept = tensor.detach().clone().contiguous()
         self._tensors.append(kept)
@@ -211,11 +207,6 @@ class PackedWeights:
             sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
-
-    @property
-    def num_bytes(self) -> int:
-        """Of all weights and tables."""
-        return self._packer.num_bytes
 
     @property
     def formats(self) -> set[str]:
