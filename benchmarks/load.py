@@ -1,21 +1,18 @@
 """How does the service hold up under load, with speculation off, on, and left to the controller?
 
 Emulated 70B on A100s (the default): closed loop at 1 to 64 requests in flight and a Poisson sweep with goodput, the
-modes in turns; then 1,000 streams at once over engines that cost nothing; `--only` runs some of these. `--real`: the
-default models on this machine, at `--levels` and with the `--drafter` of one's choice. Reported latencies count from
-when a request was due.
+modes in turns; `--only` runs one of them. `--real`: the default models on this machine, at `--levels` and with the
+`--drafter` of one's choice. Reported latencies count from when a request was due. 1,000 streams at once are
+orchestrator_cost.py's.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
 from report import Report, parser
 from rich.console import Console
 
@@ -33,45 +30,12 @@ from pilotfish.bench.suite import STACK_DEFAULTS, Progress, Station
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import load_config
-from pilotfish.launch.local_stack import LocalStack
 
-PARTS = ("closed", "open", "streams")
+PARTS = ("closed", "open")
 PROFILE = "a100-70b"
-NUM_STREAMS = 1000
 NEVER_SLOWER = 0.98
 """Of the better of `off` and `on`, asked of `auto`."""
-FLAT = 1.05
-"""Resident memory at the end over that when all streams had begun."""
 TIMEOUT_S = 600.0
-
-
-class Memory:
-    """Resident memory of a process, looked at twice a second."""
-
-    def __init__(self, pid: int) -> None:
-        self._process = psutil.Process(pid)
-        self._stop = threading.Event()
-        self.samples_mb: list[float] = []
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._watch)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            thread.join()
-
-    def growth(self) -> float:
-        """The largest of the second half over the largest of the first one: each has a turn of every mode, of which
-        those that speculate keep more for a request."""
-        half = max(len(self.samples_mb) // 2, 1)
-        return max(self.samples_mb[-half:]) / max(self.samples_mb[:half])
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.5):
-            self.samples_mb.append(self._process.memory_info().rss / 1e6)
 
 
 def add_rows(report: Report, part: str, result: LoadResult) -> None:
@@ -189,32 +153,6 @@ def real(report: Report, options: argparse.Namespace, progress: Progress) -> Non
     check_never_slower(report, "real", result)
 
 
-def streams(report: Report, options: argparse.Namespace, progress: Progress) -> None:
-    """So many at once over engines that cost nothing: all that is left is ours."""
-    num_streams = NUM_STREAMS // 5 if options.quick else NUM_STREAMS
-    config = load_config(
-        overrides=["emulation.profile=instant", f"orchestrator.max_concurrent_requests={num_streams + 64}"]
-    )
-    settings = LoadSettings(
-        levels=(Level("concurrency", num_streams),),
-        modes=("off",) if options.quick else ("off", "auto"),
-        options=GenerateOptions(temperature=0, ignore_eos=True),
-        prompt_lengths=parse_lengths("64"),
-        output_lengths=parse_lengths("64" if options.quick else "uniform:64-192"),
-        num_requests=2 * num_streams,
-        num_turns=2,
-        timeout_s=TIMEOUT_S,
-    )
-    with LocalStack(config, on_line=progress.line) as stack:
-        memory = Memory(stack.pid("orchestrator"))
-        with memory.watched():
-            result = run_load(Station(proposers=(), address=stack.address), settings, progress).result
-    add_rows(report, "streams", result)
-    check_common(report, f"{num_streams} streams", result)
-    report.check("orchestrator's resident memory at the end over that before", memory.growth(), FLAT)
-    report.conditions["orchestrator MB at most"] = round(max(memory.samples_mb))
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__, dataset=True)
     options_parser.add_argument("--real", action="store_true", help="the default models instead of emulated ones")
@@ -230,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = Report(
         "How does the service hold up under load, with speculation off, on, and left to the controller?",
         {
-            "engines": "real, default models" if options.real else f"EMULATED: {PROFILE}, instant for streams",
+            "engines": "real, default models" if options.real else f"EMULATED: {PROFILE}",
             "prompts": str(dataset or "our own set") if options.real else "synthetic, lognormal, median 256 tokens",
             "drafter": options.drafter if options.real else "emulated",
             "sampling": "greedy",
@@ -242,8 +180,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             real(report, options, progress)
         else:
             emulated(report, options, progress)
-            if "streams" in options.only:
-                streams(report, options, progress)
     # The tables of the parts are on the terminal already.
     report.finish(options, has_shown_rows=True)
     return 0

@@ -1,8 +1,11 @@
-"""What does the orchestrator cost per token, and how much does one process of it sustain?
+"""What does the orchestrator cost per token, how much does one process of it sustain, and what do HTTP and traces add?
 
-Its replicas compute nothing (`echo/core.py`), so that it has as much to do as it can take. It has a processor core of
-its own where the machine has two; the replicas and the clients share the others, and where they cannot keep up says
-nothing about the orchestrator. So the figure is its CPU time: the tokens that it passes on in a second of that.
+Its replicas compute nothing (`echo/core.py`), so that it has as much to do as it can take; on real models it has far
+less. It has a processor core of its own where the machine has two; the replicas and the clients share the others, and
+where they cannot keep up says nothing about the orchestrator. So the figure is its CPU time: the tokens that it passes
+on in a second of that. `--http` asks the same over server-sent events, `--traces` asks further orchestrators that send
+their spans to a collector; variants are measured in turns, and the calmest turn of each counts: what else runs on the
+machine can only add to a CPU time.
 """
 
 from __future__ import annotations
@@ -10,74 +13,91 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import psutil
 import uvloop
-from echo.core import FIRST_TOKEN_ID
+from echo.clients import PROMPT_TOKENS, Heard, Protocol, listen
 from echo.replica import replica
 from report import Report, parser
 
-from pilotfish.client.answer import GenerateOptions, TokenPrompt
-from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config, HttpConfig, OrchestratorConfig, TelemetryConfig, config_to_yaml
-from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
 from pilotfish.launch.specs import free_ports
 from pilotfish.launch.tether import tethered
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
+from tests.support.otlp_collector import OtlpCollector
 
-STREAMS = (1, 16, 64, 256)
-PROMPT_TOKENS = 64
-TIMEOUT_S = 300.0
-ASKED_TOKENS_PER_S = 20_000
-ASKED_STREAMS = 256
+STREAMS = (1, 16, 64, 256, 1000)
+ASKED_TOKENS_PER_S, ASKED_STREAMS = 20_000, 256
+ASKED_FIRST_TOKEN_MS = 5.0
+"""What HTTP may add to the time to the first token of one stream."""
+ASKED_TRACES_LOSS, TRACED_STREAMS = 0.02, 64
+ASKED_GROWTH = 1.05
+"""Of the resident memory, from the first time that all streams were there to the last."""
+FLUSH_S = 1.5
+"""Spans are sent once a second; their cost counts, too."""
+TURNS, QUICK_TURNS = 8, 3
+"""Of each variant, where there are several."""
+ROUND_SPANS: tuple[Literal["off", "sampled", "all"], ...] = ("off", "sampled", "all")
+COLUMNS = {
+    "speculation": "spec.",
+    "streams": "streams",
+    "variant": "variant",
+    "tokens_per_s": "tok/s",
+    "per_message": "a message",
+    "cpu_us_per_token": "CPU us/token",
+    "first_token_ms": "first ms",
+    "slowest_over_median": "slowest/ median",
+    "resident_mb": "MB",
+}
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-@dataclass(slots=True)
-class Count:
-    """What the clients got."""
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way of asking one orchestrator."""
 
-    num_tokens: int = 0
-    num_messages: int = 0
-
-    def add(self, token_ids: Sequence[int]) -> None:
-        self.num_tokens += len(token_ids)
-        self.num_messages += 1
+    protocol: Protocol
+    address: str
+    process: psutil.Process
+    has_traces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
     """One measurement."""
 
-    num_tokens: int
-    num_messages: int
+    heard: Heard
     wall_s: float
     cpu_s: float
     """Of the orchestrator's process, all its threads, user and system."""
+    resident_bytes: int
 
     @property
     def cpu_us_per_token(self) -> float:
-        return 1e6 * self.cpu_s / self.num_tokens
+        return 1e6 * self.cpu_s / self.heard.num_tokens
 
 
 @contextlib.asynccontextmanager
 async def orchestrator(
     target: str, draft: str, telemetry: TelemetryConfig | None = None
-) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """Start one over these replicas; gives its address and process."""
-    (port,) = free_ports(1)
+) -> AsyncIterator[tuple[str, str, psutil.Process]]:
+    """Start one over these replicas; gives its address, its URL and its process."""
+    port, http_port = free_ports(2)
     config = Config(
         orchestrator=OrchestratorConfig(
             port=port,
             target_addresses=(target,),
             draft_addresses=(draft,),
             max_concurrent_requests=2 * max(STREAMS),
-            http=HttpConfig(port=-1),
+            http=HttpConfig(port=http_port),
         ),
         telemetry=telemetry or TelemetryConfig(),
     )
@@ -94,7 +114,7 @@ async def orchestrator(
             assert process.stdout is not None
             if not await process.stdout.readline():
                 raise SystemExit("the orchestrator did not start")
-            yield f"127.0.0.1:{port}", psutil.Process(process.pid)
+            yield f"127.0.0.1:{port}", f"http://127.0.0.1:{http_port}", psutil.Process(process.pid)
         finally:
             if process.returncode is None:
                 process.terminate()
@@ -116,58 +136,119 @@ def _pin(process: psutil.Process, cores: Iterable[int]) -> None:
         os.sched_setaffinity(thread.id, cores)
 
 
-async def measure(address: str, process: psutil.Process, num_streams: int, num_tokens: int, speculation: str) -> Cost:
-    """The cost of num_streams answers at once, of num_tokens each."""
-    options = GenerateOptions(max_tokens=num_tokens, temperature=0, ignore_eos=True, speculation=speculation)
-    count = Count()
-    async with AsyncInferenceClient(address, num_channels=4) as client:
-        before, start_s = process.cpu_times(), time.perf_counter()
-        async with asyncio.TaskGroup() as group:
-            for number in range(num_streams):
-                prompt = TokenPrompt(tuple(range(FIRST_TOKEN_ID + number, FIRST_TOKEN_ID + number + PROMPT_TOKENS)))
-                group.create_task(client.follow(prompt, options, timeout_s=TIMEOUT_S, on_tokens=count.add))
-        wall_s, after = time.perf_counter() - start_s, process.cpu_times()
-    cpu_s = after.user + after.system - before.user - before.system
-    return Cost(count.num_tokens, count.num_messages, wall_s, cpu_s)
-
-
-async def run(report: Report, num_tokens: int) -> None:
-    """All rows of the report."""
+@contextlib.asynccontextmanager
+async def variants(*, http: bool, traces: bool) -> AsyncIterator[dict[str, Variant]]:
+    """The replicas and all orchestrators over them, started; plain gRPC comes first."""
     tokenizer = str(emulated_tokenizer_folder(Config()))
-    async with (
-        replica("target", tokenizer=tokenizer) as target,
-        replica("draft", tokenizer=tokenizer) as draft,
-        orchestrator(target, draft) as (address, process),
-    ):
-        report.conditions["orchestrator"] = "on a core of its own" if isolate(process) else "shares its core"
+    async with contextlib.AsyncExitStack() as stack:
+        target = await stack.enter_async_context(replica("target", tokenizer=tokenizer))
+        draft = await stack.enter_async_context(replica("draft", tokenizer=tokenizer))
+        address, url, process = await stack.enter_async_context(orchestrator(target, draft))
+        result = {"gRPC": Variant("gRPC", address, process)}
+        if http:
+            result["HTTP"] = Variant("HTTP", url, process)
+        for round_spans in ROUND_SPANS if traces else ():
+            collector = await stack.enter_async_context(OtlpCollector())
+            telemetry = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans=round_spans)
+            address, _, process = await stack.enter_async_context(orchestrator(target, draft, telemetry))
+            result[f"traces, rounds {round_spans}"] = Variant("gRPC", address, process, has_traces=True)
+        yield result
+
+
+async def measure(variant: Variant, num_streams: int, num_tokens: int, speculation: Literal["off", "on"]) -> Cost:
+    """The cost of num_streams answers at once, of num_tokens each."""
+    before, start_s = variant.process.cpu_times(), time.perf_counter()
+    heard = await listen(variant.protocol, variant.address, num_streams, num_tokens=num_tokens, speculation=speculation)
+    wall_s = time.perf_counter() - start_s
+    if variant.has_traces:
+        await asyncio.sleep(FLUSH_S)
+    after = variant.process.cpu_times()
+    cpu_s = after.user + after.system - before.user - before.system
+    return Cost(heard, wall_s, cpu_s, variant.process.memory_info().rss)
+
+
+async def run(report: Report, num_tokens: int, num_turns: int, *, http: bool, traces: bool) -> None:
+    """All rows of the report."""
+    async with variants(http=http, traces=traces) as chosen:
+        is_alone = isolate(*(variant.process for variant in chosen.values()))
+        report.conditions["orchestrator"] = "on a core of its own" if is_alone else "shares its core"
+        crowds: dict[str, list[int]] = {name: [] for name in chosen}
         for speculation in ("off", "on"):
             for num_streams in STREAMS:
-                await measure(address, process, num_streams, 16, speculation)  # warms up
-                # One stream alone is too slow for as many tokens.
-                cost = await measure(address, process, num_streams, num_tokens // max(num_streams, 16), speculation)
-                _add(report, speculation, num_streams, cost)
+                costs = await _in_turns(chosen, num_streams, num_tokens, num_turns, speculation)
+                _add(report, speculation, num_streams, costs)
+                for name, each in costs.items() if num_streams == max(STREAMS) else ():
+                    crowds[name] += [cost.resident_bytes for cost in each]
+    for name, resident_bytes in crowds.items():
+        growth = resident_bytes[-1] / resident_bytes[0]
+        report.check(f"{name}: memory with {max(STREAMS)} streams, last time over first", growth, ASKED_GROWTH)
 
 
-def _add(report: Report, speculation: str, num_streams: int, cost: Cost) -> None:
-    report.row(
-        speculation=speculation,
-        streams=num_streams,
-        tokens_per_s=round(cost.num_tokens / cost.wall_s),
-        per_message=cost.num_tokens / cost.num_messages,
-        cpu_us_per_token=cost.cpu_us_per_token,
-        cores=cost.cpu_s / cost.wall_s,
-    )
+async def _in_turns(
+    chosen: Mapping[str, Variant],
+    num_streams: int,
+    num_tokens: int,
+    num_turns: int,
+    speculation: Literal["off", "on"],
+) -> dict[str, list[Cost]]:
+    costs: dict[str, list[Cost]] = {name: [] for name in chosen}
+    # One stream alone is too slow for as many tokens.
+    each = num_tokens // max(num_streams, 16)
+    for turn in range(-1, num_turns):
+        names = list(chosen)[turn % len(chosen) :] + list(chosen)[: turn % len(chosen)]
+        for name in names:
+            cost = await measure(chosen[name], num_streams, each if turn >= 0 else 16, speculation)
+            if turn >= 0:  # the first warms up
+                costs[name].append(cost)
+    return costs
+
+
+def _add(report: Report, speculation: str, num_streams: int, costs: Mapping[str, Sequence[Cost]]) -> None:
+    best = {name: min(each, key=lambda cost: cost.cpu_us_per_token) for name, each in costs.items()}
+    first_ms = {
+        name: 1e3 * statistics.median(value for cost in each for value in cost.heard.first_token_s)
+        for name, each in costs.items()
+    }
+    for name, cost in best.items():
+        report.row(
+            speculation=speculation,
+            streams=num_streams,
+            variant=name,
+            tokens_per_s=round(cost.heard.num_tokens / cost.wall_s),
+            per_message=cost.heard.num_tokens / cost.heard.num_messages,
+            cpu_us_per_token=cost.cpu_us_per_token,
+            cores=cost.cpu_s / cost.wall_s,
+            first_token_ms=first_ms[name],
+            slowest_over_median=max(cost.heard.total_s) / statistics.median(cost.heard.total_s),
+            resident_mb=cost.resident_bytes / 1e6,
+        )
     if num_streams == ASKED_STREAMS and speculation == "off":
         name = f"tokens in a second of the orchestrator's CPU time, {num_streams} streams"
-        report.check(name, round(1e6 / cost.cpu_us_per_token), ASKED_TOKENS_PER_S, "tokens/s", "at least")
+        report.check(name, round(1e6 / best["gRPC"].cpu_us_per_token), ASKED_TOKENS_PER_S, "tokens/s", "at least")
+    if num_streams == 1 and speculation == "off" and "HTTP" in best:
+        added_ms = first_ms["HTTP"] - first_ms["gRPC"]
+        report.check("HTTP: added time to first token", added_ms, ASKED_FIRST_TOKEN_MS, "ms")
+    name = f"traces, rounds {ROUND_SPANS[0]}"
+    if num_streams == TRACED_STREAMS and name in best:
+        loss = 1 - best["gRPC"].cpu_us_per_token / best[name].cpu_us_per_token
+        report.check(f"throughput lost to {name}, speculation {speculation}", loss, ASKED_TRACES_LOSS, "of 1")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parser(__doc__).parse_args(arguments)
+    options_parser = parser(__doc__)
+    options_parser.add_argument("--http", action="store_true", help="also over server-sent events")
+    options_parser.add_argument("--traces", action="store_true", help="also with traces, by how rounds are traced")
+    options = options_parser.parse_args(arguments)
     num_tokens = 100_000 if options.quick else 400_000
-    conditions = {"engines": "none, they answer at once", "tokens": num_tokens, "prompt tokens": PROMPT_TOKENS}
-    report = Report("What does the orchestrator cost per token?", conditions)
-    uvloop.run(run(report, num_tokens))
+    num_turns = (QUICK_TURNS if options.quick else TURNS) if options.http or options.traces else 1
+    conditions = {
+        "engines": "none, they answer at once",
+        "tokens": num_tokens,
+        "prompt tokens": PROMPT_TOKENS,
+        "turns": num_turns,
+    }
+    report = Report("What does the orchestrator cost per token?", conditions, columns=COLUMNS)
+    uvloop.run(run(report, num_tokens, num_turns, http=options.http, traces=options.traces))
     report.finish(options)
     return 0
 
