@@ -1,11 +1,11 @@
-"""A client that runs many requests at once."""
+"""Requests to an orchestrator, and when their tokens came."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
@@ -13,16 +13,52 @@ import grpc.aio
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
+from pilotfish.rpc.v1 import types_pb2
+
+_TIMEOUT_S = 600.0
+
+
+@dataclass(slots=True)
+class Arrival:
+    """Tokens that came together."""
+
+    time_s: float
+    num_tokens: int
+    num_plain: int
+    """Of them, those decoded without a draft."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """One finished request."""
+    """One answer, as far as it has come."""
 
-    token_ids: list[int]
-    logprobs: list[Any]
-    summary: Any
-    wall_s: float
+    token_ids: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[Any] = field(default_factory=list)
+    arrivals: list[Arrival] = field(default_factory=list)
+    summary: Any = None
+
+
+async def ask(
+    stub: pb_grpc.InferenceStub, request: pb.GenerateRequest, on_arrival: Callable[[Arrival], None] | None = None
+) -> Answer:
+    """One request, to its end."""
+    answer = Answer()
+    async for response in stub.Generate(request, timeout=_TIMEOUT_S):
+        if response.HasField("summary"):
+            answer.summary = response.summary
+            continue
+        chunk = response.chunk
+        answer.text += chunk.text
+        answer.logprobs.extend(chunk.logprobs)
+        if not chunk.token_ids:
+            continue
+        answer.token_ids.extend(chunk.token_ids)
+        num_plain = sum(origin == types_pb2.TOKEN_ORIGIN_PLAIN for origin in chunk.origins)
+        answer.arrivals.append(Arrival(time.perf_counter(), len(chunk.token_ids), num_plain))
+        if on_arrival is not None:
+            on_arrival(answer.arrivals[-1])
+    return answer
 
 
 async def ask_all(address: str, requests: Sequence[pb.GenerateRequest], concurrency: int) -> list[Answer]:
@@ -31,20 +67,11 @@ async def ask_all(address: str, requests: Sequence[pb.GenerateRequest], concurre
     async with grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) as channel:
         stub = pb_grpc.InferenceStub(channel)
 
-        async def ask(request: pb.GenerateRequest) -> Answer:
+        async def ask_one(request: pb.GenerateRequest) -> Answer:
             async with gate:
-                start = time.perf_counter()
-                answer = Answer([], [], None, 0.0)
-                async for response in stub.Generate(request, timeout=600):
-                    if response.HasField("summary"):
-                        answer.summary = response.summary
-                    else:
-                        answer.token_ids.extend(response.chunk.token_ids)
-                        answer.logprobs.extend(response.chunk.logprobs)
-                answer.wall_s = time.perf_counter() - start
-                return answer
+                return await ask(stub, request)
 
-        return list(await asyncio.gather(*(ask(request) for request in requests)))
+        return list(await asyncio.gather(*(ask_one(request) for request in requests)))
 
 
 def chat_request(text: str, **fields: Any) -> pb.GenerateRequest:

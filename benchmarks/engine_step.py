@@ -23,6 +23,7 @@ from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
+from pilotfish.types import BLOCK_SIZE
 
 MODEL = "smollm2-135m-instruct"
 CONTEXT = 256
@@ -37,20 +38,23 @@ def read_bandwidth_gb_s(num_threads: int) -> float:
     return max(data.numel() * 4 / (median_ms(data.sum, 3, warm_up=1) * 1e6) for _ in range(3))
 
 
-def decode_step(num_sequences: int, rows_each: int, context: int) -> StepInput:
-    """num_sequences sequences with context tokens in the cache, rows_each new rows each, all logits wanted."""
-    width = (context + rows_each) // 16 + 1
+def decode_step(num_sequences: int, rows_each: int, context: int, *, num_token_ids: int = 40_000) -> StepInput:
+    """num_sequences sequences with context tokens in the cache, rows_each new rows each, all logits wanted.
+
+    num_token_ids: the vocabulary has more.
+    """
+    width = -(-(context + rows_each) // BLOCK_SIZE)
     slices = [
         SequenceSlice(index * rows_each, rows_each, context, range(1 + index * width, 1 + (index + 1) * width))
         for index in range(num_sequences)
     ]
     total = num_sequences * rows_each
     positions = [context + row for _ in range(num_sequences) for row in range(rows_each)]
-    return StepInput([(7 * row + 11) % 40000 for row in range(total)], positions, slices, range(total))
+    return StepInput([(7 * row + 11) % num_token_ids for row in range(total)], positions, slices, range(total))
 
 
 def prefill_steps(chunk: int) -> list[StepInput]:
-    blocks = range(1, PROMPT // 16 + 1)
+    blocks = range(1, PROMPT // BLOCK_SIZE + 1)
     steps = []
     for start in range(0, PROMPT, chunk):
         rows = range(start, start + chunk)

@@ -3,30 +3,42 @@
 Every prompt is answered plainly and speculatively, greedily and with coupled sampling under a seed, alone, with
 eight requests in flight, and with a KV cache so small that sequences are preempted. Rows without `deterministic`,
 and float32, run on torch's own kernels: there the count of differing texts is a finding, and the gap between
-the two likeliest tokens at the first difference says how near the tie was.
+the two likeliest tokens at the first difference says how near the tie was. `--schemas` asks for documents of random
+JSON schemas instead, with the drafts of proposers that know nothing of grammars and of one that does, and counts the
+valid ones; those that max_tokens cut off are counted apart: they are no fault of the grammar's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
-import checkout  # noqa: F401  # finds tests.support
 from asking import Answer, ask_all, chat_request
+from jsonschema import Draft202012Validator
 from report import Report, parser
 
-from pilotfish.bench.prompts import Prompt, load_prompts
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.proposers import parse_proposers
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
+from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.v1 import inference_pb2 as pb
+from pilotfish.testing.json_schemas import random_object_schema
 from tests.support.peer import RecordingPeer
+from pilotfish.types import FinishReason, Grammar, GrammarKind
 
 NUM_PROMPTS, QUICK_PROMPTS = 60, 13
 MAX_TOKENS = 64
+NUM_SCHEMAS, QUICK_SCHEMAS = 200, 16
+MAX_DOCUMENT_TOKENS = 512
+SCHEMA_PROPOSERS = ("ngram-remote", "eagle3-suffix-tree=models/smollm2-135m-instruct-eagle3")
+"""One that knows nothing of grammars and drafts chains; one beside the target, which masks its own trees."""
 K = 5
 MAX_CONTEXT_BYTES = 6000
 """Longer prompts would only measure prefill; cut so that every setting can hold them."""
@@ -44,6 +56,23 @@ class Setting:
     """The slow settings get fewer."""
     must_preempt: bool = False
     """The setting is there for its preemptions: without any it would show nothing."""
+    proposer: str = ""
+    """As requests name it; empty: the configuration's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """One prompt, and the JSON schema that its answer must follow, if any."""
+
+    text: str
+    schema: dict[str, Any] | None = None
+
+    def is_valid(self, answer: Answer) -> bool:
+        """Whether it is a document of the schema; without one everything is."""
+        try:
+            return self.schema is None or Draft202012Validator(self.schema).is_valid(json.loads(answer.text))
+        except ValueError:
+            return False
 
 
 TIGHT_CACHE_TOKENS = 1792
@@ -103,11 +132,30 @@ def first_difference(plain: Answer, speculative: Answer) -> Difference | None:
     return Difference(position, top[0] - top[1])
 
 
-def requests_of(prompts: Sequence[Prompt], mode: int, sampling: dict[str, float]) -> list[pb.GenerateRequest]:
-    options = pb.SpeculationOptions(mode=mode, num_speculative_tokens=K)
+def requests_of(
+    asked: Sequence[Asked], mode: int, sampling: dict[str, float], proposer: str = ""
+) -> list[pb.GenerateRequest]:
+    options = pb.SpeculationOptions(mode=mode, num_speculative_tokens=K, proposer=proposer)
     return [
-        chat_request(item.text[:MAX_CONTEXT_BYTES], max_tokens=MAX_TOKENS, logprobs=2, speculation=options, **sampling)
-        for item in prompts
+        chat_request(
+            item.text,
+            max_tokens=MAX_DOCUMENT_TOKENS if item.schema else MAX_TOKENS,
+            logprobs=2,
+            speculation=options,
+            grammar=grammar_to_proto(Grammar(GrammarKind.JSON_SCHEMA, json.dumps(item.schema)))
+            if item.schema
+            else None,
+            **sampling,
+        )
+        for item in asked
+    ]
+
+
+def schema_settings() -> list[Setting]:
+    """One for each of SCHEMA_PROPOSERS."""
+    return [
+        Setting(f"JSON schemas, {each.name}", each.overrides, (8,), True, NUM_SCHEMAS, proposer=each.request_name)
+        for each in parse_proposers(SCHEMA_PROPOSERS)
     ]
 
 
@@ -118,11 +166,11 @@ async def num_preemptions(stack: LocalStack) -> int:
         return (await peer.load()).num_preemptions
 
 
-def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None:
+def compare(report: Report, setting: Setting, asked: Sequence[Asked]) -> None:
     """Run a setting and add its rows and checks."""
     # One event loop for all: gRPC's poller outlives a loop and would complain into the next one.
     with LocalStack(load_config(overrides=setting.overrides)) as stack, asyncio.Runner() as runner:
-        runner.run(ask_all(stack.address, requests_of(prompts[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
+        runner.run(ask_all(stack.address, requests_of(asked[:2], pb.SPECULATION_MODE_ON, {}), 1))  # warm up
         for name, sampling in SAMPLINGS.items():
             reference: list[Answer] | None = None
             for concurrency in setting.concurrencies:
@@ -130,7 +178,8 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
                 for mode, value in modes.items():
                     before = runner.run(num_preemptions(stack))
                     start = time.perf_counter()
-                    answers = runner.run(ask_all(stack.address, requests_of(prompts, value, sampling), concurrency))
+                    requests = requests_of(asked, value, sampling, setting.proposer if mode == "on" else "")
+                    answers = runner.run(ask_all(stack.address, requests, concurrency))
                     wall_s = time.perf_counter() - start
                     reference = reference or answers
                     found = [first_difference(a, b) for a, b in zip(reference, answers, strict=True)]
@@ -138,6 +187,8 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
                     num_tokens = sum(len(answer.token_ids) for answer in answers)
                     drafted = sum(answer.summary.speculation.num_draft_tokens for answer in answers)
                     accepted = sum(answer.summary.speculation.num_accepted_tokens for answer in answers)
+                    num_cut = sum(answer.summary.finish_reason == FinishReason.LENGTH for answer in answers)
+                    num_valid = sum(item.is_valid(answer) for item, answer in zip(asked, answers, strict=True))
                     label = f"{setting.name}; {name}; {concurrency} in flight; speculation {mode}"
                     preempted = runner.run(num_preemptions(stack)) - before
                     report.row(
@@ -147,6 +198,8 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
                         speculation=mode,
                         texts=len(answers),
                         differ=len(differences),
+                        valid=num_valid if asked[0].schema else "",
+                        cut_off=num_cut if asked[0].schema else "",
                         largest_gap=max((difference.gap for difference in differences), default=0.0),
                         tokens_per_s=num_tokens / wall_s,
                         preemptions=preempted,
@@ -155,6 +208,8 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
                     print(f"{label}: {len(differences)} of {len(answers)} differ, {wall_s:.0f} s", file=sys.stderr)
                     if setting.is_promised and answers is not reference:
                         report.check(label, len(differences), 0, "texts differ", "equal to")
+                    if asked[0].schema:
+                        report.check(f"{label}: valid", num_valid, len(answers), "answers", "equal to")
                     if setting.must_preempt:
                         report.check(f"{label}: preempted", preempted, 1, "preemptions", "at least")
                     if mode == "on":
@@ -164,24 +219,28 @@ def compare(report: Report, setting: Setting, prompts: Sequence[Prompt]) -> None
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments_parser = parser(__doc__, dataset=True)
     arguments_parser.add_argument("--setting", action="append", help="only settings named like this; repeatable")
+    arguments_parser.add_argument("--schemas", action="store_true", help="documents of random JSON schemas")
     options = arguments_parser.parse_args(arguments)
-    prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
-    settings = [
-        setting
-        for setting in (SETTINGS[:2] if options.quick else SETTINGS)
-        if not options.setting or any(part in setting.name for part in options.setting)
-    ]
+    if options.schemas:
+        schemas = [random_object_schema(seed) for seed in range(QUICK_SCHEMAS if options.quick else NUM_SCHEMAS)]
+        ask = "Answer with a JSON document that follows this schema: "
+        asked, settings = [Asked(f"{ask}{json.dumps(schema)}", schema) for schema in schemas], schema_settings()
+    else:
+        prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
+        asked = [Asked(prompt.text[:MAX_CONTEXT_BYTES]) for prompt in prompts]
+        settings = list(SETTINGS[:2] if options.quick else SETTINGS)
+    settings = [each for each in settings if not options.setting or any(part in each.name for part in options.setting)]
     report = Report(
         "Is the text with speculation the text without it?",
         {
-            "prompts": f"{len(prompts)} ({options.dataset.name if options.dataset else 'own set'})",
-            "new tokens": MAX_TOKENS,
+            "prompts": f"{len(asked)} ({options.dataset.name if options.dataset else 'own set'})",
+            "new tokens": MAX_DOCUMENT_TOKENS if options.schemas else MAX_TOKENS,
             "drafter": f"ngram in the draft service, K = {K}",
             "compared with": "plain, one request at a time, same setting and sampling",
         },
     )
     for setting in settings:
-        compare(report, setting, prompts[: setting.max_prompts])
+        compare(report, setting, asked[: setting.max_prompts])
         if options.json:
             report.write(options.json)  # a long run that is cut short keeps what it found
     report.finish(options)

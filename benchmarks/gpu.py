@@ -13,21 +13,18 @@ from __future__ import annotations
 import argparse
 import gc
 import random
-import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import Any
 
 import torch
-from report import Report, parser
+from engine_step import decode_step
+from report import Report, median_ms, parser, times_ms
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from pilotfish.models.attention import SequenceSlice
-from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
@@ -127,34 +124,10 @@ def _read_bytes(model: nn.Module) -> int:
     return sum(t.nbytes for t in kept if t is not embeddings or embeddings is head)
 
 
-def step_of(num_sequences: int, rows_each: int, context: int) -> StepInput:
-    """Sequences with context tokens in the cache and rows_each new rows, all logits wanted."""
-    width = -(-(context + rows_each) // BLOCK_SIZE)
-    slices = [
-        SequenceSlice(index * rows_each, rows_each, context, range(1 + index * width, 1 + (index + 1) * width))
-        for index in range(num_sequences)
-    ]
-    positions = [context + row for _ in range(num_sequences) for row in range(rows_each)]
-    total = num_sequences * rows_each
-    return StepInput([(7 * row + 11) % 500 for row in range(total)], positions, slices, range(total))
-
-
-def step_ms(arm: Arm, step: StepInput, samples: int) -> float:
+def step_ms(arm: Arm, num_sequences: int, rows_each: int, context: int, samples: int) -> float:
     """Median time of a step, with its greedy tokens brought to the host, as the engine does."""
-
-    def run() -> object:
-        return arm.decoder.forward(step).argmax(-1).tolist()
-
-    for _ in range(3):
-        run()
-    return statistics.median(wall_ms(run) for _ in range(samples))
-
-
-def wall_ms(run: Callable[[], object]) -> float:
-    """The run ends with a copy to the host, so the host's clock has all of it."""
-    start = perf_counter_ns()
-    run()
-    return (perf_counter_ns() - start) / 1e6
+    step = decode_step(num_sequences, rows_each, context, num_token_ids=500)
+    return median_ms(lambda: arm.decoder.forward(step).argmax(-1).tolist(), samples)
 
 
 def bandwidth_gb_s(device: torch.device) -> float:
@@ -166,8 +139,7 @@ def bandwidth_gb_s(device: torch.device) -> float:
         target.copy_(source)
         target[:1].tolist()
 
-    copy()
-    return 2 * source.nbytes / (min(wall_ms(copy) for _ in range(5)) * 1e6)
+    return 2 * source.nbytes / (min(times_ms(copy, 5, warm_up=1)) * 1e6)
 
 
 def mean_tokens(acceptance: float, num_drafts: int) -> float:
@@ -189,7 +161,7 @@ def time_steps(
     times: dict[tuple[int, int], float] = {}
     for num_sequences in SEQUENCES:
         for rows_each in ROWS_EACH:
-            times[num_sequences, rows_each] = step_ms(arm, step_of(num_sequences, rows_each, context), samples)
+            times[num_sequences, rows_each] = step_ms(arm, num_sequences, rows_each, context, samples)
             report.row(
                 model=arm.name,
                 kind=kind,
@@ -205,11 +177,11 @@ def speed_ups(report: Report, target: Arm, draft: Arm, options: argparse.Namespa
     """Rows of part 2; returns the best speed-up of one sequence at the highest acceptance, drafting included."""
     best = 0.0
     for num_sequences in SEQUENCES:
-        plain = step_ms(target, step_of(num_sequences, 1, options.context), samples)
-        draft_step = step_ms(draft, step_of(num_sequences, 1, options.context), samples)
+        plain = step_ms(target, num_sequences, 1, options.context, samples)
+        draft_step = step_ms(draft, num_sequences, 1, options.context, samples)
         for num_drafts in DRAFT_TOKENS:
             rows = num_drafts + 1
-            verify = step_ms(target, step_of(num_sequences, rows, options.context), samples)
+            verify = step_ms(target, num_sequences, rows, options.context, samples)
             for acceptance in ACCEPTANCE:
                 tokens = mean_tokens(acceptance, num_drafts)
                 in_series = tokens * plain / (verify + num_drafts * draft_step)

@@ -15,11 +15,9 @@ import contextlib
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import psutil
@@ -27,10 +25,9 @@ import uvloop
 from echo.clients import PROMPT_TOKENS, Heard, Protocol, listen
 from echo.replica import replica
 from report import Report, parser
+from services import orchestrator
 
-from pilotfish.config import Config, HttpConfig, OrchestratorConfig, TelemetryConfig, config_to_yaml
-from pilotfish.launch.specs import free_ports
-from pilotfish.launch.tether import tethered
+from pilotfish.config import Config, OrchestratorConfig, TelemetryConfig
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
 from tests.support.otlp_collector import OtlpCollector
 
@@ -57,7 +54,6 @@ COLUMNS = {
     "slowest_over_median": "slowest/ median",
     "resident_mb": "MB",
 }
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,40 +81,14 @@ class Cost:
         return 1e6 * self.cpu_s / self.heard.num_tokens
 
 
-@contextlib.asynccontextmanager
-async def orchestrator(
-    target: str, draft: str, telemetry: TelemetryConfig | None = None
-) -> AsyncIterator[tuple[str, str, psutil.Process]]:
-    """Start one over these replicas; gives its address, its URL and its process."""
-    port, http_port = free_ports(2)
-    config = Config(
+def config(target: str, draft: str, telemetry: TelemetryConfig | None = None) -> Config:
+    """Of an orchestrator over these replicas."""
+    return Config(
         orchestrator=OrchestratorConfig(
-            port=port,
-            target_addresses=(target,),
-            draft_addresses=(draft,),
-            max_concurrent_requests=2 * max(STREAMS),
-            http=HttpConfig(port=http_port),
+            target_addresses=(target,), draft_addresses=(draft,), max_concurrent_requests=2 * max(STREAMS)
         ),
         telemetry=telemetry or TelemetryConfig(),
     )
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(config_to_yaml(config))
-        file.flush()
-        process = await asyncio.create_subprocess_exec(
-            *tethered("orchestrator", "--config", file.name),
-            cwd=REPOSITORY,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            assert process.stdout is not None
-            if not await process.stdout.readline():
-                raise SystemExit("the orchestrator did not start")
-            yield f"127.0.0.1:{port}", f"http://127.0.0.1:{http_port}", psutil.Process(process.pid)
-        finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
 
 
 def isolate(*orchestrator_processes: psutil.Process) -> bool:
@@ -143,15 +113,15 @@ async def variants(*, http: bool, traces: bool) -> AsyncIterator[dict[str, Varia
     async with contextlib.AsyncExitStack() as stack:
         target = await stack.enter_async_context(replica("target", tokenizer=tokenizer))
         draft = await stack.enter_async_context(replica("draft", tokenizer=tokenizer))
-        address, url, process = await stack.enter_async_context(orchestrator(target, draft))
-        result = {"gRPC": Variant("gRPC", address, process)}
+        plain = stack.enter_context(orchestrator(config(target, draft)))
+        result = {"gRPC": Variant("gRPC", plain.address, plain.process)}
         if http:
-            result["HTTP"] = Variant("HTTP", url, process)
+            result["HTTP"] = Variant("HTTP", plain.url, plain.process)
         for round_spans in ROUND_SPANS if traces else ():
             collector = await stack.enter_async_context(OtlpCollector())
             telemetry = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans=round_spans)
-            address, _, process = await stack.enter_async_context(orchestrator(target, draft, telemetry))
-            result[f"traces, rounds {round_spans}"] = Variant("gRPC", address, process, has_traces=True)
+            traced = stack.enter_context(orchestrator(config(target, draft, telemetry)))
+            result[f"traces, rounds {round_spans}"] = Variant("gRPC", traced.address, traced.process, has_traces=True)
         yield result
 
 

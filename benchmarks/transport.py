@@ -1,8 +1,8 @@
 """What does one round cost besides the models?
 
 A round proposes and verifies for every sequence: over gRPC to a draft replica and back, then to a target
-replica and back, on the loopback interface. The engines compute nothing (`echo/core.py`); the replicas run as
-processes, with the engine inside or, as in production, in a process of its own.
+replica and back, on the loopback interface. The engines compute nothing (`echo/core.py`); as in production they and the
+replicas' fronts are processes of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ PROMPT_TOKENS = 64
 WARM_UP_ROUNDS = 50
 LIMITS_MS = {1: 1.0, 64: 4.0}
 """Sequences -> asked median of a round of all of them."""
-ENGINES = {"inside": "in the front's process", "process": "in a process of its own"}
 
 
 class Rounds:
@@ -100,25 +99,19 @@ class Rounds:
 
 
 async def measure(num_rounds: int, report: Report) -> None:
-    for engine, place in ENGINES.items():
-        has_worker = engine == "process"
-        async with (
-            replica("target", has_worker=has_worker) as target,
-            replica("draft", has_worker=has_worker) as draft,
-        ):
-            for num_sequences in (1, 8, 64):
-                times = await Rounds(num_sequences).run(target, draft, num_rounds)
-                median_ms = statistics.median(times)
-                report.row(
-                    engine=place,
-                    sequences=num_sequences,
-                    median_ms=median_ms,
-                    p90_ms=statistics.quantiles(times, n=10)[-1],
-                    rounds_per_s=1000 * num_sequences / median_ms,
-                )
-                if num_sequences in LIMITS_MS and has_worker:
-                    name = f"round of {num_sequences} sequence{'s' * (num_sequences > 1)}, as in production"
-                    report.check(name, median_ms, LIMITS_MS[num_sequences], "ms")
+    async with replica("target", has_worker=True) as target, replica("draft", has_worker=True) as draft:
+        for num_sequences in (1, 8, 64):
+            times = await Rounds(num_sequences).run(target, draft, num_rounds)
+            median_ms = statistics.median(times)
+            report.row(
+                sequences=num_sequences,
+                median_ms=median_ms,
+                p90_ms=statistics.quantiles(times, n=10)[-1],
+                rounds_per_s=1000 * num_sequences / median_ms,
+            )
+            if num_sequences in LIMITS_MS:
+                name = f"round of {num_sequences} sequence{'s' * (num_sequences > 1)}, as in production"
+                report.check(name, median_ms, LIMITS_MS[num_sequences], "ms")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,8 +7,7 @@ import contextlib
 import dataclasses
 import math
 
-import checkout  # noqa: F401  # finds tests.support
-from emulation.client import Span, connected
+from emulation.client import Span, connected, span_of
 from emulation.grid import expected_noise
 from emulation.stack import another_orchestrator, emulated_config
 from report import Report
@@ -86,6 +85,6 @@ async def _measure(num_rounds: int) -> tuple[Span, dict[tuple[str, float], Span]
             while any(span.num_rounds < num_rounds for span in spans.values()):
                 for arm, client in arms.items():
                     answer = await client.ask("on", ANSWER_TOKENS, num_speculative_tokens=NUM_DRAFT_TOKENS)
-                    spans[arm] += answer.span(NUM_DRAFT_TOKENS + 1)
-                plain += (await next(iter(arms.values())).ask("off", ANSWER_TOKENS)).span(0)
+                    spans[arm] += span_of(answer, NUM_DRAFT_TOKENS + 1)
+                plain += span_of(await next(iter(arms.values())).ask("off", ANSWER_TOKENS), 0)
             return plain, spans

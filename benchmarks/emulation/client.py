@@ -10,52 +10,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
+from asking import Answer, Arrival, ask
 
 from pilotfish.rpc.channel import CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
-from pilotfish.rpc.v1 import types_pb2
 
 MODES = {"auto": pb.SPECULATION_MODE_AUTO, "off": pb.SPECULATION_MODE_OFF, "on": pb.SPECULATION_MODE_ON}
-_TIMEOUT_S = 600.0
 _MIN_ANSWER_TOKENS = 32
 """Measured of an answer, for its time per output token to count."""
-
-
-@dataclass(slots=True)
-class Arrival:
-    """Tokens that came together."""
-
-    time_s: float
-    num_tokens: int
-    num_plain: int
-    """Of them, those decoded without a draft."""
-
-
-@dataclass(slots=True)
-class Answer:
-    """One answer's tokens in time."""
-
-    start_s: float
-    arrivals: list[Arrival] = field(default_factory=list)
-
-    @property
-    def num_tokens(self) -> int:
-        return sum(arrival.num_tokens for arrival in self.arrivals)
-
-    def span(self, num_left_out: int) -> Span:
-        """Between the first arrival and the last one that has num_left_out tokens after it."""
-        first, *others = self.arrivals
-        end = self.num_tokens - num_left_out
-        num_tokens = 0
-        last_s, rounds_s = first.time_s, []
-        for arrival in others:
-            if first.num_tokens + num_tokens + arrival.num_tokens > end:
-                break
-            num_tokens += arrival.num_tokens
-            rounds_s.append(arrival.time_s - last_s)
-            last_s = arrival.time_s
-        return Span(last_s - first.time_s, num_tokens, tuple(rounds_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +42,21 @@ class Span:
     @property
     def tokens_per_s(self) -> float:
         return self.num_tokens / self.elapsed_s
+
+
+def span_of(answer: Answer, num_left_out: int) -> Span:
+    """Between the first arrival and the last one that has num_left_out tokens after it."""
+    first, *others = answer.arrivals
+    end = len(answer.token_ids) - num_left_out
+    num_tokens = 0
+    last_s, rounds_s = first.time_s, []
+    for arrival in others:
+        if first.num_tokens + num_tokens + arrival.num_tokens > end:
+            break
+        num_tokens += arrival.num_tokens
+        rounds_s.append(arrival.time_s - last_s)
+        last_s = arrival.time_s
+    return Span(last_s - first.time_s, num_tokens, tuple(rounds_s))
 
 
 class Client:
@@ -110,17 +88,7 @@ class Client:
             ignore_eos=True,
             speculation=pb.SpeculationOptions(mode=MODES[mode], num_speculative_tokens=num_speculative_tokens),
         )
-        answer = Answer(time.perf_counter())
-        async for response in self._stub.Generate(request, timeout=_TIMEOUT_S):
-            chunk = response.chunk
-            if not chunk.token_ids:
-                continue
-            num_plain = sum(origin == types_pb2.TOKEN_ORIGIN_PLAIN for origin in chunk.origins)
-            arrival = Arrival(time.perf_counter(), len(chunk.token_ids), num_plain)
-            answer.arrivals.append(arrival)
-            if on_arrival is not None:
-                on_arrival(arrival)
-        return answer
+        return await ask(self._stub, request, on_arrival)
 
 
 @asynccontextmanager
@@ -137,9 +105,6 @@ class Load:
     duration_s: float
     num_tokens: int = 0
     num_plain: int = 0
-    gaps_s: list[float] = field(default_factory=list)
-    """Of each token after an answer's first arrival: the time since the arrival before it, shared by those that came
-    together."""
     token_times_s: list[float] = field(default_factory=list)
     """Of each answer, or the part of it that was measured: mean time per output token."""
 
@@ -156,7 +121,6 @@ class Load:
             self.duration_s + other.duration_s,
             self.num_tokens + other.num_tokens,
             self.num_plain + other.num_plain,
-            self.gaps_s + other.gaps_s,
             self.token_times_s + other.token_times_s,
         )
 
@@ -175,9 +139,7 @@ class _Measured:
         load.num_plain += arrival.num_plain
         if self.last_s is None:
             return
-        gap_s = arrival.time_s - self.last_s
-        load.gaps_s.extend([gap_s / arrival.num_tokens] * arrival.num_tokens)
-        self.elapsed_s += gap_s
+        self.elapsed_s += arrival.time_s - self.last_s
         self.num_tokens += arrival.num_tokens
 
     def end(self, load: Load) -> None:

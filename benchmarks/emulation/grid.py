@@ -2,8 +2,8 @@
 
 The formula's round is its steps and nothing else. What a round takes besides (two round trips between processes, and
 waking them) is measured, printed, and put into the formula as one constant for all cells: what is left then is not
-explained by it. A second table has fewer cells on hardware that is slower by one factor in everything: the formula is
-the same, and what this machine's processors do in a round weighs as many times less.
+explained by it. Slower hardware has fewer cells: the formula is the same, and what this machine's processors do in a
+round weighs as many times less.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
-from emulation.client import Client, Span, connected
+from emulation.client import Client, Span, connected, span_of
 from emulation.stack import PROFILE, cpu_times_s, emulated_config
 from report import Report
 
@@ -29,10 +29,9 @@ TOLERANCE = 0.07
 NOISE = 0.02
 """Of the tokens a round yields: one standard deviation of their mean, in a cell, at most."""
 QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE = (0.5, 0.8), (1, 5), 0.06
-SLOW_SCALE = 10.0
-"""`emulation.time_scale` of the second table,"""
 SLOW_DEPTHS, SLOW_NOISE = (1, 3, 5, 8), 0.0125
-"""which has fewer cells, but of more rounds: processors that have nothing to do serve all acceptances side by side."""
+"""On slow hardware: fewer cells, but of more rounds. Processors that have nothing to do serve all acceptances side by
+side."""
 PLAIN_EVERY, SLOW_PLAIN_EVERY = 1, 8
 """Turns of the cells; plain decoding has no luck."""
 CPU_ANSWERS, CPU_DRAFT_TOKENS = 4, 5
@@ -79,18 +78,11 @@ class Measured:
     """Processor time that each process takes for a round."""
 
 
-def run_grid(report: Report, *, quick: bool) -> None:
-    """A row per cell, and checks over all of them."""
-    _run(report, 1.0, tuple(range(1, 9)), NOISE, quick=quick)
-
-
-def run_grid_slowed(report: Report, *, quick: bool) -> None:
-    """The same for fewer cells on hardware that is slower in everything."""
-    _run(report, SLOW_SCALE, SLOW_DEPTHS, SLOW_NOISE, quick=quick)
-
-
-def _run(report: Report, time_scale: float, depths: tuple[int, ...], noise: float, *, quick: bool) -> None:
-    rates = tuple(PUBLISHED)
+def run_grid(report: Report, *, quick: bool, time_scale: float = 1.0) -> None:
+    """A row per cell, and checks over all of them. time_scale: how slow the hardware is, in everything."""
+    rates, depths, noise = tuple(PUBLISHED), tuple(range(1, 9)), NOISE
+    if time_scale > 1:
+        depths, noise = SLOW_DEPTHS, SLOW_NOISE
     if quick:
         rates, depths, noise = QUICK_RATES, QUICK_DEPTHS, QUICK_NOISE
     report.columns = COLUMNS
@@ -207,7 +199,7 @@ async def _cpu_ms(stack: LocalStack, client: Client, num_tokens: int) -> dict[st
 async def _ask(client: Client, mode: str, num_tokens: int, num_draft_tokens: int = 0) -> Span:
     answer = await client.ask(mode, num_tokens, num_speculative_tokens=num_draft_tokens or None)
     # Towards the end there is less room for drafts.
-    return answer.span(num_draft_tokens + 1)
+    return span_of(answer, num_draft_tokens + 1)
 
 
 def _row(rate: float, plain: Span, cell: Cell, time_scale: float) -> dict[str, float]:

@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulation.client import Arrival, Client, connected
+from asking import Arrival
+from emulation.client import Client, connected
 from emulation.stack import emulated_config
 from report import Report
 

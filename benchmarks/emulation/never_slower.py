@@ -1,9 +1,7 @@
 """Auto against always off, always on and a deployment without drafters, over concurrency and acceptance (part b).
 
-Latency is told twice. `token_ms` is the time per output token of an answer (what vLLM and SGLang call TPOT), median
-over answers: what somebody who reads an answer waits for. `itl_ms` is the median over single tokens, of the gap before
-those that came together, shared by them: with speculation it jumps between the tokens of good rounds and those of bad
-ones, and may be above plain decoding's where every answer is faster.
+Latency is the time per output token of an answer (what vLLM and SGLang call TPOT), median over answers: what somebody
+who reads an answer waits for. Gaps between tokens mislead: accepted tokens arrive together.
 
 A turn of an arm scatters by several per cent where the processors are busy. So each load has turns until its ratio's
 standard error is small, as far as that can be had: where the ratio is below the bound by more than three of them,
@@ -45,11 +43,8 @@ ALONE_S = 4.0
 """with up to so few sequences as FEW: what is accepted in so few rounds is luck."""
 FEW = 4
 QUICK_DURATION_S = 2.0
-SLOW_SCALE = 5.0
-"""`emulation.time_scale` where the processors of this machine hardly count, so that what is left is what the
-controller decides;"""
 SLOW_LOADS = {0.3: (64,), 0.6: (4, 8), 0.9: (2, 16, 32)}
-"""Those that are the nearest to a loss at full speed."""
+"""On slow hardware: those that are the nearest to a loss at full speed."""
 SLOW_DURATION_S = 10.0
 OFF_SHARE = 0.9
 """Where so many of auto's tokens come without drafts, the controller has turned speculation off."""
@@ -87,25 +82,21 @@ class Result:
     tokens_per_s: float
     token_ms: float
     """Median over answers of their time per output token."""
-    inter_token_ms: float
-    """Median over tokens."""
     plain_share: float
     cpu_percent: float
 
 
-def run_never_slower(report: Report, *, quick: bool, loads: Mapping[float, Sequence[int]] | None = None) -> None:
-    """A row per load, and the worst of them as checks. loads: concurrencies by acceptance, instead of all."""
+def run_never_slower(
+    report: Report, *, quick: bool, loads: Mapping[float, Sequence[int]] | None = None, time_scale: float = 1.0
+) -> None:
+    """A row per load, and the worst of them as checks.
+
+    loads: concurrencies by acceptance, instead of all. time_scale: how slow the hardware is, in everything.
+    """
     rates, concurrencies = (RATES[1:], (1, 16)) if quick else (RATES, CONCURRENCIES)
-    _run(report, loads or dict.fromkeys(rates, concurrencies), 1.0, quick=quick)
-
-
-def run_never_slower_slowed(report: Report, *, quick: bool) -> None:
-    """The same for fewer loads on hardware that is slower in everything."""
-    _run(report, {0.9: (2,)} if quick else SLOW_LOADS, SLOW_SCALE, quick=quick)
-
-
-def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float, *, quick: bool) -> None:
-    throughput, errors, latency, inter_token, costs = [], [], [], [], []
+    slow_loads: dict[float, tuple[int, ...]] = {0.9: (2,)} if quick else SLOW_LOADS
+    loads = loads or (slow_loads if time_scale > 1 else dict.fromkeys(rates, concurrencies))
+    throughput, errors, latency, costs = [], [], [], []
     report.columns = COLUMNS
     for rate, concurrencies in loads.items():
         for concurrency, turns in asyncio.run(_measure(rate, concurrencies, quick, time_scale)):
@@ -116,7 +107,6 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
             ratios = _turn_ratios(turns)
             errors.append(_standard_error(ratios))
             latency.append(min(other.token_ms for other in alternatives) / auto.token_ms)
-            inter_token.append(min(other.inter_token_ms for other in alternatives) / auto.inter_token_ms)
             is_off = auto.plain_share >= OFF_SHARE and len(turns["none"]) == len(ratios)
             if is_off:
                 costs.append(auto.tokens_per_s / none.tokens_per_s)
@@ -127,13 +117,11 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
                 concurrency=concurrency,
                 **{f"{name} tok/s": round(result.tokens_per_s) for name, result in results.items()},
                 **{f"{name} token_ms": result.token_ms for name, result in results.items()},
-                **{f"{name} itl_ms": result.inter_token_ms for name, result in results.items()},
                 auto_over_best=throughput[-1],
                 auto_over_best_by_turn=[round(ratio, 3) for ratio in ratios],
                 standard_error=errors[-1] if len(ratios) > 1 else "",
                 turns=len(ratios),
                 latency_over_best=latency[-1],
-                itl_over_best=inter_token[-1],
                 off_over_none=costs[-1] if is_off else "",
                 off_over_none_error=_off_error(turns) if is_off and len(ratios) > 1 else "",
                 plain=auto.plain_share,
@@ -142,7 +130,6 @@ def _run(report: Report, loads: Mapping[float, Sequence[int]], time_scale: float
     name = f"never slower, x{time_scale:g}: auto over the better of off and on"
     report.check(f"{name}, tokens/s, worst load", min(throughput), BOUND, kind="at least")
     report.check(f"{name}, time per output token, median over answers", min(latency), BOUND, kind="at least")
-    report.check(f"{name}, gap before a token, median over tokens", min(inter_token), BOUND, kind="at least")
     for kind, values in (("tokens/s", throughput), ("time per output token", latency)):
         held = sum(value >= BOUND for value in values)
         report.conditions[f"loads at {BOUND} or above, x{time_scale:g}, {kind}"] = f"{held} of {len(values)}"
@@ -212,7 +199,6 @@ def _result(turns: Sequence[Turn]) -> Result:
     return Result(
         load.tokens_per_s,
         1e3 * statistics.median(load.token_times_s),
-        1e3 * statistics.median(load.gaps_s),
         load.plain_share,
         statistics.fmean(turn.cpu_percent for turn in turns),
     )

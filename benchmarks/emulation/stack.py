@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import subprocess
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import psutil
+from services import orchestrator
 
-from pilotfish.config import Config, EmulationConfig, SpeculationConfig, config_to_yaml
-from pilotfish.errors import UnavailableError
+from pilotfish.config import Config, EmulationConfig, SpeculationConfig
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.launch.tether import tethered
 
 PROFILE = "a100-70b"
 MAX_DRAFT_TOKENS = 8
 SERVICES = ("orchestrator", "target_service", "draft_service")
-_STOP_TIMEOUT_S = 20.0
 
 
 def emulated_config(
@@ -51,22 +46,10 @@ def another_orchestrator(
     draft_addresses: instead of the stack's own; () for a deployment without a draft pool. Raises UnavailableError
     when it does not start.
     """
-    orchestrator = dataclasses.replace(stack.config.orchestrator, port=0)
+    section = stack.config.orchestrator
     if draft_addresses is not None:
-        orchestrator = dataclasses.replace(orchestrator, draft_addresses=draft_addresses)
+        section = dataclasses.replace(section, draft_addresses=draft_addresses)
     if speculation is not None:
-        orchestrator = dataclasses.replace(orchestrator, speculation=speculation)
-    with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
-        path = Path(folder) / "config.yaml"
-        path.write_text(config_to_yaml(dataclasses.replace(stack.config, orchestrator=orchestrator)), encoding="utf-8")
-        command = tethered("orchestrator", "--config", str(path))
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            try:
-                words = process.stdout.readline().split()
-                if words[1:3] != ["ready", "on"]:
-                    raise UnavailableError("a second orchestrator did not start")
-                yield words[3]
-            finally:
-                process.terminate()
-                process.wait(_STOP_TIMEOUT_S)
+        section = dataclasses.replace(section, speculation=speculation)
+    with orchestrator(dataclasses.replace(stack.config, orchestrator=section)) as started:
+        yield started.address
