@@ -8,7 +8,6 @@ bf16 with bf16, the packed GGUF with our packed weights.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import statistics
@@ -17,37 +16,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-from report import Report, parser
+from real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
+from report import Report
 from rich.console import Console
 
-from pilotfish.bench.against import transformers_process
 from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
 from pilotfish.bench.metrics import ALL
-from pilotfish.bench.peer import PeerArm, PeerProcess
-from pilotfish.bench.peer_worker import SEED
-from pilotfish.bench.prompts import Prompt, load_prompts
+from pilotfish.bench.peers.process import PeerArm, PeerProcess
+from pilotfish.bench.peers.transformers_process import transformers_process
+from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
 from pilotfish.bench.runner import TokenisedPrompt, run_arms
 from pilotfish.bench.suite import STACK_DEFAULTS, Run, Settings
-from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
-from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import EngineConfig, environment, load_config
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import resolve
-from pilotfish.models.pull import cached_folder
 from pilotfish.types import ChatMessage
 
 HERE = Path(__file__).parent
 GGUF = "smollm2-135m-instruct.gguf"
 START_TIMEOUT_S = 900.0
 """vLLM compiles when it starts."""
-ANSWER_TIMEOUT_S = 600.0
 MIN_CONTEXT = 2048
 
 
@@ -63,7 +55,7 @@ class Peer:
     weights: str
     """Under --peers; empty: the default target's folder."""
     options: tuple[str, ...]
-    """What its script takes besides --model and --lookup: {threads} and {context} are filled in."""
+    """What its script takes besides --model and --mode: {threads} and {context} are filled in."""
 
     def is_installed(self, peers: Path) -> bool:
         """Whether setup.sh has finished with it."""
@@ -74,6 +66,7 @@ class Peer:
 
 TRANSFORMERS = Peer("transformers", "bf16", "", "", "", ())
 """In our own environment: always there."""
+VLLM = Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--threads", "{threads}", "--context", "{context}"))
 PEERS = (
     TRANSFORMERS,
     Peer("openvino bf16", "bf16", "openvino", "run_openvino.py", "openvino-bf16", ("--threads", "{threads}")),
@@ -82,7 +75,7 @@ PEERS = (
         *("llama.cpp Q4_1", "Q4_1", "llama_cpp", "run_llama_cpp.py", GGUF),
         ("--threads", "{threads}", "--context", "{context}"),
     ),
-    Peer("vllm bf16", "bf16", "vllm", "run_vllm.py", "", ("--context", "{context}")),
+    VLLM,
 )
 OURS: Mapping[str, tuple[str, ...]] = {"bf16": (), "Q4_1": ("target.engine.quantization=lossless",)}
 """Our weights for each precision, as overrides of the configuration: the same model packed as the GGUF holds it."""
@@ -97,21 +90,13 @@ class Conditions:
     context: int
 
 
-def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions) -> PeerProcess:
-    """One mode of a peer; not started yet."""
+def peer_process(peer: Peer, mode: str, peers: Path, conditions: Conditions, more: Sequence[str] = ()) -> PeerProcess:
+    """One mode of a peer, with more options of its script; not started yet."""
     weights = peers / peer.weights if peer.weights else conditions.model
     values = {"threads": conditions.threads, "context": conditions.context}
     argv = [str(peers / peer.environment / "bin/python"), str(HERE / "peers" / peer.script), "--model", str(weights)]
-    argv += [option.format_map(values) for option in peer.options] + (["--lookup"] if mode == "lookup" else [])
-    cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[: conditions.threads])
-    variables = {
-        "PYTHONPATH": str(HERE.parent),
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_CPU_KVCACHE_SPACE": "2",
-        "VLLM_CPU_OMP_THREADS_BIND": cores,
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    }
+    argv += ["--mode", mode, *(option.format_map(values) for option in peer.options), *more]
+    variables = {"PYTHONPATH": str(HERE.parent), "HF_HUB_OFFLINE": "1"}
     return PeerProcess(peer.name, argv, environment=environment(variables), start_timeout_s=START_TIMEOUT_S)
 
 
@@ -190,9 +175,7 @@ def run_all(
 ) -> Result:
     """Start everybody, then take turns."""
     config = load_config(overrides=overrides)
-    folder = cached_folder(resolve(config.target.model), ModelCache(Path(config.cache_dir)))
-    if folder is None:
-        raise SystemExit(f"run `pilotfish models pull {config.target.model}` first")
+    folder = target_folder(config)
     with our_stacks(proposer, settings, overrides) as (client, ours):
         tokenised = [TokenisedPrompt(each, client.tokenize((ChatMessage("user", each.text),))) for each in prompts]
         longest = max(len(each.token_ids) for each in tokenised)
@@ -204,8 +187,14 @@ def run_all(
             BenchProgress(Console(stderr=True)) as progress,
         ):
             arms: list[Arm] = [*ours, *theirs]
-            progress.begin(len(arms) * len(prompts))
-            samples = run_arms(arms, tokenised, max_tokens=settings.max_tokens, on_answer=progress.advance)
+            progress.begin(len(arms) * len(prompts) * settings.num_repeats)
+            samples = run_arms(
+                arms,
+                tokenised,
+                max_tokens=settings.max_tokens,
+                turns=range(settings.num_repeats),
+                on_answer=progress.advance,
+            )
             run = Run(samples=samples, infos=[client.info()])
     return result_of(run, settings, prompts_from=prompts_from, overrides=overrides, baseline=ours[0].name)
 
@@ -234,41 +223,21 @@ def speed_ratio(result: Result, arm: str, other: str) -> float:
     return statistics.fmean(result.row(arm, name).tokens_per_s / result.row(other, name).tokens_per_s for name in names)
 
 
-def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    options_parser = parser(__doc__, dataset=True)
-    options_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed them")
-    options_parser.add_argument("--only", nargs="*", default=None, metavar="NAME", help="peers whose name begins so")
-    options_parser.add_argument("--prompts", type=int, help="of each category (default 2, quick 1)")
-    options_parser.add_argument("--proposer", default="ngram", metavar="NAME[=FOLDER]", help="ours")
-    options_parser.add_argument("-k", type=int, nargs="*", default=[], help="our draft lengths, besides auto")
-    options_parser.add_argument("--max-tokens", type=int, default=128)
-    options_parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of our stack")
-    options_parser.add_argument(
-        "--temperature", type=float, default=0.0, help="0 is greedy (default); above, coupled sampling with one seed"
-    )
-    return options_parser.parse_args(arguments)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse_options(arguments)
-    prompts = load_prompts(options.dataset, per_category=options.prompts or (1 if options.quick else 2))
-    prompts = prompts[:2] if options.quick else prompts
-    settings = Settings(
-        lengths=tuple(options.k),
-        with_auto=True,
-        max_tokens=32 if options.quick else options.max_tokens,
-        options=GenerateOptions(temperature=options.temperature, seed=SEED),
-        timeout_s=ANSWER_TIMEOUT_S,
-    )
+    peers_parser = options_parser(__doc__, lengths=())
+    peers_parser.add_argument("--peers", type=Path, default=Path("/tmp/peers"), help="where setup.sh installed them")
+    peers_parser.add_argument("--only", nargs="*", default=None, metavar="NAME", help="peers whose name begins so")
+    peers_parser.add_argument("--proposer", default="ngram", metavar="NAME[=FOLDER]", help="ours")
+    options = peers_parser.parse_args(arguments)
+    prompts, settings = asked(options)
     chosen = [
         peer for peer in installed(options.peers) if not options.only or peer.name.startswith(tuple(options.only))
     ]
     (proposer,) = parse_proposers([options.proposer])
     prompts_from = str(options.dataset or "our own set")
     result = run_all(chosen, options.peers, prompts, settings, proposer, options.set, prompts_from)
-    report = Report("Are we faster than the peers?", dict(result.conditions), rows=msgspec.to_builtins(result.rows))
+    report = report_of("Are we faster than the peers?", result)
     add_checks(report, result, {peer.name: peer.precision for peer in chosen})
-    show(result, Console())
     report.finish(options, has_shown_rows=True)
     return 0
 

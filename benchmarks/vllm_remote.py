@@ -1,68 +1,64 @@
 """What is Pilotfish's draft pool worth to a stock vLLM: does it say the same, how fast, and what if the pool fails?
 
 vLLM on the processor (benchmarks/peers/setup.sh vllm) without speculation, with its own n-gram lookup, and with
-Pilotfish's draft service through pilotfish.integrations.vllm.RemoteProposer; beside them Pilotfish's own target with
-the same drafter. All answer the same prompts in turns, greedily, one request at a time and eight. Then the draft
-service is stopped, started again, frozen and slowed in the middle of requests, while vLLM without it answers the same
-ones beside it.
+Pilotfish's draft service through pilotfish.integrations.vllm.RemoteProposer. All answer the same prompts in turns,
+greedily, one request at a time and eight. Then the draft service is stopped, started again, frozen and slowed in the
+middle of requests, while vLLM without it answers the same ones beside it. (peers.py has Pilotfish's own target beside
+vLLM.)
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
+import json
 import os
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import checkout  # noqa: F401  # finds tests.support
-from asking import ask_all
-from behind_vllm.outage import Outcome, measure, phases
+from draft_outage import Outcome, measure, phases
+from peers import VLLM, Conditions, peer_process
+from real_models import ANSWER_TIMEOUT_S, target_folder
 from report import Report, parser
 
+from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
-from pilotfish.bench.vllm_process import Batch, Mode, VllmProcess
-from pilotfish.client.inference import InferenceClient
 from pilotfish.config import load_config
-from pilotfish.launch.local_stack import LocalStack
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import resolve
-from pilotfish.models.pull import cached_folder
-from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.types import ChatMessage
 from tests.support.draft_process import DraftProcess
+from pilotfish.models.tokenizer import Tokenizer
 from tests.support.proxy_process import ProxyProcess
+from pilotfish.types import ChatMessage
 
 CONTEXT = 2048
 CONCURRENCY = (1, 8)
 DRAFTER = ("draft.proposer=suffix", "draft.suffix_shared_tokens=0", "draft.lookup_min_probability=0.03")
 """No shared outputs: all arms answer the same prompts, and one would draft the other's. A verification of vLLM costs
 hardly more than a step, so that unlikely drafts pay as well."""
-NATIVE = "pilotfish target"
-
-Answer = Callable[[Sequence[Sequence[int]], int], Batch]
-"""answer(prompts, concurrency)."""
 
 
 @dataclass
 class Arm:
     """One contestant's answers, by requests in flight."""
 
-    name: str
-    answer: Answer
-    answers: dict[int, list[list[int]]] = field(default_factory=lambda: defaultdict(list))
+    vllm: PeerProcess
+    max_tokens: int
+    answers: dict[int, list[tuple[int, ...]]] = field(default_factory=lambda: defaultdict(list))
     seconds: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     counters: dict[str, float] = field(default_factory=dict)
 
+    def ask(self, prompts: Sequence[Sequence[int]], concurrency: int) -> Batch:
+        """Answers that do not count."""
+        return self.vllm.ask(
+            prompts, max_tokens=self.max_tokens, mode="", timeout_s=ANSWER_TIMEOUT_S, concurrency=concurrency
+        )
+
     def add(self, prompts: Sequence[Sequence[int]], concurrency: int) -> None:
-        batch = self.answer(prompts, concurrency)
-        self.answers[concurrency] += batch.answers
+        batch = self.ask(prompts, concurrency)
+        self.answers[concurrency] += batch.token_ids
         self.seconds[concurrency] += batch.elapsed_s
         self.counters = batch.counters
 
@@ -74,26 +70,6 @@ class Arm:
         """Answers that are the other's, token for token."""
         pairs = zip(self.answers[concurrency], other.answers[concurrency], strict=True)
         return sum(own == theirs for own, theirs in pairs)
-
-
-def vllm_arm(vllm: VllmProcess, max_tokens: int) -> Arm:
-    return Arm(
-        vllm.name,
-        lambda prompts, concurrency: vllm.answer(prompts, max_tokens=max_tokens, concurrency=concurrency),
-    )
-
-
-def native_arm(address: str, max_tokens: int) -> Arm:
-    def answer(prompts: Sequence[Sequence[int]], concurrency: int) -> Batch:
-        requests = [
-            pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=each), max_tokens=max_tokens, temperature=0)
-            for each in prompts
-        ]
-        start = time.perf_counter()
-        answers = asyncio.run(ask_all(address, requests, concurrency))
-        return Batch([each.token_ids for each in answers], time.perf_counter() - start)
-
-    return Arm(NATIVE, answer)
 
 
 def take_turns(arms: Sequence[Arm], prompts: Sequence[Sequence[int]], concurrency: int) -> None:
@@ -110,13 +86,13 @@ def take_turns(arms: Sequence[Arm], prompts: Sequence[Sequence[int]], concurrenc
 
 def add_speeds(report: Report, arms: dict[str, Arm], num_prompts: int) -> None:
     """The table, and what is asked of it."""
-    plain, ngram, remote = arms["vllm plain"], arms["vllm ngram"], arms["vllm remote"]
+    plain, ngram, remote = arms["plain"], arms["lookup"], arms["remote"]
     for concurrency in CONCURRENCY:
-        for arm in arms.values():
+        for mode, arm in arms.items():
             report.row(
                 **{
                     "in flight": concurrency,
-                    "arm": arm.name,
+                    "arm": f"vllm {mode}",
                     "tokens/s": arm.tokens_per_s(concurrency),
                     "over vllm plain": arm.tokens_per_s(concurrency) / plain.tokens_per_s(concurrency),
                     "answers equal to vllm plain": f"{arm.num_equal(plain, concurrency)}/{num_prompts}",
@@ -155,43 +131,34 @@ def add_outage(report: Report, outcomes: Sequence[Outcome]) -> None:
 
 def run(options: argparse.Namespace, report: Report) -> None:
     config = load_config(overrides=[*STACK_DEFAULTS, *DRAFTER, *options.set])
-    model = cached_folder(resolve(config.target.model), ModelCache(Path(config.cache_dir)))
-    if model is None:
-        raise SystemExit(f"run `pilotfish models pull {config.target.model}` first")
+    model = target_folder(config)
     with contextlib.ExitStack() as stack:
-        address = stack.enter_context(LocalStack(config)).address
-        client = stack.enter_context(InferenceClient(address))
         draft = stack.enter_context(DraftProcess([*DRAFTER, *options.set]))
         proxy = stack.enter_context(ProxyProcess(draft.address))
         texts = load_prompts(options.dataset, per_category=options.prompts)
-        prompts = [client.tokenize((ChatMessage("user", each.text),)) for each in texts]
+        tokenizer = Tokenizer.load(model)
+        prompts = [tokenizer.apply_chat_template((ChatMessage("user", each.text),)) for each in texts]
         prompts = [each for each in prompts if len(each) + options.max_tokens + 16 <= CONTEXT]
 
-        def start(mode: Mode) -> VllmProcess:
+        def start(mode: str) -> PeerProcess:
             print(f"starting vllm {mode}", file=sys.stderr)
-            vllm = VllmProcess(
-                options.peers / "vllm/bin/python",
-                model,
-                mode,
-                context=CONTEXT,
-                threads=len(os.sched_getaffinity(0)),
-                num_draft_tokens=options.ngram_k if mode == "ngram" else options.k,
-                pilotfish={"draft_addresses": [proxy.address]},
-                options=["--eager"] if options.eager else [],
-            )
-            return stack.enter_context(vllm)
+            more = ["--max-num-seqs", str(max(CONCURRENCY)), *(["--eager"] if options.eager else [])]
+            more += ["--num-draft-tokens", str(options.ngram_k if mode == "lookup" else options.k)]
+            more += ["--pilotfish", json.dumps({"draft_addresses": [proxy.address]})]
+            conditions = Conditions(model, len(os.sched_getaffinity(0)), CONTEXT)
+            return stack.enter_context(peer_process(VLLM, mode, options.peers, conditions, more))
 
         plain, remote = start("plain"), start("remote")
-        report.conditions |= {"vllm": plain.version, "prompts": len(prompts)}
+        report.conditions |= {"vllm": plain.facts["version"], "prompts": len(prompts)}
         if not options.only_faults:
-            arms = [vllm_arm(each, options.max_tokens) for each in (plain, start("ngram"), remote)]
-            arms.append(native_arm(address, options.max_tokens))
+            started = {"plain": plain, "lookup": start("lookup"), "remote": remote}
+            arms = {mode: Arm(vllm, options.max_tokens) for mode, vllm in started.items()}
             for concurrency in CONCURRENCY:
                 # Whatever is compiled or measured at the first request of a kind is no answer.
-                for arm in arms:
-                    arm.answer(prompts[:concurrency], concurrency)
-                take_turns(arms, prompts, concurrency)
-            add_speeds(report, {arm.name: arm for arm in arms}, len(prompts))
+                for arm in arms.values():
+                    arm.ask(prompts[:concurrency], concurrency)
+                take_turns(list(arms.values()), prompts, concurrency)
+            add_speeds(report, arms, len(prompts))
         if options.requests:
             asked = [prompts[index % len(prompts)] for index in range(options.requests)]
             parts = phases(draft, proxy)

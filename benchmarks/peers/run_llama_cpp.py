@@ -1,4 +1,4 @@
-"""llama.cpp as a peer (see pilotfish.bench.peer_worker), through llama-cpp-python: plain or with prompt lookup."""
+"""llama.cpp as a peer (see pilotfish.bench.peers.worker), through llama-cpp-python: plain or with prompt lookup."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
+from pilotfish.bench.peers.worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 2
 """What llama-cpp-python's documentation advises for processors without a GPU."""
@@ -48,11 +48,11 @@ def load(model: str, lookup: bool, threads: int, context: int) -> tuple[dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--lookup", action="store_true")
+    parser.add_argument("--mode", choices=("plain", "lookup"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--context", type=int, required=True)
     options = parser.parse_args()
-    serve(lambda: load(options.model, options.lookup, options.threads, options.context))
+    serve(lambda: load(options.model, options.mode == "lookup", options.threads, options.context))
 
 
 if __name__ == "__main__":

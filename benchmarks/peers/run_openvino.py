@@ -1,4 +1,4 @@
-"""OpenVINO GenAI as a peer (see pilotfish.bench.peer_worker): an exported folder or a GGUF, plain or with lookup."""
+"""OpenVINO GenAI as a peer (see pilotfish.bench.peers.worker): an exported folder or a GGUF, plain or with lookup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
+from pilotfish.bench.peers.worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 5
 LOOKUP_NGRAM = 3
@@ -66,10 +66,10 @@ def load(model: str, lookup: bool, threads: int) -> tuple[dict[str, Any], Answer
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
-    parser.add_argument("--lookup", action="store_true")
+    parser.add_argument("--mode", choices=("plain", "lookup"), required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
-    serve(lambda: load(options.model, options.lookup, options.threads))
+    serve(lambda: load(options.model, options.mode == "lookup", options.threads))
 
 
 if __name__ == "__main__":

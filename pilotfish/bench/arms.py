@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pilotfish.bench.measurement import Arrival, Measurement, SpeculationCounts
+from pilotfish.bench.measurement import Arrival, Measurement
 from pilotfish.client.answer import Chunk, GenerateOptions, Summary, TokenPrompt
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError
@@ -73,9 +73,7 @@ class PilotfishArm:
                 token_ids += message.token_ids
         if summary is None:
             raise InternalError("the answer broke off before its summary")
-        return Measurement(
-            token_ids=tuple(token_ids), arrivals=tuple(arrivals), speculation=speculation_counts(summary)
-        )
+        return Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary)
 
     def logprobs(
         self, prompt_token_ids: Sequence[int], *, max_tokens: int
@@ -90,16 +88,3 @@ class PilotfishArm:
         chunks = [message for message in messages if isinstance(message, Chunk)]
         token_ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
         return token_ids, tuple(each.logprob for chunk in chunks for each in chunk.logprobs)
-
-
-def speculation_counts(summary: Summary) -> SpeculationCounts:
-    """How speculation went, as an answer's summary tells it."""
-    return SpeculationCounts(
-        num_rounds=summary.num_rounds,
-        num_draft_tokens=summary.num_draft_tokens,
-        num_accepted_tokens=summary.num_accepted_tokens,
-        num_plain_tokens=summary.num_plain_tokens,
-        num_missed_deadlines=summary.num_missed_deadlines,
-        acceptance_per_position=summary.acceptance_per_position,
-        reason=summary.reason,
-    )

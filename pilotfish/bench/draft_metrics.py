@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import msgspec
 
-from pilotfish.bench.measurement import SpeculationCounts
-
-
-class Answered(Protocol):
-    """An answer, as far as drafts matter."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Output tokens."""
-
-    @property
-    def speculation(self) -> SpeculationCounts | None:
-        """None: not told."""
+from pilotfish.bench.measurement import Measurement
+from pilotfish.client.answer import Summary
 
 
 class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +28,9 @@ class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Weighted by each answer's rounds."""
 
 
-def draft_metrics(answers: Sequence[Answered]) -> DraftMetrics | None:
+def draft_metrics(answers: Sequence[Measurement]) -> DraftMetrics | None:
     """None when one of the answers does not tell."""
-    counts = [each.speculation for each in answers if each.speculation is not None]
+    counts = [each.summary for each in answers if each.summary is not None]
     if len(counts) < len(answers):
         return None
     num_rounds = sum(each.num_rounds for each in counts)
@@ -61,7 +49,7 @@ def draft_metrics(answers: Sequence[Answered]) -> DraftMetrics | None:
     )
 
 
-def _per_position(counts: Sequence[SpeculationCounts]) -> tuple[float, ...]:
+def _per_position(counts: Sequence[Summary]) -> tuple[float, ...]:
     length = max((len(each.acceptance_per_position) for each in counts), default=0)
     totals, weights = [0.0] * length, [0] * length
     for each in counts:

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import msgspec
 
+from pilotfish.client.answer import Summary
+
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True):
     """Tokens that came together."""
@@ -22,26 +24,13 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
     """At least 1."""
 
 
-class SpeculationCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How speculation went in one answer; as in pilotfish.v1.SpeculationStats."""
-
-    num_rounds: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    num_plain_tokens: int = 0
-    num_missed_deadlines: int = 0
-    acceptance_per_position: tuple[float, ...] = ()
-    reason: str = ""
-    """Why speculation was off or limited; empty if it was not."""
-
-
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """One answer."""
 
     token_ids: tuple[int, ...]
     arrivals: tuple[Arrival, ...]
-    speculation: SpeculationCounts | None = None
-    """None: the contestant does not tell."""
+    summary: Summary | None = None
+    """How it came about, speculation with it; None: the contestant does not tell."""
 
     @property
     def num_tokens(self) -> int:
@@ -66,6 +55,11 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     def decode_s(self) -> float:
         """From the first arrival to the last."""
         return self.total_s - self.time_to_first_token_s
+
+    @property
+    def time_per_token_s(self) -> float | None:
+        """Per output token after the first (vLLM's TPOT); None for a single one."""
+        return self.decode_s / (self.num_tokens - 1) if self.num_tokens > 1 else None
 
     @property
     def gaps_s(self) -> list[float]:

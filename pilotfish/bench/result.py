@@ -12,6 +12,7 @@ from pilotfish.bench.machine import Machine, this_machine
 from pilotfish.bench.metrics import Row, rows_of
 from pilotfish.bench.suite import Run, Settings
 from pilotfish.bench.verdicts import Verdict, verdicts_of
+from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.types import AcceptanceMode
 
 
@@ -66,22 +67,29 @@ def result_of(
 
 
 def _conditions(run: Run, settings: Settings) -> dict[str, str | int | float | bool]:
-    info, options = run.infos[0], settings.options
-    emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
-    sampled = f"temperature {options.temperature}, {options.acceptance.name.lower()}, seed {options.seed}"
+    info = run.infos[0]
     return {
-        "model": info.model_id + emulated,
+        **common_conditions(info, settings.options),
         "dtype": info.dtype or "-",
         "deterministic": "yes" if info.deterministic else "no",
         "prompts": len({sample.prompt_index for sample in run.samples}),
         "output tokens at most": settings.max_tokens,
-        "after the end": "goes on" if options.ignore_eos else "stops",
-        "sampling": "greedy" if options.temperature == 0 else sampled,
         "in flight": 1,
         "repeats": settings.num_repeats,
     }
 
 
-def to_json(result: Result) -> str:
-    """For programs: field names are those of the dataclasses."""
+def common_conditions(info: ServiceInfo, options: GenerateOptions) -> dict[str, str | int | float | bool]:
+    """Of every benchmark: what serves, and how it is asked."""
+    emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
+    sampled = f"temperature {options.temperature}, {options.acceptance.name.lower()}, seed {options.seed}"
+    return {
+        "model": info.model_id + emulated,
+        "sampling": "greedy" if options.temperature == 0 else sampled,
+        "after the end": "goes on" if options.ignore_eos else "stops",
+    }
+
+
+def to_json(result: msgspec.Struct) -> str:
+    """For programs: field names are those of the structs."""
     return msgspec.json.format(msgspec.json.encode(result), indent=1).decode()

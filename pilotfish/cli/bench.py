@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.bench.against import transformers_arms, transformers_process
-from pilotfish.bench.html import to_html
-from pilotfish.bench.peer import PeerArm
+from pilotfish.bench.peers.process import PeerArm
+from pilotfish.bench.peers.transformers_process import transformers_arms, transformers_process
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json
@@ -23,7 +22,6 @@ from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
 from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
-from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.up import pull_models
 from pilotfish.client.access import Access
 from pilotfish.client.answer import GenerateOptions
@@ -79,7 +77,6 @@ def bench(
         Path | None, typer.Option("--assistant-model", metavar="FOLDER", help="For transformers' assisted generation.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
@@ -96,7 +93,7 @@ def bench(
 
       pilotfish bench --proposers ngram,suffix -k 3 -k 8 --max-tokens 64
 
-      pilotfish bench --proposers eagle3=models/smollm2-135m-instruct-eagle3 --html report.html
+      pilotfish bench --proposers eagle3=models/smollm2-135m-instruct-eagle3 --json
 
       pilotfish bench --address server:50051 --prompts mine.txt --json
 
@@ -105,8 +102,6 @@ def bench(
     if context.invoked_subcommand:
         _require_no_options(context)
         return
-    if html:
-        require_writable(html)
     chosen = load_prompts(prompts, per_category=per_category)
     settings = Settings(
         lengths=tuple(dict.fromkeys(lengths or DEFAULT_LENGTHS)),
@@ -124,8 +119,6 @@ def bench(
     with _peers(against, stations[0], assistant_model, timeout) as peers, BenchProgress(error_console()) as progress:
         run = run_stations(stations, chosen, settings, peers=peers, progress=progress)
     result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
-    if html:
-        write_whole(html, to_html(result, run.variants))
     if as_json:
         print(to_json(result))
     else:

@@ -3,90 +3,32 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from pilotfish.errors import ConfigError
 
 FORMS = "N, fixed:N, uniform:LOW-HIGH, lognormal:MEDIAN,SIGMA or lognormal:MEDIAN,SIGMA,LARGEST"
 
 
-class Lengths(Protocol):
+@dataclass(frozen=True)
+class Lengths:
     """A distribution of lengths."""
 
-    @property
-    def smallest(self) -> int:
-        """No draw is below it; at least 1."""
-
-    def draw(self, random: Random) -> int:
-        """One length, in tokens."""
-
-
-@dataclass(frozen=True)
-class FixedLength:
-    """Always the same."""
-
-    num_tokens: int
+    name: str
+    smallest: int
+    """No draw is below it; at least 1."""
+    draw: Callable[[Random], int] = field(compare=False)
+    """One length, in tokens."""
 
     def __str__(self) -> str:
-        return str(self.num_tokens)
-
-    @property
-    def smallest(self) -> int:
-        return self.num_tokens
-
-    def draw(self, random: Random) -> int:
-        """The length."""
-        del random
-        return self.num_tokens
-
-
-@dataclass(frozen=True)
-class UniformLength:
-    """Every length from low to high, both included, equally often."""
-
-    low: int
-    high: int
-
-    def __str__(self) -> str:
-        return f"uniform {self.low}-{self.high}"
-
-    @property
-    def smallest(self) -> int:
-        return self.low
-
-    def draw(self, random: Random) -> int:
-        """One of them."""
-        return random.randint(self.low, self.high)
-
-
-@dataclass(frozen=True)
-class LognormalLength:
-    """The logarithm is normal: most are short, a few are very long, as in chat traffic."""
-
-    median: float
-    sigma: float
-    """Standard deviation of the natural logarithm."""
-    largest: int | None = None
-    """Longer draws are cut to it."""
-
-    def __str__(self) -> str:
-        cut = f", at most {self.largest}" if self.largest else ""
-        return f"lognormal, median {self.median:g}, sigma {self.sigma:g}{cut}"
-
-    @property
-    def smallest(self) -> int:
-        return 1
-
-    def draw(self, random: Random) -> int:
-        """One length, rounded."""
-        length = max(1, round(random.lognormvariate(math.log(self.median), self.sigma)))
-        return min(length, self.largest) if self.largest else length
+        return self.name
 
 
 def parse_lengths(text: str) -> Lengths:
-    """One of FORMS. Raises ConfigError."""
+    """One of FORMS: always the same, every length between two (both included) equally often, or with a normal
+    logarithm, so that most are short and a few very long, as in chat traffic. Raises ConfigError."""
     kind, separator, rest = text.strip().partition(":")
     if not separator:
         kind, rest = "fixed", kind
@@ -94,7 +36,7 @@ def parse_lengths(text: str) -> Lengths:
         lengths = _parse(kind, rest)
     except ValueError:
         lengths = None
-    if lengths is None:
+    if lengths is None or lengths.smallest < 1:
         raise ConfigError(f"{text!r} is no length distribution; write {FORMS}")
     return lengths
 
@@ -102,15 +44,21 @@ def parse_lengths(text: str) -> Lengths:
 def _parse(kind: str, rest: str) -> Lengths | None:
     """None for what has the form but makes no sense. Raises ValueError for what has not even the form."""
     if kind == "fixed":
-        fixed = FixedLength(int(rest))
-        return fixed if fixed.num_tokens >= 1 else None
+        num_tokens = int(rest)
+        return Lengths(rest.strip(), num_tokens, lambda _: num_tokens)
     if kind == "uniform":
-        low, _, high = rest.partition("-")
-        uniform = UniformLength(int(low), int(high))
-        return uniform if 1 <= uniform.low <= uniform.high else None
+        low, high = (int(value) for value in rest.split("-"))
+        return Lengths(f"uniform {low}-{high}", low, lambda random: random.randint(low, high)) if low <= high else None
     if kind == "lognormal":
-        median, sigma, *largest = rest.split(",")
-        lognormal = LognormalLength(float(median), float(sigma), *(int(value) for value in largest[:1]))
-        is_sensible = 1 <= lognormal.median < math.inf and 0 <= lognormal.sigma <= 5 and len(largest) <= 1
-        return lognormal if is_sensible and (lognormal.largest is None or lognormal.largest >= 1) else None
+        median, sigma, *cut = (float(value) for value in rest.split(","))
+        largest = int(cut[0]) if cut else None
+        if len(cut) > 1 or not (1 <= median < math.inf and 0 <= sigma <= 5) or (largest is not None and largest < 1):
+            return None
+
+        def draw(random: Random) -> int:
+            length = max(1, round(random.lognormvariate(math.log(median), sigma)))
+            return min(length, largest) if largest is not None else length
+
+        at_most = f", at most {largest}" if largest is not None else ""
+        return Lengths(f"lognormal, median {median:g}, sigma {sigma:g}{at_most}", 1, draw)
     return None

@@ -10,35 +10,29 @@ from datetime import UTC, datetime
 import uvloop
 
 from pilotfish.bench.load.driver import Ask, Driver, Window
-from pilotfish.bench.load.level import Level
 from pilotfish.bench.load.result import LoadResult, points_of
 from pilotfish.bench.load.settings import LoadSettings
 from pilotfish.bench.load.workload import ListedPrompts, PlannedRequest, Prompts, SyntheticPrompts, Workload
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.result import common_conditions
 from pilotfish.bench.suite import Progress, Station, has_proposer, station_address, station_info
 from pilotfish.client.answer import ServiceInfo, Summary
 from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import ConfigError
 
-
-@dataclasses.dataclass
-class LoadRun:
-    """What a load test saw."""
-
-    result: LoadResult
-    windows: dict[tuple[Level, str], list[Window]]
-    """The turns of each (level, mode), with a record of every request."""
+NUM_CHANNELS = 4
+"""TCP connections of the client: what one carries in a moment waits for the same flow-control window."""
 
 
-def run_load(station: Station, settings: LoadSettings, progress: Progress | None = None) -> LoadRun:
+def run_load(station: Station, settings: LoadSettings, progress: Progress | None = None) -> LoadResult:
     """Start or find the services, load them, and sum up.
 
     Requests that fail are counted, not raised. Raises PilotfishError for what keeps it from running at all.
     """
     progress = progress or Progress()
-    num_measured = sum(settings.requests(level) for level in settings.levels)
+    num_measured = sum(map(settings.requests, settings.concurrencies))
     progress.begin(num_measured * settings.num_turns * len(settings.modes))
     progress.doing("starting the services" if station.config else f"connecting to {station.address}")
     with station_address(station, progress) as address:
@@ -48,17 +42,13 @@ def run_load(station: Station, settings: LoadSettings, progress: Progress | None
         # One loop for all runs: channels belong to it.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             windows = runner.run(_run_all(address, station, workload, settings, progress))
-    result = LoadResult(
+    return LoadResult(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         machine=this_machine(),
         conditions=_conditions(info, settings, is_repeating=_is_repeating(station)),
-        slo=settings.slo,
         baseline=settings.baseline,
-        points=points_of(
-            windows, settings.slo, settings.baseline, with_texts=info.deterministic and _is_repeating(station)
-        ),
+        points=points_of(windows, settings.baseline, with_texts=info.deterministic and _is_repeating(station)),
     )
-    return LoadRun(result, windows)
 
 
 def _is_repeating(station: Station) -> bool:
@@ -69,25 +59,25 @@ def _is_repeating(station: Station) -> bool:
 
 async def _run_all(
     address: str, station: Station, workload: Workload, settings: LoadSettings, progress: Progress
-) -> dict[tuple[Level, str], list[Window]]:
-    windows: dict[tuple[Level, str], list[Window]] = {
-        (level, mode): [] for level in settings.levels for mode in settings.modes
+) -> dict[tuple[int, str], list[Window]]:
+    windows: dict[tuple[int, str], list[Window]] = {
+        (concurrency, mode): [] for concurrency in settings.concurrencies for mode in settings.modes
     }
     is_repeating = _is_repeating(station)
-    async with AsyncInferenceClient(address, access=station.access, num_channels=settings.num_channels) as client:
-        for level in settings.levels:
+    async with AsyncInferenceClient(address, access=station.access, num_channels=NUM_CHANNELS) as client:
+        for concurrency in settings.concurrencies:
             for turn in range(settings.num_turns):
                 first = turn % len(settings.modes)
                 for mode in (*settings.modes[first:], *settings.modes[:first]):
-                    progress.doing(f"{mode}, {level}")
+                    progress.doing(f"{mode}, {concurrency} in flight")
                     driver = Driver(
                         _asker(client, settings, mode),
-                        num_warm_up=settings.warm_up(level),
-                        num_measured=settings.requests(level),
+                        concurrency=concurrency,
+                        num_measured=settings.requests(concurrency),
                         on_measured=progress.advance,
                     )
-                    salt = "" if is_repeating else f"{level} {mode} {turn}"
-                    windows[level, mode].append(await driver.run(level, workload.requests(level, salt)))
+                    salt = "" if is_repeating else f"{concurrency} {mode} {turn}"
+                    windows[concurrency, mode].append(await driver.run(workload.requests(salt)))
     return windows
 
 
@@ -110,7 +100,7 @@ def _workload(client: InferenceClient, info: ServiceInfo, settings: LoadSettings
         there = ", ".join(each for each in info.proposers if has_proposer(info, each))
         raise ConfigError(f"what serves there has no proposer {name}; it has {there or 'none'}")
     num_tokens = settings.output_lengths.smallest + (0 if settings.prompts else settings.prompt_lengths.smallest)
-    if num_tokens > info.max_context_tokens and not settings.trace:
+    if num_tokens > info.max_context_tokens:
         raise ConfigError(
             f"prompts and answers have at least {num_tokens} tokens together; {info.model_id} takes "
             f"{info.max_context_tokens}"
@@ -126,31 +116,23 @@ def _workload(client: InferenceClient, info: ServiceInfo, settings: LoadSettings
         output_lengths=settings.output_lengths,
         seed=settings.seed,
         max_context_tokens=info.max_context_tokens,
-        trace=settings.trace,
     )
 
 
 def _conditions(
     info: ServiceInfo, settings: LoadSettings, *, is_repeating: bool
 ) -> dict[str, str | int | float | bool]:
-    emulated = " (EMULATED: its speed says nothing about real hardware)" if info.emulated else ""
     options = settings.options
-    burstiness = {level.burstiness for level in settings.levels if level.kind == "rate"}
-    lengths = "trace" if settings.trace else None
     return {
-        "model": info.model_id + emulated,
+        **common_conditions(info, options),
         "target replicas": info.num_target_replicas,
         "draft replicas": info.num_draft_replicas,
         "prompts": f"{len(settings.prompts)} given" if settings.prompts else "synthetic",
-        "prompt tokens": "as given" if settings.prompts else lengths or str(settings.prompt_lengths),
-        "output tokens": lengths or str(settings.output_lengths),
-        "after the end": "goes on" if options.ignore_eos else "stops",
-        "sampling": f"temperature {options.temperature:g}" if options.temperature else "greedy",
+        "prompt tokens": "as given" if settings.prompts else str(settings.prompt_lengths),
+        "output tokens": str(settings.output_lengths),
         "proposer": options.proposer or "the server's",
         "draft tokens": options.num_speculative_tokens or "the server's",
-        **({"burstiness": burstiness.pop()} if burstiness else {}),
         "turns": settings.num_turns,
-        "connections": settings.num_channels,
         "seed": settings.seed,
         "prompts of each run": "the same, nothing is cached" if is_repeating else "other ones",
     }

@@ -7,15 +7,16 @@ benchmarks/peers/setup.sh vllm makes such an environment.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from pilotfish.bench.vllm_process import Batch, VllmProcess
-from pilotfish.config import Config, load_config
+from pilotfish.bench.peers.process import Batch, PeerProcess
+from pilotfish.config import Config, environment, load_config
 from pilotfish.errors import UnavailableError
 from pilotfish.models.cache import ModelCache
 from pilotfish.models.catalogue import resolve
@@ -62,52 +63,51 @@ def draft() -> Iterator[DraftProcess]:
 
 
 @pytest.fixture(scope="module")
-def start(model: Path) -> Callable[..., VllmProcess]:
-    def make(mode: str, /, **pilotfish: object) -> VllmProcess:
-        return VllmProcess(
-            Path(VLLM),
-            model,
-            mode,  # type: ignore[arg-type]
-            context=1024,
-            threads=len(os.sched_getaffinity(0)),
-            num_draft_tokens=5,
-            pilotfish=pilotfish,
-            options=["--eager"],
-        )
+def start(model: Path) -> Callable[..., PeerProcess]:
+    def make(mode: str, /, **pilotfish: object) -> PeerProcess:
+        argv = [VLLM, str(ROOT / "benchmarks/peers/run_vllm.py"), "--model", str(model), "--mode", mode, "--eager"]
+        argv += ["--threads", str(len(os.sched_getaffinity(0))), "--context", "1024", "--max-num-seqs", "4"]
+        argv += ["--pilotfish", json.dumps(pilotfish)]
+        variables = environment({"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"})
+        return PeerProcess(f"vllm {mode}", argv, environment=variables, start_timeout_s=900.0)
 
     return make
+
+
+def ask(vllm: PeerProcess, prompts: Sequence[Sequence[int]], concurrency: int = 1) -> Batch:
+    return vllm.ask(prompts, max_tokens=MAX_TOKENS, mode="", timeout_s=900.0, concurrency=concurrency)
 
 
 @pytest.fixture(scope="module")
 def plain(start, prompts) -> dict[int, Batch]:
     """What vLLM says by itself, by requests in flight."""
     with start("plain") as vllm:
-        return {n: vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=n) for n in (1, 4)}
+        return {n: ask(vllm, prompts, n) for n in (1, 4)}
 
 
 def test_vllm_says_the_same_with_drafts_and_without_and_after_they_end(start, prompts, plain, draft) -> None:
     with start("remote", draft_addresses=[draft.address]) as vllm:
         # The first prompts may find the connection not made yet.
-        vllm.answer(prompts[:1], max_tokens=MAX_TOKENS, concurrency=1)
-        alone = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1)
-        together = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=4)
+        ask(vllm, prompts[:1])
+        alone = ask(vllm, prompts)
+        together = ask(vllm, prompts, 4)
         assert alone.counters["num_faults"] == 0
         assert alone.counters["num_accepted_tokens"] > 20
         assert together.counters["num_accepted_tokens"] > alone.counters["num_accepted_tokens"]
         draft.kill()
-        after = vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1)
-        assert all(map(len, after.answers))
+        after = ask(vllm, prompts)
+        assert all(map(len, after.token_ids))
         draft.start()
-    assert after.answers == plain[1].answers
+    assert after.token_ids == plain[1].token_ids
     # Rows of a verification are computed in other shapes than those of a step: near ties may fall differently.
-    equal = sum(own == theirs for own, theirs in zip(alone.answers, plain[1].answers, strict=True))
+    equal = sum(own == theirs for own, theirs in zip(alone.token_ids, plain[1].token_ids, strict=True))
     assert equal >= len(prompts) - 1
-    assert [answer[:8] for answer in together.answers] == [answer[:8] for answer in plain[4].answers]
+    assert [answer[:8] for answer in together.token_ids] == [answer[:8] for answer in plain[4].token_ids]
 
 
 def test_vllm_starts_without_a_draft_service(start, prompts, plain) -> None:
     with start("remote", draft_addresses=["127.0.0.1:1"]) as vllm:
-        assert vllm.answer(prompts, max_tokens=MAX_TOKENS, concurrency=1).answers == plain[1].answers
+        assert ask(vllm, prompts).token_ids == plain[1].token_ids
 
 
 def test_wrong_settings_stop_the_start_with_their_name(start) -> None:

@@ -2,22 +2,21 @@
 
 import pytest
 
-from pilotfish.bench.measurement import Arrival, Measurement, SpeculationCounts
+from pilotfish.bench.measurement import Arrival, Measurement
 from pilotfish.bench.metrics import ALL, Row, rows_of
 from pilotfish.bench.runner import Sample
+from pilotfish.client.answer import Summary
 
 PLAIN, FAST = "plain", "fast"
 
 
-def measured(
-    *arrivals: tuple[float, int], first_token_id: int = 1, speculation: SpeculationCounts | None = None
-) -> Measurement:
+def measured(*arrivals: tuple[float, int], first_token_id: int = 1, summary: Summary | None = None) -> Measurement:
     """Token ids count up from first_token_id."""
     num_tokens = sum(num for _, num in arrivals)
     return Measurement(
         token_ids=tuple(range(first_token_id, first_token_id + num_tokens)),
         arrivals=tuple(Arrival(*arrival) for arrival in arrivals),
-        speculation=speculation,
+        summary=summary,
     )
 
 
@@ -119,16 +118,16 @@ def test_an_arm_is_held_against_the_baseline_of_its_own_turns() -> None:
     assert found.speed_up == found.speed_up_median == pytest.approx(8 / 4)
 
 
-def test_drafts_are_summed_over_answers() -> None:
-    first = SpeculationCounts(
+def test_drafts_are_summed_over_answers(make_summary) -> None:
+    first = make_summary(
         num_rounds=1, num_draft_tokens=3, num_accepted_tokens=3, num_plain_tokens=1, acceptance_per_position=(1, 1, 1)
     )
-    second = SpeculationCounts(
+    second = make_summary(
         num_rounds=3, num_draft_tokens=5, num_accepted_tokens=1, num_missed_deadlines=2, acceptance_per_position=(0.2,)
     )
     samples = [
-        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), speculation=first)),
-        Sample(PLAIN, "qa", 1, 0, measured((1.0, 4), speculation=second)),
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), summary=first)),
+        Sample(PLAIN, "qa", 1, 0, measured((1.0, 4), summary=second)),
     ]
     found = rows(samples)[PLAIN, "qa"].drafts
     assert found is not None
@@ -140,9 +139,9 @@ def test_drafts_are_summed_over_answers() -> None:
     assert found.acceptance_per_position == pytest.approx(((1 * 1 + 3 * 0.2) / 4, 1, 1))
 
 
-def test_one_that_does_not_tell_makes_the_drafts_unknown() -> None:
+def test_one_that_does_not_tell_makes_the_drafts_unknown(make_summary) -> None:
     samples = [
-        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), speculation=SpeculationCounts(num_plain_tokens=5))),
+        Sample(PLAIN, "qa", 0, 0, measured((1.0, 5), summary=make_summary(num_plain_tokens=5))),
         Sample(PLAIN, "qa", 1, 0, measured((1.0, 4))),
     ]
     assert rows(samples)[PLAIN, "qa"].drafts is None

@@ -3,10 +3,9 @@
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from pilotfish.bench.peer import PeerArm, PeerProcess
+from pilotfish.bench.peers.process import PeerArm, PeerProcess
 from pilotfish.config import environment
 from pilotfish.errors import DeadlineExceededError, UnavailableError
 
@@ -14,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("no_child_left")
 
 ECHO = """
 import time
-from pilotfish.bench.peer_worker import serve
+from pilotfish.bench.peers.worker import serve
 
 def load():
     print("a library's banner")
@@ -36,27 +35,26 @@ def load():
 serve(load)
 """
 REFUSE = """
-from pilotfish.bench.peer_worker import serve
+from pilotfish.bench.peers.worker import serve
 
 def load():
     raise RuntimeError("no weights here")
 
 serve(load)
 """
-COUNTER = """
-import json, sys
+BATCHES = """
+from pilotfish.bench.peers.worker import serve_batches
 
-print(json.dumps({"ready": {}}), flush=True)
-for line in sys.stdin:
-    number = json.loads(line)["number"]
-    answer = {"next": number + 1} if number >= 0 else {"error": "too small"}
-    print(json.dumps(answer), flush=True)
+def load():
+    def answer(request, on_tokens):
+        for index in reversed(range(len(request["prompts"]))):
+            on_tokens(index, request["prompts"][index][: request["max_tokens"]])
+        return {"num_at_once": request["concurrency"]}
+    return {}, answer
+
+serve_batches(load)
 """
 START_TIMEOUT_S = 60.0
-
-
-class Next(msgspec.Struct):
-    next: int
 
 
 def peer(script: str, *, name: str = "echo", start_timeout_s: float = START_TIMEOUT_S) -> PeerProcess:
@@ -73,7 +71,7 @@ def test_answers_are_measured_by_arrival_and_noise_does_not_disturb() -> None:
             measurement = arm.answer([7, 8, 9, 10], max_tokens=3)
             assert measurement.token_ids == (7, 8, 9)
             assert [arrival.num_tokens for arrival in measurement.arrivals] == [1, 2]
-            assert measurement.speculation is None
+            assert measurement.summary is None
             assert 0 < measurement.time_to_first_token_s <= measurement.total_s
 
 
@@ -86,20 +84,20 @@ def test_the_temperature_reaches_it() -> None:
 def test_a_failed_answer_is_told_and_the_next_one_works() -> None:
     with peer(ECHO) as process:
         with pytest.raises(UnavailableError, match="echo: ValueError: no such mode"):
-            process.ask([1], max_tokens=1, mode="broken", timeout_s=60)
-        assert process.ask([1], max_tokens=1, mode="plain", timeout_s=60).token_ids == (1,)
+            process.ask([[1]], max_tokens=1, mode="broken", timeout_s=60)
+        assert process.ask([[1]], max_tokens=1, mode="plain", timeout_s=60).token_ids == [(1,)]
 
 
 def test_one_that_dies_leaves_its_last_words() -> None:
     with peer(ECHO) as process:
         for _ in range(2):
             with pytest.raises(UnavailableError, match=r"(?s)echo ended: .*out of memory"):
-                process.ask([1], max_tokens=1, mode="dead", timeout_s=60)
+                process.ask([[1]], max_tokens=1, mode="dead", timeout_s=60)
 
 
 def test_one_that_hangs_is_given_up_and_killed() -> None:
     with pytest.raises(DeadlineExceededError, match=r"echo did not answer within 0.1 s"), peer(ECHO) as process:
-        process.ask([1], max_tokens=1, mode="endless", timeout_s=0.1)
+        process.ask([[1]], max_tokens=1, mode="endless", timeout_s=0.1)
 
 
 def test_one_that_cannot_load_says_why() -> None:
@@ -124,8 +122,12 @@ def test_one_that_is_not_installed_is_named(tmp_path: Path) -> None:
         pytest.fail("it must not start")
 
 
-def test_a_peer_may_speak_something_of_its_own() -> None:
-    with peer(COUNTER) as process:
-        assert process.exchange({"number": 4}, Next, timeout_s=60) == Next(5)
-        with pytest.raises(UnavailableError, match="too small"):
-            process.exchange({"number": -1}, Next, timeout_s=60)
+def test_prompts_of_a_batch_are_answered_in_their_order_by_whoever_can_or_cannot_answer_several_at_once() -> None:
+    prompts = [[1, 2], [3, 4, 5]]
+    for script in (ECHO, BATCHES):
+        with peer(script) as process:
+            batch = process.ask(prompts, max_tokens=2, mode="plain", timeout_s=60, concurrency=2)
+            assert batch.token_ids == [(1, 2), (3, 4)]
+            assert batch.num_tokens == 4
+            assert batch.elapsed_s == max(answer.total_s for answer in batch.answers) > 0
+            assert batch.counters == ({} if script == ECHO else {"num_at_once": 2})

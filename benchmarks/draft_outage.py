@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import checkout  # noqa: F401  # finds tests.support
+from real_models import ANSWER_TIMEOUT_S
 
-from pilotfish.bench.vllm_process import Batch, VllmProcess
+from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.errors import PilotfishError
-from tests.support.conditions import Conditions
 from tests.support.draft_process import DraftProcess
+from tests.support.conditions import Conditions
 from tests.support.proxy_process import ProxyProcess
 
 SLOW = Conditions(delay_ms=100)
@@ -65,7 +65,7 @@ def phases(draft: DraftProcess, proxy: ProxyProcess) -> list[Phase]:
 
 
 def measure(
-    phase: Phase, plain: VllmProcess, remote: VllmProcess, prompts: Sequence[Sequence[int]], max_tokens: int
+    phase: Phase, plain: PeerProcess, remote: PeerProcess, prompts: Sequence[Sequence[int]], max_tokens: int
 ) -> Outcome:
     """The prompts one by one, each by both in turns."""
     seconds = {plain: 0.0, remote: 0.0}
@@ -80,7 +80,7 @@ def measure(
             except PilotfishError:
                 num_failed += 1
                 continue
-            num_failed += not batch.answers[0]
+            num_failed += not batch.num_tokens
             seconds[vllm] += batch.elapsed_s
             tokens[vllm] += batch.num_tokens
             if vllm is remote:
@@ -90,10 +90,10 @@ def measure(
     return Outcome(phase, len(prompts), num_failed, speeds[plain], speeds[remote], missed)
 
 
-def answer(vllm: VllmProcess, prompt: Sequence[int], max_tokens: int, strike: Callable[[], object] | None) -> Batch:
+def answer(vllm: PeerProcess, prompt: Sequence[int], max_tokens: int, strike: Callable[[], object] | None) -> Batch:
     """One answer, and in the middle of it what `strike` does. Raises PilotfishError."""
     with ThreadPoolExecutor(max_workers=1) as executor:
-        asked = executor.submit(vllm.answer, [prompt], max_tokens=max_tokens, concurrency=1)
+        asked = executor.submit(vllm.ask, [prompt], max_tokens=max_tokens, mode="", timeout_s=ANSWER_TIMEOUT_S)
         if strike is not None:
             time.sleep(_STRIKE_AFTER_S)
             strike()  # on this thread: a process that is started ends with the thread that started it

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from pilotfish.bench.machine import this_machine
-from pilotfish.bench.peer import PeerArm, PeerProcess
+from pilotfish.bench.peers.process import PeerArm, PeerProcess
 from pilotfish.config import EngineConfig, environment
 
 NAME = "transformers"
@@ -16,7 +16,7 @@ START_TIMEOUT_S = 300.0
 def transformers_process(model: Path, engine: EngineConfig, assistant: Path | None = None) -> PeerProcess:
     """transformers with the target's weights, as many threads and the same precision; not started yet."""
     num_threads = engine.num_threads or this_machine().cores
-    argv = [sys.executable, "-m", "pilotfish.bench.transformers_worker", "--model", str(model)]
+    argv = [sys.executable, "-m", "pilotfish.bench.peers.transformers_worker", "--model", str(model)]
     argv += ["--dtype", engine.dtype, "--threads", str(num_threads)]
     if assistant is not None:
         argv += ["--assistant", str(assistant)]

@@ -1,6 +1,6 @@
 """transformers' own generate as a peer: plain, with prompt lookup, with an assistant model.
 
-`python -m pilotfish.bench.transformers_worker --model FOLDER --threads 2 [--assistant FOLDER]`
+`python -m pilotfish.bench.peers.transformers_worker --model FOLDER --threads 2 [--assistant FOLDER]`
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
 
-from pilotfish.bench.peer_worker import SEED, Answer, OnTokens, serve
+from pilotfish.bench.peers.worker import SEED, Answer, OnTokens, serve
 
 LOOKUP_TOKENS = 10
 """`prompt_lookup_num_tokens`, as transformers' own documentation sets it."""
@@ -38,7 +38,7 @@ class _Streamer(BaseStreamer):  # type: ignore[misc]  # transformers is not type
 
 
 def load(model: str, assistant: str, dtype: str) -> tuple[dict[str, Any], Answer]:
-    """The facts and the answering function for peer_worker.serve."""
+    """The facts and the answering function for worker.serve."""
     target = AutoModelForCausalLM.from_pretrained(model, dtype=getattr(torch, dtype)).eval()
     drafter = AutoModelForCausalLM.from_pretrained(assistant, dtype=getattr(torch, dtype)).eval() if assistant else None
     modes: dict[str, dict[str, Any]] = {"plain": {}, "lookup": {"prompt_lookup_num_tokens": LOOKUP_TOKENS}}

@@ -10,35 +10,51 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 
-from pilotfish.bench.measurement import Arrival, Measurement
+from pilotfish.bench.measurement import Measurement
 from pilotfish.errors import DeadlineExceededError, UnavailableError
 
 STOP_TIMEOUT_S = 20.0
 _LOG_TAIL_BYTES = 600
 
-_AnswerT = TypeVar("_AnswerT")
+
+class Batch(msgspec.Struct, frozen=True):
+    """Some prompts, answered. Times count from when the first of them was asked."""
+
+    answers: tuple[Measurement, ...]
+    counters: dict[str, float] = {}
+    """The peer's own, since it started."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Until the last token of all."""
+        return max(answer.total_s for answer in self.answers)
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all answers together."""
+        return sum(answer.num_tokens for answer in self.answers)
+
+    @property
+    def token_ids(self) -> list[tuple[int, ...]]:
+        """Of each answer."""
+        return [answer.token_ids for answer in self.answers]
 
 
-class _Answer(msgspec.Struct):
-    token_ids: tuple[int, ...] = ()
-    arrivals: tuple[Arrival, ...] = ()
+class _Reply(Batch, frozen=True):
+    """Anything that a peer says."""
 
-
-class _Ready(msgspec.Struct):
+    answers: tuple[Measurement, ...] = ()
     ready: dict[str, Any] = {}
-
-
-class _Failure(msgspec.Struct):
     error: str = ""
     """Empty: it is none."""
 
 
 class PeerProcess:
-    """`with PeerProcess(...) as peer`: loaded and waiting; see peer_worker for what it speaks."""
+    """`with PeerProcess(...) as peer`: loaded and waiting; see worker.py for what it speaks."""
 
     def __init__(
         self, name: str, argv: Sequence[str], *, environment: Mapping[str, str], start_timeout_s: float
@@ -70,7 +86,7 @@ class PeerProcess:
         self._reader = threading.Thread(target=self._read, name=f"peer-{self.name}")
         self._reader.start()
         try:
-            self.facts = self._receive(_Ready, self._start_timeout_s).ready
+            self.facts = self._receive(self._start_timeout_s).ready
         except BaseException:
             self._stop(kill=True)
             raise
@@ -100,35 +116,34 @@ class PeerProcess:
 
     def ask(
         self,
-        prompt_token_ids: Sequence[int],
+        prompts: Sequence[Sequence[int]],
         *,
         max_tokens: int,
         mode: str,
         timeout_s: float,
         temperature: float = 0.0,
-    ) -> Measurement:
-        """One answer. Raises UnavailableError or DeadlineExceededError."""
+        concurrency: int = 1,
+    ) -> Batch:
+        """Answers to all prompts (token ids each). Raises UnavailableError or DeadlineExceededError.
+
+        concurrency: at once, of a peer that can answer several.
+        """
+        assert self._process.stdin is not None
         request = {
-            "prompt_token_ids": list(prompt_token_ids),
+            "prompts": [list(prompt) for prompt in prompts],
             "max_tokens": max_tokens,
             "temperature": temperature,
             "mode": mode,
+            "concurrency": concurrency,
         }
-        answer = self.exchange(request, _Answer, timeout_s=timeout_s)
-        return Measurement(token_ids=answer.token_ids, arrivals=answer.arrivals)
-
-    def exchange(self, request: Mapping[str, Any], answer: type[_AnswerT], *, timeout_s: float) -> _AnswerT:
-        """A line there and a line back, which is an `answer` (a class that msgspec decodes), for peers that speak
-        something of their own. Raises UnavailableError or DeadlineExceededError."""
-        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise UnavailableError(f"{self.name} ended: {self._last_words()}") from None
-        return self._receive(answer, timeout_s)
+        return self._receive(timeout_s)
 
-    def _receive(self, answer: type[_AnswerT], timeout_s: float) -> _AnswerT:
+    def _receive(self, timeout_s: float) -> _Reply:
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
@@ -136,10 +151,10 @@ class PeerProcess:
         if not line:
             self._lines.put("")  # for whoever asks next
             raise UnavailableError(f"{self.name} ended: {self._last_words()}")
-        error = msgspec.json.decode(line, type=_Failure).error
-        if error:
-            raise UnavailableError(f"{self.name}: {error}")
-        return msgspec.json.decode(line, type=answer)
+        reply = msgspec.json.decode(line, type=_Reply)
+        if reply.error:
+            raise UnavailableError(f"{self.name}: {reply.error}")
+        return reply
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -167,10 +182,11 @@ class PeerArm:
 
     def answer(self, prompt_token_ids: Sequence[int], *, max_tokens: int) -> Measurement:
         """Answer once. Raises PilotfishError."""
-        return self._peer.ask(
-            prompt_token_ids,
+        batch = self._peer.ask(
+            [prompt_token_ids],
             max_tokens=max_tokens,
             mode=self._mode,
             timeout_s=self._timeout_s,
             temperature=self._temperature,
         )
+        return batch.answers[0]

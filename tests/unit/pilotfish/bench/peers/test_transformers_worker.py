@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pilotfish.bench.transformers_worker import load
+from pilotfish.bench.peers.transformers_worker import load
 
 PROMPT = (5, 6, 7, 8, 5, 6, 7)
 END = 1
