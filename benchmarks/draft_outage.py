@@ -11,8 +11,8 @@ from real_models import ANSWER_TIMEOUT_S
 
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.errors import PilotfishError
-from tests.support.draft_process import DraftProcess
 from tests.support.conditions import Conditions
+from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess
 
 SLOW = Conditions(delay_ms=100)

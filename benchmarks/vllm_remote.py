@@ -28,10 +28,10 @@ from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.config import load_config
-from tests.support.draft_process import DraftProcess
 from pilotfish.models.tokenizer import Tokenizer
-from tests.support.proxy_process import ProxyProcess
 from pilotfish.types import ChatMessage
+from tests.support.draft_process import DraftProcess
+from tests.support.proxy_process import ProxyProcess
 
 CONTEXT = 2048
 CONCURRENCY = (1, 8)
