@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import checkout  # noqa: F401  # finds tests.support
 from real_models import ANSWER_TIMEOUT_S
 
 from pilotfish.bench.peers.process import Batch, PeerProcess

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import checkout  # noqa: F401  # finds tests.support
 from asking import Answer, ask_all, chat_request
 from jsonschema import Draft202012Validator
 from pilotfish.testing.json_schemas import random_object_schema

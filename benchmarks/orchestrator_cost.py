@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import checkout  # noqa: F401  # finds tests.support
 import psutil
 import uvloop
 from echo.clients import PROMPT_TOKENS, Heard, Protocol, listen

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import checkout  # noqa: F401  # finds tests.support
 from draft_outage import Outcome, measure, phases
 from peers import VLLM, Conditions, peer_process
 from real_models import ANSWER_TIMEOUT_S, target_folder

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import math
 
+import checkout  # noqa: F401  # finds tests.support
 from emulation.client import Span, connected, span_of
 from emulation.grid import expected_noise
 from emulation.stack import another_orchestrator, emulated_config
