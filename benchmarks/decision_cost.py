@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from time import perf_counter_ns
 
+import checkout  # noqa: F401  # finds tests.support
 from report import Report, parser
 
 from orchestrator.control.controller import Controller
@@ -20,11 +21,11 @@ from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
-from pilotfish.planning.simulated_stack.controllers import ENDLESS
-from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
 from pilotfish.profiles import load_profile
 from pilotfish.types import SamplingParams
+from tests.support.simulated_stack.controllers import ENDLESS
+from tests.support.simulated_stack.sequence import SimulatedSequence
+from tests.support.simulated_stack.stack import SimulatedStack
 
 PROFILE = load_profile("a100-70b")
 ASKED_US = {1: 30.0, 64: 20.0}

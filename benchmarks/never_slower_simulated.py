@@ -17,16 +17,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
+import checkout  # noqa: F401  # finds tests.support
 from report import Report, parser
 
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.planning.simulated_stack.closed_loop import closed_loop_tokens_per_s
-from pilotfish.planning.simulated_stack.controllers import controller
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import BUSY_MACHINE, Noise
 from pilotfish.profiles import load_profile
+from tests.support.simulated_stack.closed_loop import closed_loop_tokens_per_s
+from tests.support.simulated_stack.controllers import controller
+from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.world import BUSY_MACHINE, Noise
 
 PROFILE = load_profile("a100-70b")
 MODES: tuple[Mode, ...] = ("off", "on", "auto")

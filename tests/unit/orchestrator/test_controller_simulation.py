@@ -13,13 +13,13 @@ from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.planning.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
-from pilotfish.planning.simulated_stack.controllers import controller
-from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import BUSY_MACHINE
 from pilotfish.profiles import load_profile
 from pilotfish.step_table import StepTable
+from tests.support.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
+from tests.support.simulated_stack.controllers import controller
+from tests.support.simulated_stack.sequence import SimulatedSequence
+from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.world import BUSY_MACHINE
 
 A100 = load_profile("a100-70b")
 CLOSE = 0.95

@@ -9,10 +9,10 @@ from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.scheduler import PREFILL_SHARE
 from pilotfish.messages import CloseSequence, Command
-from pilotfish.planning.simulated_stack.task import Task
-from pilotfish.planning.simulated_stack.world import World
 from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport
+from tests.support.simulated_stack.task import Task
+from tests.support.simulated_stack.world import World
 
 _NS = 1e9
 """In a second."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from orchestrator.control.controller import Controller
-from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.sequence import SimulatedSequence
+from tests.support.simulated_stack.stack import SimulatedStack
 
 _LOOK_S = 0.002
 """How soon a client notices that it was answered."""

@@ -5,11 +5,11 @@ import pytest
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.planning.simulated_stack.controllers import controller
-from pilotfish.planning.simulated_stack.sequence import SimulatedSequence
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.world import NETWORK_S
 from pilotfish.profiles import load_profile
+from tests.support.simulated_stack.controllers import controller
+from tests.support.simulated_stack.sequence import SimulatedSequence
+from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.world import NETWORK_S
 
 A100 = load_profile("a100-70b")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.planning.simulated_stack.replica import DelayingTarget, Replica
-from pilotfish.planning.simulated_stack.world import Noise, World
 from pilotfish.profiles import HardwareProfile
+from tests.support.simulated_stack.replica import DelayingTarget, Replica
+from tests.support.simulated_stack.world import Noise, World
 
 
 class SimulatedStack:

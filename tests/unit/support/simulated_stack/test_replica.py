@@ -11,11 +11,11 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
-from pilotfish.planning.simulated_stack import replica
-from pilotfish.planning.simulated_stack.closed_loop import Client
-from pilotfish.planning.simulated_stack.controllers import controller
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
 from pilotfish.profiles import load_profile
+from tests.support.simulated_stack import replica
+from tests.support.simulated_stack.closed_loop import Client
+from tests.support.simulated_stack.controllers import controller
+from tests.support.simulated_stack.stack import SimulatedStack
 
 A100 = load_profile("a100-70b")
 ANSWER_TOKENS = 96

@@ -11,11 +11,11 @@ from typing import Any
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.round import nears_end
-from pilotfish.planning.simulated_stack.controllers import ENDLESS
-from pilotfish.planning.simulated_stack.replica import Replica
-from pilotfish.planning.simulated_stack.stack import SimulatedStack
-from pilotfish.planning.simulated_stack.task import Task
-from pilotfish.planning.simulated_stack.world import NETWORK_S
+from tests.support.simulated_stack.controllers import ENDLESS
+from tests.support.simulated_stack.replica import Replica
+from tests.support.simulated_stack.stack import SimulatedStack
+from tests.support.simulated_stack.task import Task
+from tests.support.simulated_stack.world import NETWORK_S
 
 _MAX_START_S = 0.01
 """Requests do not come in step."""
