@@ -23,8 +23,8 @@ from report import Report, parser
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config
-from pilotfish.engine.core import EngineCore
-from pilotfish.engine.factory import build_engine
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.process.factory import build_engine
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.tokenizer import Tokenizer

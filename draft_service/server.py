@@ -7,7 +7,7 @@ import msgspec
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config
 from pilotfish.emulation.factory import start_emulated_engine
-from pilotfish.engine.client import EngineClient
+from pilotfish.engine.process.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pilotfish.config import Config
 from pilotfish.emulation.factory import start_emulated_engine
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.process import ProcessEngine
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica_server import ReplicaServer

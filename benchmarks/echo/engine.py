@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from echo.core import EchoCore
 
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo

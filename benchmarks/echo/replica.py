@@ -17,8 +17,8 @@ from echo.worker import LIMITS
 
 from draft_service.server import DraftServer
 from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig, environment
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.process import ProcessEngine
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.models.tokenizer import Tokenizer
 from pilotfish.rpc.frames import Service
 from target_service.server import TargetServer

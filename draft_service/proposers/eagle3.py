@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pilotfish.config import Config
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.process import ProcessEngine
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.process_engine import ProcessEngine
 
 
 async def start_eagle3_proposer(config: Config) -> EngineClient:

@@ -16,8 +16,8 @@ from draft_service.proposers.lookup import proposal, refusal
 from draft_service.proposers.lookup_table import LookupSequence, LookupTable
 from draft_service.proposers.model import start_model_proposer
 from pilotfish.config import Config
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Decode, Event, OpenSequence, Proposal, Propose, Verify
 from pilotfish.speculation.grafting import graft

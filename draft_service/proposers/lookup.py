@@ -8,8 +8,8 @@ from pathlib import Path
 
 from draft_service.proposers.lookup_table import LookupSequence, LookupTable
 from pilotfish.config import Config
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,

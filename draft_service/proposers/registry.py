@@ -10,7 +10,7 @@ from draft_service.proposers.hybrid import start_hybrid_proposer
 from draft_service.proposers.lookup import lookup_proposer
 from draft_service.proposers.model import start_model_proposer
 from pilotfish.config import Config
-from pilotfish.engine.client import EngineClient
+from pilotfish.engine.process.client import EngineClient
 from pilotfish.errors import ConfigError
 from pilotfish.speculation.lookups import LOOKUPS
 

@@ -24,7 +24,7 @@ from pilotfish.profiles import HardwareProfile, RooflineCost, load_profile, prof
 from pilotfish.speculation.lookups import LOOKUPS
 
 if TYPE_CHECKING:
-    from pilotfish.engine.cost_measurement import MeasurementPlan
+    from pilotfish.engine.process.cost_measurement import MeasurementPlan
     from pilotfish.profiles import MeasuredCost
 
 _QUICK_SAMPLES = 3
@@ -122,8 +122,8 @@ def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | Roofl
     service = config.target if role is Role.TARGET else config.draft
     pull_with_progress(service.model, Path(config.cache_dir))
     # torch takes seconds to import, and the command line is free of it.
-    from pilotfish.engine.cost_measurement import CostMeasurement, MeasurementPlan
-    from pilotfish.engine.factory import build_engine
+    from pilotfish.engine.process.cost_measurement import CostMeasurement, MeasurementPlan
+    from pilotfish.engine.process.factory import build_engine
 
     core = build_engine(config, "target" if role is Role.TARGET else "draft")
     plan = MeasurementPlan().within(core, service.engine.max_batch_tokens)

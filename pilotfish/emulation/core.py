@@ -15,11 +15,11 @@ from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.verdict import emulated_verdict
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.block_pool import BlockPool
-from pilotfish.engine.intake import Intake
-from pilotfish.engine.kv_cache import KVCache
-from pilotfish.engine.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.intake import Intake
+from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -40,7 +40,7 @@ FREE = RooflineCost(weights_s=0.0, token_s=0.0)
 
 
 class EmulatedCore:
-    """The interface of pilotfish.engine.core.EngineCore, for either role.
+    """The interface of pilotfish.engine.core.engine_core.EngineCore, for either role.
 
     `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
     before the events are seen.

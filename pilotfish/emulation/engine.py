@@ -12,7 +12,7 @@ from pilotfish.emulation.drafting import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.step_timer import StepTimer
 from pilotfish.engine.batching.batching_delay import BatchingDelay
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.profiles import RooflineCost, StepCost

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pilotfish.engine.scheduler import PREFILL_SHARE
+from pilotfish.engine.core.scheduler import PREFILL_SHARE
 from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
 

@@ -184,7 +184,7 @@ class _Target:
         self._arrived = []
 
     def _wait(self) -> Process:
-        """Wait as long as it pays, as pilotfish.engine.worker does."""
+        """Wait as long as it pays, as pilotfish.engine.process.worker does."""
         env = self._rounds.env
         while (wait_s := self._delay.wait_s(env.now)) > 0:
             self._arrival = env.event()

@@ -27,7 +27,7 @@ LOAD_INTERVAL_S = 0.5
 
 
 class Engine(Protocol):
-    """pilotfish.engine.client.EngineClient, as far as it is needed here: rpc does not import the engine."""
+    """pilotfish.engine.process.client.EngineClient, as far as it is needed here: rpc does not import the engine."""
 
     @property
     def model(self) -> ModelInfo: ...

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.engine.cores import usable_cores
+from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core import EngineCore
-from pilotfish.engine.feature_store import FeatureStore
-from pilotfish.engine.scheduler import ScheduledRows
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.feature_store import FeatureStore
+from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.models.decoder import Decoder, KVPool, StepInput
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.rounds import Outcome

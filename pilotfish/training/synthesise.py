@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from pilotfish.engine.core import EngineCore
+from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import InternalError, UnsupportedModelError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict
 from pilotfish.models.tokenizer import Tokenizer

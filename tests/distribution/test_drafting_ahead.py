@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from torch import Tensor
 
-from pilotfish.engine.ahead_growth import AheadGrowth, DraftedChain
+from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
 from pilotfish.messages import AheadRequest
 from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import DraftRow, draft

@@ -9,10 +9,10 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core import EngineCore
-from pilotfish.engine.early_exit_drafter import EarlyExitDrafter
-from pilotfish.engine.gpu import record_graphs, with_kv_cache_tokens
-from pilotfish.engine.warm_up import warm_up
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
+from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.history import TokenHistory

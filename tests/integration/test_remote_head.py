@@ -16,10 +16,10 @@ from draft_service.server import DraftServer
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
-from pilotfish.engine.factory import build_engine
-from pilotfish.engine.head_core import HeadCore
-from pilotfish.engine.head_factory import build_head_engine
-from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.engine.drafting.head_core import HeadCore
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.engine.process.head_factory import build_head_engine
+from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc

@@ -16,8 +16,8 @@ import torch
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
-from pilotfish.engine.factory import build_engine
-from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2

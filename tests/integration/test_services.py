@@ -121,7 +121,7 @@ async def test_a_port_in_use_is_one_line(tokenizer_folder: Path) -> None:
 FRONT_OF_AN_EMULATED_ENGINE = """
 import asyncio
 from pilotfish.config import Config, TargetConfig
-from pilotfish.engine.process import ProcessEngine
+from pilotfish.engine.process.process_engine import ProcessEngine
 from target_service.server import TargetServer
 
 async def main():

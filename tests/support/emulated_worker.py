@@ -1,6 +1,6 @@
 """`python -m tests.support.emulated_worker`: the engine process without a model, at no cost a step.
 
-Speaks pilotfish.engine.wire as pilotfish.engine.worker does; tests put it in that one's place. `target.model` (or
+Speaks pilotfish.engine.process.wire as pilotfish.engine.process.worker does; tests put it in that one's place. `target.model` (or
 `draft.model`) set to `fail:KIND` makes the start fail so.
 """
 
@@ -12,9 +12,9 @@ import sys
 from pilotfish.config import config_from_yaml
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.engine.parent import end_with_parent
-from pilotfish.engine.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
-from pilotfish.engine.worker_socket import WorkerSocket
+from pilotfish.engine.process.parent import end_with_parent
+from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
+from pilotfish.engine.process.worker_socket import WorkerSocket
 from pilotfish.types import Limits, ModelInfo
 
 _FAIL = "fail:"

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event, Proposal, Propose
 from pilotfish.types import Limits, LoadReport, ModelInfo

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pilotfish.cli.checks.finding import Finding, Verdict
 from pilotfish.config import Config
-from pilotfish.engine.cores import usable_cores
+from pilotfish.engine.process.cores import usable_cores
 
 SHARED_MEMORY = Path("/dev/shm")
 NEEDED_SHARED_BYTES = 512 * 2**20

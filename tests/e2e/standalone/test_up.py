@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_no_process(up) -> None:
 
 def test_nothing_is_left_when_up_itself_is_killed(start_up: Callable) -> None:
     killed = start_up("--standalone")
-    killed.wait_for_descendant("pilotfish.engine.worker")
+    killed.wait_for_descendant("pilotfish.engine.process.worker")
     killed.stop(signal.SIGKILL)
     assert not killed.left()
 

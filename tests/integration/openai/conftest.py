@@ -18,9 +18,9 @@ import uvloop
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.factory import start_emulated_engine
-from pilotfish.engine.client import EngineClient
-from pilotfish.engine.factory import build_engine
-from pilotfish.engine.threaded import ThreadedEngine
+from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.engine.process.threaded import ThreadedEngine
 from target_service.server import TargetServer
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
 from tests.support.loop_thread import LoopThread

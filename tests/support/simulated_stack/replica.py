@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.scheduler import PREFILL_SHARE
+from pilotfish.engine.core.scheduler import PREFILL_SHARE
 from pilotfish.messages import CloseSequence, Command
 from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport

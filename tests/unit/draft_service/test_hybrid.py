@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draft_service.proposers.hybrid import HybridProposer
-from pilotfish.engine.event_queue import EventQueue
+from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     AheadRequest,

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core import EngineCore
+from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Event
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.types import ModelInfo

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pilotfish.config import Config, EngineConfig, TargetConfig
-from pilotfish.engine.process import ProcessEngine
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.types import SamplingParams

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core import EngineCore
+from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.messages import Command, OpenSequence
 from pilotfish.models.decoder import Decoder

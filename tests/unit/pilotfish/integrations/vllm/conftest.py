@@ -16,7 +16,7 @@ from draft_service.proposers.lookup import LookupProposer
 from draft_service.server import DraftServer
 from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.config import Config, load_config
-from pilotfish.engine.client import EngineClient
+from pilotfish.engine.process.client import EngineClient
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Propose

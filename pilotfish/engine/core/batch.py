@@ -1,0 +1,30 @@
+"""From scheduled rows to the decoder's input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import NO_DRAFTS
+from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.decoder import StepInput
+
+
+def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
+    """Rows of the sequences one after the other; logit rows are each complete sequence's last ones."""
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slices: list[SequenceSlice] = []
+    logit_rows: list[int] = []
+    for rows in scheduled:
+        sequence = rows.sequence
+        first_row, first_position = len(token_ids), rows.first_position
+        end = first_position + rows.num_rows
+        token_ids.extend(sequence.tokens[first_position:end])
+        drafts = sequence.drafts if rows.is_complete else NO_DRAFTS
+        token_ids.extend(drafts.token_ids[max(0, first_position - len(sequence.tokens)) :])
+        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, drafts.tree))
+        positions.extend(slices[-1].positions())
+        last = first_row + rows.num_rows
+        logit_rows.extend(range(last - rows.num_logit_rows, last))
+    return StepInput(token_ids, positions, slices, logit_rows)

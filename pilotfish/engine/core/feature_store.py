@@ -1,0 +1,97 @@
+"""The target's features of what its cache holds, for drafters that live elsewhere.
+
+They lie in slots of the same numbers as the keys and values, so that whatever the cache gives a sequence
+(a shared prefix, blocks computed again after a preemption) comes with its features.
+
+Legend: N blocks, F captured layers, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from pilotfish.config import Config
+from pilotfish.engine.core.kept_rows import kept_step_rows
+from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.errors import ConfigError
+from pilotfish.models.decoder import Decoder
+from pilotfish.models.eagle3.config import default_feature_layers
+from pilotfish.models.feature_codec import encode_features
+from pilotfish.models.loading import LoadedModel
+from pilotfish.speculation.rounds import Outcome
+from pilotfish.speculation.transfer import to_device
+from pilotfish.types import BLOCK_SIZE, Features
+
+MAX_FEATURE_TOKENS = 1024
+"""In one verdict, the newest ones: a frame stays small even for a wide target."""
+
+
+class FeatureStore:
+    """See the module. Not thread-safe."""
+
+    def __init__(self, decoder: Decoder, layers: Sequence[int]) -> None:
+        """Makes the decoder capture the layers. Raises ValueError for a layer that it lacks."""
+        decoder.capture(layers)
+        self.layers = tuple(layers)
+        self._decoder = decoder
+        self._pool = torch.empty(0)
+        """[N * BLOCK_SIZE, F * H]"""
+        self._num_blocks = 0
+
+    def allocate(self, num_blocks: int) -> None:
+        """Make room for num_blocks blocks, numbered as the decoder's; replaces what there was."""
+        self._pool = torch.empty(0)
+        self._num_blocks = num_blocks
+
+    def keep(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> None:
+        """Take in a step right after it, when it is committed: see kept_step_rows."""
+        step_rows: list[int] = []
+        slots: list[int] = []
+        for rows, kept in zip(scheduled, kept_step_rows(scheduled, outcomes), strict=True):
+            step_rows.extend(kept)
+            slots.extend(_slots(rows.sequence, rows.first_position, rows.first_position + len(kept)))
+        features = self._decoder.features
+        if not len(self._pool):
+            # Zeros that nobody has touched take no memory.
+            self._pool = features.new_zeros(self._num_blocks * BLOCK_SIZE, features.shape[1])
+        wanted = features.index_select(0, to_device(step_rows, torch.int64, features.device))
+        self._pool.index_copy_(0, to_device(slots, torch.int64, features.device), wanted)
+
+    def take(self, sequence: EngineSequence) -> Features | None:
+        """What the sequence was asked for, which is answered with it; None when nothing was, or there is none."""
+        request, sequence.feature_request = sequence.feature_request, None
+        if request is None:
+            return None
+        end = sequence.num_computed_tokens
+        first = max(request.first_position, end - MAX_FEATURE_TOKENS)
+        if first >= end:
+            return None
+        return encode_features(self.read(sequence, first, end), first, request.format, num_layers=len(self.layers))
+
+    def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:
+        """[end - first, F * H] of the sequence's positions from first on, a copy; they must be computed."""
+        return self._pool[_slots(sequence, first, end)]
+
+
+def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
+    """As target.feature_layers says; None where nothing is kept. Raises ConfigError for layers that the model lacks."""
+    layers = config.target.feature_layers
+    if layers == "auto":
+        is_wanted = config.draft.proposer == "eagle3" and config.target.self_drafter.proposer == "none"
+        layers = "eagle3" if is_wanted else ()
+    if layers == "eagle3":
+        layers = default_feature_layers(loaded.model.config.get_text_config().num_hidden_layers)
+    if not layers:
+        return None
+    try:
+        return FeatureStore(decoder, layers)
+    except ValueError as error:
+        raise ConfigError(f"target.feature_layers is {list(layers)}: {error}") from None
+
+
+def _slots(sequence: EngineSequence, first: int, end: int) -> list[int]:
+    return [sequence.block_ids[place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for place in range(first, end)]

@@ -1,0 +1,154 @@
+"""Chooses the rows of each step.
+
+There is no prefill or decode phase: every sequence has tokens that are not computed yet, and a step
+computes as many as its budget allows. One row is a decode, K + 1 a verification, many a prefill chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.sequence import NO_DRAFTS, AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
+
+PREFILL_SHARE = 0.25
+"""Share of the budget kept for prefills while decodes could fill the whole step."""
+
+MAX_CATCH_UP_ROWS = 16
+"""A drafter that computes no more rows of a sequence follows its rounds; more are a prompt or a longer absence."""
+
+Holders = dict[int, EngineSequence]
+"""Sequences that hold blocks, by id."""
+
+
+@dataclass(slots=True)
+class ScheduledRows:
+    """num_rows rows of one sequence, from its first uncomputed token on."""
+
+    sequence: EngineSequence
+    first_position: int
+    """Place of the first row in the sequence's blocks."""
+    num_rows: int
+    num_logit_rows: int
+    """The last of the rows, whose logits are wanted: those of the last token and of the drafts, if the rows reach
+    the end of a task."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the rows reach the end of a task."""
+        return self.num_logit_rows > 0
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether the rows decode, verify or draft: the rest, with prompt tokens among them, is prefill."""
+        if isinstance(self.sequence.task, ProposeTask):
+            return self.num_rows <= MAX_CATCH_UP_ROWS
+        return self.num_rows == self.num_logit_rows
+
+
+class Scheduler:
+    """Stateless but for the step number; sequences carry their own state."""
+
+    def __init__(self, kv_cache: KVCache, *, max_batch_tokens: int, max_draft_tokens: int) -> None:
+        self._kv_cache = kv_cache
+        self._max_batch_tokens = max_batch_tokens
+        self._short = max_draft_tokens + 1
+        self._step = 0
+        self.num_preemptions = 0
+        self.oversized: list[EngineSequence] = []
+        """Sequences of the last schedule that the whole pool could not hold: the caller fails them."""
+
+    def schedule(self, sequences: Iterable[EngineSequence], max_rows: int | None = None) -> list[ScheduledRows]:
+        """Rows of the next step, at most max_batch_tokens; reserves their blocks.
+
+        max_rows: of decodes and verifications together, if any of them can be scheduled so; None: what fits.
+
+        Sequences that hold blocks may be preempted (their blocks taken, recomputed later) in favour
+        of those that were open longer; a sequence that can have no block at all waits.
+        """
+        self._step += 1
+        self.oversized = []
+        ready = [sequence for sequence in sequences if sequence.num_pending_rows > 0]
+        # Drafting ahead waits until nothing else is to be done, and gives way with the next step.
+        ready = [sequence for sequence in ready if not isinstance(sequence.task, AheadTask)] or ready
+        # Longest unserved first; sorting is stable, so earlier opened ones win ties.
+        ready.sort(key=lambda sequence: sequence.last_step)
+        short = [sequence for sequence in ready if sequence.num_pending_rows <= self._short]
+        long = [sequence for sequence in ready if sequence.num_pending_rows > self._short]
+        budget = self._max_batch_tokens
+        for_short = budget - int(budget * PREFILL_SHARE) if long else budget
+        for_short = min(budget, max(for_short, self._short))
+        scheduled: list[ScheduledRows] = []
+        holders = {sequence.sequence_id: sequence for sequence in sequences if sequence.block_ids}
+        if max_rows is not None:
+            self._take(short, min(for_short, max_rows), scheduled, holders)
+        if not scheduled:
+            self._take(short, for_short, scheduled, holders)
+        self._take(long, budget - sum(rows.num_rows for rows in scheduled), scheduled, holders)
+        return scheduled
+
+    def _take(
+        self, group: Iterable[EngineSequence], limit: int, scheduled: list[ScheduledRows], holders: Holders
+    ) -> None:
+        """Schedule of the group what fits in so many rows."""
+        for sequence in group:
+            rows = self._fit(sequence, limit)
+            if rows is not None and self._reserve(rows, scheduled, holders):
+                scheduled.append(rows)
+                sequence.last_step = self._step
+                limit -= rows.num_rows
+
+    def _fit(self, sequence: EngineSequence, limit: int) -> ScheduledRows | None:
+        """As many rows of the sequence as fit; drafts are verified together or not at all."""
+        if not sequence.block_ids and sequence.num_computed_tokens == 0:
+            self._kv_cache.attach_prefix(sequence)
+        if isinstance(sequence.task, DecodeTask) and sequence.num_pending_rows > limit:
+            sequence.task.drafts = NO_DRAFTS  # nobody asked for them: better one token than none
+        start, pending = sequence.next_place, sequence.num_pending_rows
+        if isinstance(sequence.task, AheadTask) and pending > self._max_batch_tokens:
+            sequence.task = None  # it fits in no step
+            return None
+        if pending <= limit:
+            return ScheduledRows(sequence, start, pending, sequence.num_logit_rows) if pending else None
+        if isinstance(sequence.task, VerifyTask) or sequence.drafts:
+            pending -= len(sequence.drafts) + 1
+        num_rows = min(pending, limit)
+        return ScheduledRows(sequence, start, num_rows, 0) if num_rows > 0 else None
+
+    def _reserve(self, rows: ScheduledRows, scheduled: list[ScheduledRows], holders: Holders) -> bool:
+        """Blocks for the rows, preempting later sequences that are not in this step if need be."""
+        sequence = rows.sequence
+        needed = rows.first_position + rows.num_rows
+        if isinstance(sequence.task, AheadTask):
+            if self._kv_cache.reserve(sequence, needed):
+                return True
+            sequence.task = None  # it takes nothing from others
+            return False
+        if needed > self._kv_cache.pool.num_usable * self._kv_cache.pool.block_size:
+            if sequence not in self.oversized:
+                self.oversized.append(sequence)
+            return False
+        if sequence.block_ids:
+            holders[sequence.sequence_id] = sequence  # a prefix was attached just now
+        while not self._kv_cache.reserve(sequence, needed):
+            victim = self._victim(sequence, scheduled, holders)
+            if victim is None:
+                return False
+            self._kv_cache.release(victim)
+            victim.is_preempted = True
+            del holders[victim.sequence_id]
+            self.num_preemptions += 1
+        holders[sequence.sequence_id] = sequence
+        return True
+
+    @staticmethod
+    def _victim(
+        sequence: EngineSequence, scheduled: Sequence[ScheduledRows], holders: Holders
+    ) -> EngineSequence | None:
+        """A holder outside the step: first one that nothing is asked of, else the latest opened after."""
+        spared = {sequence.sequence_id, *(rows.sequence.sequence_id for rows in scheduled)}
+        candidates = [holder for sequence_id, holder in holders.items() if sequence_id not in spared]
+        idle = [holder for holder in candidates if holder.is_idle]
+        later = [holder for holder in candidates if holder.open_order > sequence.open_order]
+        return max(idle or later, key=lambda holder: holder.open_order, default=None)

@@ -1,0 +1,260 @@
+"""One sequence in an engine: its tokens, what is computed of them, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
+from pilotfish.engine.core.block_pool import ROOT_HASH, BlockHash
+from pilotfish.engine.core.tree_proposal import TreeProposal
+from pilotfish.messages import AheadRequest, OpenSequence
+from pilotfish.speculation.history import TokenHistory
+from pilotfish.speculation.lookup import LookupIndex
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.structured.matching import GrammarMatcher
+from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution, TreeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Draft tokens that continue a sequence's last committed one."""
+
+    token_ids: tuple[int, ...] = ()
+    probs: tuple[SparseDistribution, ...] = ()
+    """One per token in rejection mode."""
+    tree: DraftTree | None = None
+    """None: each token continues the one before it."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def shape(self) -> DraftTree:
+        return DraftTree.chain(len(self)) if self.tree is None else self.tree
+
+    def cut(self, max_depth: int, max_nodes: int) -> Drafts:
+        """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
+        if self.tree is None:
+            kept = max(0, min(max_depth, max_nodes))
+            return Drafts(self.token_ids[:kept], self.probs[:kept])
+        nodes = self.tree.kept_nodes(max_depth, max_nodes)
+        if len(nodes) == len(self):
+            return self
+        probs = tuple(self.probs[node] for node in nodes) if self.probs else ()
+        return Drafts(tuple(self.token_ids[node] for node in nodes), probs, self.tree.select(nodes))
+
+
+NO_DRAFTS = Drafts()
+
+
+@dataclass(slots=True)
+class VerifyTask:
+    """Verify these drafts; done in one step once the sequence has caught up."""
+
+    drafts: Drafts
+    arrival_ns: int
+    start_ns: int = 0
+
+
+@dataclass(slots=True)
+class DecodeTask:
+    """Decode until the sequence is goal_length tokens long."""
+
+    goal_length: int
+    arrival_ns: int
+    num_draft_tokens: int = 0
+    """Drafts of the drafter beside the target that a step may verify, at most; of a tree its depth."""
+    tree: TreeRequest | None = None
+    """Those drafts may branch."""
+    drafts: Drafts = NO_DRAFTS
+    """What the next step verifies."""
+    start_ns: int = 0
+
+
+@dataclass(slots=True)
+class ProposeTask:
+    """Draft num_draft_tokens tokens after the first base_length."""
+
+    base_length: int
+    num_draft_tokens: int
+    arrival_ns: int
+    start_ns: int = 0
+    tree: TreeRequest | None = None
+    growth: TreeProposal | None = None
+    """Of a tree; None: a chain, whose drafts follow the sequence's tokens."""
+    drafts: DraftedChain = field(default_factory=DraftedChain)
+    """Of a chain, as far as it has come."""
+    ahead: AheadRequest | None = None
+    """What to draft ahead of a chain once it is proposed."""
+    is_prepared: bool = False
+    """The draft has been proposed before: only what is drafted ahead of it is wanted."""
+
+
+@dataclass(slots=True)
+class AheadTask:
+    """Draft for what may be committed next. Nobody waits for it: everything else goes first."""
+
+    growth: AheadGrowth
+    arrival_ns: int = 0
+    start_ns: int = 0
+
+
+Task = VerifyTask | DecodeTask | ProposeTask | AheadTask
+
+
+class EngineSequence:
+    """Mutable state; the scheduler and the core change it, nobody else.
+
+    Invariant: the KV cache holds tokens[:num_computed_tokens] in block_ids.
+    """
+
+    __slots__ = (
+        "block_ids",
+        "compute_time_ns",
+        "drafter_state",
+        "feature_request",
+        "grammar",
+        "history",
+        "is_grammar_pending",
+        "is_opened",
+        "is_preempted",
+        "last_hash",
+        "last_step",
+        "lookup_index",
+        "num_cached_tokens",
+        "num_committed_tokens",
+        "num_computed_tokens",
+        "num_prompt_tokens",
+        "num_registered_blocks",
+        "open_order",
+        "sampling",
+        "sequence_id",
+        "task",
+        "tokens",
+    )
+
+    def __init__(self, command: OpenSequence, open_order: int = 0) -> None:
+        self.sequence_id = command.sequence_id
+        self.open_order = open_order
+        """Earlier opened sequences may take blocks from later ones."""
+        self.sampling: SamplingParams = command.sampling
+        self.tokens: list[int] = [*command.prompt_token_ids, *command.output_token_ids]
+        """The first num_committed_tokens are committed; on the draft side drafts may follow."""
+        self.num_committed_tokens = len(self.tokens)
+        self.num_prompt_tokens = len(command.prompt_token_ids)
+        self.history: TokenHistory | None = None
+        if self.sampling.has_penalties:
+            self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
+        self.grammar: GrammarMatcher | None = None
+        """Where the output stands in the request's grammar."""
+        self.is_grammar_pending = False
+        """Whether the grammar is being compiled: no token can be decided before."""
+        self.num_computed_tokens = 0
+        self.block_ids: list[int] = []
+        self.num_registered_blocks = 0
+        self.last_hash: BlockHash = ROOT_HASH
+        self.num_cached_tokens = 0
+        self.task: Task | None = None
+        self.drafter_state: object = None
+        """What the drafter beside the target keeps about the computed tokens; lost with the blocks."""
+        self.lookup_index: LookupIndex | None = None
+        """What a lookup beside the target keeps of the tokens."""
+        self.feature_request: FeatureRequest | None = None
+        """What the next verdict that ends a task brings along."""
+        self.is_opened = False
+        """Whether its Opened event was sent."""
+        self.is_preempted = False
+        """Whether its blocks were taken once: from then on it computes only what a task asks for."""
+        self.last_step = -1
+        """Step that last served it: the longest unserved goes first."""
+        self.compute_time_ns = 0
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def drafts(self) -> Drafts:
+        """What lies behind the tokens: drafts that the next step verifies, or nodes of a tree that is drafted."""
+        if isinstance(self.task, VerifyTask | DecodeTask):
+            return self.task.drafts
+        growth = self._growth
+        return NO_DRAFTS if growth is None else Drafts(growth.token_ids, (), growth.tree)
+
+    @property
+    def _growth(self) -> TreeProposal | AheadGrowth | None:
+        return self.task.growth if isinstance(self.task, ProposeTask | AheadTask) else None
+
+    @property
+    def next_place(self) -> int:
+        """Where the next row's keys and values go: behind the computed tokens, and the computed nodes of a tree."""
+        growth = self._growth
+        if growth is None or self.num_computed_tokens < len(self.tokens):
+            return self.num_computed_tokens
+        return self.num_computed_tokens + growth.num_computed
+
+    @property
+    def num_logit_rows(self) -> int:
+        """Rows whose logits the task's next result takes: the last ones."""
+        if self.task is None or self.is_grammar_pending:
+            return 0
+        growth = self._growth
+        return 1 + len(self.drafts) if growth is None else growth.num_logit_rows
+
+    @property
+    def num_pending_rows(self) -> int:
+        """Rows to compute until the task's next result; without a task, to be ready for one."""
+        if self.task is None or self.is_grammar_pending:
+            # The last token waits for the task that needs its logits. Preempted sequences wait as a whole:
+            # idle ones would take the blocks back and forth.
+            return 0 if self.is_preempted else max(0, len(self.tokens) - self.num_computed_tokens - 1)
+        return len(self.tokens) + len(self.drafts) - self.next_place
+
+    def mark_computed(self, end_place: int) -> None:
+        """Rows up to end_place are in the KV cache now; verified drafts count once they are accepted."""
+        self.num_computed_tokens = min(end_place, len(self.tokens))
+        growth = self._growth
+        if growth is not None:
+            growth.num_computed = end_place - self.num_computed_tokens
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked of it that anybody waits for."""
+        return self.task is None or isinstance(self.task, AheadTask)
+
+    def forget_self_drafts(self) -> None:
+        """Drop what was drafted without being asked for, beside the target or ahead; drafts that were sent stay."""
+        self.drafter_state = None
+        if isinstance(self.task, DecodeTask):
+            self.task.drafts = NO_DRAFTS
+        elif isinstance(self.task, AheadTask):
+            self.task = None
+
+    def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
+        """Add tokens at the end; drafts (not committed) may be truncated again."""
+        self.tokens.extend(token_ids)
+        if committed:
+            self.num_committed_tokens = len(self.tokens)
+        self.remember(token_ids)
+
+    def truncate(self, length: int) -> None:
+        """Keep the first length tokens; blocks are the caller's to mind."""
+        del self.tokens[length:]
+        self.num_committed_tokens = min(self.num_committed_tokens, length)
+        self.num_computed_tokens = min(self.num_computed_tokens, length)
+        self.recall(length)
+
+    def remember(self, token_ids: Sequence[int]) -> None:
+        """Count tokens behind the others in what shapes the next ones: penalties and grammar."""
+        if self.history is not None:
+            self.history.append(token_ids)
+        if self.grammar is not None:
+            self.grammar.append(token_ids)
+
+    def recall(self, length: int) -> None:
+        """Count the first length tokens alone."""
+        if self.history is not None:
+            self.history.truncate(length)
+        if self.grammar is not None:
+            self.grammar.truncate(length)

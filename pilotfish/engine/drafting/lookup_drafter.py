@@ -1,0 +1,101 @@
+"""Lookups beside the target: no round trip, and no model to run. Alone, or before a drafter that costs something.
+
+A lookup that is confident spares the other drafter the work; where drafts may branch, one that is not
+joins the other's candidates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from pilotfish.engine.core.self_drafting import KeptRows, SelfDrafter
+from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
+from pilotfish.engine.drafting.draft_growth import DraftWish
+from pilotfish.speculation.grafting import graft
+from pilotfish.speculation.lookup import LookupDraft, LookupIndex, one_hot_probs
+from pilotfish.speculation.lookups import MakeIndex
+from pilotfish.speculation.trees import DraftTree
+from pilotfish.types import SamplingParams, TreeRequest
+
+_GRAFTED_SHARE = 4
+"""One node of so many is kept for a lookup that is not confident."""
+
+
+class LookupSelfDrafter:
+    """See SelfDrafter. Keeps the index of each sequence in its `lookup_index`."""
+
+    def __init__(
+        self, name: str, make_index: MakeIndex, *, other: SelfDrafter | None = None, min_accepted_tokens: float = 0.0
+    ) -> None:
+        """other: drafts where a lookup does not promise min_accepted_tokens; None: nobody does."""
+        self.name = name
+        self._make_index = make_index
+        self._other = other
+        self._min_accepted_tokens = min_accepted_tokens if other is not None else 0.0
+
+    @property
+    def num_rounds(self) -> int:
+        """The other's: a lookup takes no time to speak of."""
+        return 0 if self._other is None else self._other.num_rounds
+
+    def allocate(self, num_blocks: int) -> int:
+        return 0 if self._other is None else self._other.allocate(num_blocks)
+
+    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+        lookups = [self._look_up(rows) for rows in kept]
+        is_settled = [draft.promises(self._min_accepted_tokens) for draft in lookups]
+        others = [NO_DRAFTS] * len(kept)
+        if self._other is not None:
+            others = self._other.follow(
+                [
+                    dataclasses.replace(rows, wish=None if settled else _with_room(rows.wish, draft))
+                    for rows, draft, settled in zip(kept, lookups, is_settled, strict=True)
+                ]
+            )
+        return [
+            _drafts(draft, rows.sequence.sampling) if settled or not other else _grafted(other, draft, rows)
+            for rows, draft, settled, other in zip(kept, lookups, is_settled, others, strict=True)
+        ]
+
+    def _look_up(self, rows: KeptRows) -> LookupDraft:
+        sequence = rows.sequence
+        if isinstance(sequence.task, DecodeTask) and sequence.task.num_draft_tokens:
+            # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
+            _catch_up(sequence, self._make_index, rows.first_position + len(rows.step_rows))
+        if rows.wish is None:
+            return LookupDraft()
+        index = _catch_up(sequence, self._make_index, len(sequence.tokens))
+        return index.propose(rows.wish.num_draft_tokens, rows.wish.tree)
+
+
+def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> LookupIndex:
+    """The sequence's index, with at least its first `length` tokens."""
+    index = sequence.lookup_index
+    if index is None:
+        index = sequence.lookup_index = make_index()
+    index.append(sequence.tokens[len(index) : length])
+    return index
+
+
+def _with_room(wish: DraftWish | None, draft: LookupDraft) -> DraftWish | None:
+    """The wish with some of its nodes kept for the lookup."""
+    if wish is None or wish.tree is None or not draft.token_ids:
+        return wish
+    kept = min(len(draft.token_ids), wish.tree.max_nodes // _GRAFTED_SHARE)
+    return dataclasses.replace(wish, tree=TreeRequest(wish.tree.max_nodes - kept, wish.tree.branching))
+
+
+def _grafted(other: Drafts, draft: LookupDraft, rows: KeptRows) -> Drafts:
+    """The other's drafts with the lookup's candidates after them, where they may branch."""
+    if rows.wish is None or rows.wish.tree is None or not draft.token_ids:
+        return other
+    shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
+    token_ids, tree = graft(other.token_ids, other.shape, draft.token_ids, shape, rows.wish.tree.max_nodes)
+    probs = one_hot_probs(token_ids[len(other) :], rows.sequence.sampling)
+    return Drafts(token_ids, (*other.probs, *probs), None if tree.is_chain else tree)
+
+
+def _drafts(draft: LookupDraft, sampling: SamplingParams) -> Drafts:
+    tree = DraftTree(draft.parents) if draft.parents else None
+    return Drafts(draft.token_ids, one_hot_probs(draft.token_ids, sampling), tree)

@@ -1,0 +1,73 @@
+"""Medusa heads of a target, in the target's engine (2401.10774, section 2).
+
+Head k guesses the token k + 2 places after a row from the row's hidden state alone, whatever comes between:
+the heads need no cache, and one forward of theirs serves all levels of a draft.
+
+Legend: S sequences, H hidden size, V_d draft vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
+from pilotfish.models.decoder import Decoder
+from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.packing import pack_linears
+from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+
+
+class MedusaDrafter:
+    """See SelfDrafter. Takes over the heads; its decoder captures the last hidden state."""
+
+    name = "medusa"
+
+    def __init__(self, decoder: Decoder, heads: MedusaHeads, *, top_m: int) -> None:
+        self._decoder = decoder
+        self._heads = heads.to(device=decoder.device, dtype=decoder.dtype)
+        self._num_heads = heads.config.num_heads
+        self._vocabulary = DraftVocabulary(heads.token_map, decoder.vocab_size)
+        self._top_m = top_m
+        self.num_rounds = 0
+        if decoder.device.type == "cpu":
+            pack_linears(self._heads, deterministic=False)
+
+    def allocate(self, num_blocks: int) -> int:  # noqa: ARG002 -- nothing to keep
+        return 0
+
+    @torch.inference_mode()
+    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+        drafts = [NO_DRAFTS] * len(kept)
+        drafting = {index: rows.wish for index, rows in enumerate(kept) if rows.wish is not None}
+        if not drafting:
+            return drafts
+        wishes = [
+            replace(wish, num_draft_tokens=min(wish.num_draft_tokens, self._num_heads)) for wish in drafting.values()
+        ]
+        self.num_rounds += 1
+        logits = self._heads(self._decoder.last_hidden[_logit_rows(kept, drafting)])  # K times [S, V_d]
+        level = 0
+
+        def expand(expansions: Sequence[Expansion]) -> Tensor:
+            nonlocal level
+            level += 1
+            rows = [expansion.wish for expansion in expansions for _ in expansion.token_ids]
+            selected: Tensor = logits[level][rows].float()
+            return selected
+
+        grown = grow_drafts(wishes, logits[0].float(), expand, self._vocabulary, top_m=self._top_m)
+        for index, drafted in zip(drafting, grown, strict=True):
+            drafts[index] = drafted
+        return drafts
+
+
+def _logit_rows(kept: Sequence[KeptRows], indices: Iterable[int]) -> list[int]:
+    """Of the last kept rows: who may draft has just been given a token, so their logits were wanted."""
+    rows = [kept[index].last_logit_row for index in indices]
+    return [row for row in rows if row is not None]

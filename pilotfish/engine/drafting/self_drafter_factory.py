@@ -1,0 +1,89 @@
+"""From the configuration to the drafter that lives beside a target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import assert_never
+
+from pilotfish.config import DraftConfig, SelfDrafterConfig
+from pilotfish.engine.core.self_drafting import SelfDrafter
+from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
+from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
+from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
+from pilotfish.errors import ConfigError
+from pilotfish.models.decoder import Decoder
+from pilotfish.models.eagle3.checkpoint import load_eagle3
+from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.models.eagle3.factory import build_eagle3_head
+from pilotfish.models.loading import LoadedModel
+from pilotfish.models.medusa.checkpoint import load_medusa
+from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.shipped import head_folder
+from pilotfish.models.tensor_folder import check_target
+from pilotfish.speculation.lookups import LOOKUPS
+
+DEFAULT_EXIT = 0.75
+"""Share of the layers that draft where none is named: earlier ones guess too badly without training."""
+
+
+def build_self_drafter(
+    config: SelfDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
+) -> SelfDrafter | None:
+    """The configured drafter on top of the decoder that was built from loaded; None for `none`.
+
+    Raises: ModelNotFoundError, ModelError and UnsupportedModelError for heads that are missing, broken or another
+    target's; ConfigError for an exit that the target has not.
+    """
+    num_layers: int = loaded.model.config.get_text_config().num_hidden_layers
+    match config.proposer:
+        case "none":
+            return None
+        case "eagle3":
+            return _eagle3(head_folder(config.model), loaded, decoder, num_layers, top_m)
+        case "early_exit":
+            exit_layer = config.exit_layer or max(1, int(DEFAULT_EXIT * num_layers))
+            if exit_layer >= num_layers:
+                raise ConfigError(
+                    f"target.self_drafter.exit_layer is {exit_layer}; {loaded.model_id} has {num_layers} layers, "
+                    "and fewer must draft"
+                )
+            return EarlyExitDrafter(decoder, exit_layer, top_m=top_m)
+        case "medusa":
+            return _medusa(head_folder(config.model), loaded, decoder, top_m)
+        case _:
+            assert_never(config.proposer)
+
+
+def with_lookup(config: SelfDrafterConfig, draft: DraftConfig, other: SelfDrafter | None) -> SelfDrafter | None:
+    """The drafter with the configured lookup before it, or the lookup alone; draft: how lookups are configured."""
+    if config.lookup == "none":
+        return other
+    return LookupSelfDrafter(
+        config.lookup if other is None else other.name,
+        LOOKUPS[config.lookup](draft),
+        other=other,
+        min_accepted_tokens=draft.hybrid_min_accepted_tokens,
+    )
+
+
+def _eagle3(folder: Path, loaded: LoadedModel, decoder: Decoder, num_layers: int, top_m: int) -> Eagle3Drafter:
+    module = load_eagle3(folder, num_target_layers=num_layers, dtype=decoder.dtype)
+    _check_target(module.config, loaded, folder)
+    decoder.capture(module.config.feature_layers)
+    return Eagle3Drafter(decoder, build_eagle3_head(decoder, module), top_m=top_m)
+
+
+def _medusa(folder: Path, loaded: LoadedModel, decoder: Decoder, top_m: int) -> MedusaDrafter:
+    heads = load_medusa(folder, dtype=decoder.dtype)
+    _check_target(heads.config, loaded, folder)
+    decoder.capture(())
+    return MedusaDrafter(decoder, heads, top_m=top_m)
+
+
+def _check_target(config: Eagle3Config | MedusaConfig, loaded: LoadedModel, folder: Path) -> None:
+    check_target(
+        str(folder),
+        head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
+        target=(loaded.model.config.get_text_config().hidden_size, loaded.vocab_size, loaded.fingerprint),
+    )

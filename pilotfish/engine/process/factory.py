@@ -1,0 +1,124 @@
+"""Loads a model and builds the engine core that a replica runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pilotfish.config import Config, EngineConfig
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
+from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.self_drafting import SelfDrafter
+from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.drafting.self_drafter_factory import build_self_drafter, with_lookup
+from pilotfish.engine.process.calibration import calibrate
+from pilotfish.engine.process.cores import usable_cores
+from pilotfish.engine.process.gpu import gpu_options, loading_device, record_graphs, with_kv_cache_tokens
+from pilotfish.engine.process.warm_up import warm_up
+from pilotfish.engine.process.wire import Role
+from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
+from pilotfish.models.loading import LoadedModel, load_model
+from pilotfish.parallel.build import build_parallel_decoder
+from pilotfish.types import BLOCK_SIZE, ModelInfo
+
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> EngineCore:
+    """The engine of the configuration's target or draft section. Raises PilotfishError kinds of loading.
+
+    rank_folder: of a target in several ranks, see pilotfish.parallel.ranks.start_ranks.
+    """
+    service = config.target if role == "target" else config.draft
+    engine = service.engine
+    loaded, built = _decoder(config, role, rank_folder)
+    self_drafter: SelfDrafter | None = None
+    features: FeatureStore | None = None
+    exit_layers: tuple[int | None, ...] = (None,)
+    if role == "target":
+        wanted = config.target.self_drafter
+        self_drafter = build_self_drafter(wanted, loaded, built.decoder, top_m=config.draft.top_m)
+        if isinstance(self_drafter, EarlyExitDrafter):
+            exit_layers = (None, self_drafter.exit_layer)
+        self_drafter = with_lookup(wanted, config.draft, self_drafter)
+        features = build_feature_store(config, loaded, built.decoder)
+    engine = with_kv_cache_tokens(engine, built.decoder, _bytes_beside(loaded, built, self_drafter, features))
+    info = ModelInfo(
+        model_id=loaded.model_id,
+        tokenizer_fingerprint=loaded.fingerprint,
+        vocab_size=built.decoder.vocab_size,
+        max_context_tokens=built.decoder.max_context_tokens,
+        dtype=_dtype(engine, on_gpu=built.decoder.device.type == "cuda"),
+        deterministic=built.deterministic,
+        proposer=_proposer(role, self_drafter),
+        tokenizer_path=str(loaded.folder),
+        feature_layers=() if features is None else features.layers,
+    )
+    core = EngineCore(
+        built.decoder,
+        engine,
+        info,
+        top_m=config.draft.top_m,
+        self_drafter=self_drafter,
+        features=features,
+        grammars=Grammars.of_model(loaded.folder, built.decoder.vocab_size),
+    )
+    record_graphs(built.decoder, exit_layers)
+    warm_up(core)
+    if role == "target":
+        core.begin_with(calibrate(core, engine.max_batch_tokens))
+    return core
+
+
+def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[LoadedModel, BuiltDecoder]:
+    """The model and what runs it: in this process, or over the ranks of a target."""
+    service = config.target if role == "target" else config.draft
+    engine = service.engine
+    if role == "target" and config.target.tensor_parallel_size > 1:
+        threads = engine.num_threads or max(1, num_threads(engine) // config.target.tensor_parallel_size)
+        return build_parallel_decoder(config, threads, rank_folder)
+    torch.set_num_threads(num_threads(engine))
+    gpu = gpu_options(engine)
+    device = loading_device(engine, gpu)
+    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=device)
+    options = DecoderOptions(
+        deterministic=engine.deterministic,
+        compile=engine.compile,
+        num_threads=num_threads(engine),
+        max_context_tokens=engine.max_context_tokens,
+        cache_dir=Path(config.cache_dir),
+        quantization=engine.quantization,
+        gpu=gpu,
+    )
+    return loaded, build_decoder(loaded, options)
+
+
+def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:
+    if role == "draft":
+        return "model"
+    return "" if self_drafter is None else self_drafter.name
+
+
+def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:
+    """What targets must agree on to give the same answers: lossless weights give those of the plain ones."""
+    if engine.quantization not in ("int8", "int4", "fp8"):
+        return engine.dtype
+    return f"{engine.dtype}, {engine.quantization} weights{' and activations' if on_gpu else ''}"
+
+
+def _bytes_beside(
+    loaded: LoadedModel, built: BuiltDecoder, self_drafter: SelfDrafter | None, features: FeatureStore | None
+) -> int:
+    """What drafter and features keep beside each block of the decoder's cache."""
+    drafter_bytes = 0 if self_drafter is None else self_drafter.allocate(2) // 2
+    if features is None:
+        return drafter_bytes
+    hidden_size: int = loaded.model.config.get_text_config().hidden_size
+    return drafter_bytes + BLOCK_SIZE * len(features.layers) * hidden_size * built.decoder.dtype.itemsize
+
+
+def num_threads(engine: EngineConfig) -> int:
+    """Threads to compute with: the configured number, or the cores this process may use."""
+    return engine.num_threads or usable_cores()

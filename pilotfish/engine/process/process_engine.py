@@ -1,0 +1,216 @@
+"""An engine in a process of its own, seen from the process that serves gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from pilotfish.config import Config, config_to_yaml
+from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.engine.process.wire import (
+    EngineInput,
+    Failed,
+    Greeting,
+    MessageReader,
+    Ready,
+    Role,
+    Setup,
+    encoder,
+    framed,
+    greeting_decoder,
+    output_decoder,
+)
+from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
+from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+logger = logging.getLogger(__name__)
+
+WORKER_MODULE = "pilotfish.engine.process.worker"
+STOP_GRACE_S = 5.0
+"""An engine whose standard input has ended gets this long before it is killed."""
+MAX_UNREAD_BYTES = 64 * 1024 * 1024
+"""Commands that wait for an engine that is in a long step."""
+_KEPT_ERROR_LINES = 20
+
+
+class _Messages(asyncio.Protocol):
+    """Hands on each message of the engine."""
+
+    def __init__(self, on_message: Callable[[bytes], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing more can come."""
+        self._on_message = on_message
+        self._reader = MessageReader()
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            self._on_message(message)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self.ended.set_result(None)
+
+
+class ProcessEngine:
+    """An EngineClient. Made by `start`."""
+
+    def __init__(self) -> None:
+        self._process: asyncio.subprocess.Process
+        self._transport: asyncio.Transport
+        self._relay: asyncio.Task[None]
+        self._watch: asyncio.Task[None]
+        self._messages = _Messages(self._take)
+        self._error_lines: deque[str] = deque(maxlen=_KEPT_ERROR_LINES)
+        self._queue = EventQueue()
+        self._load = LoadReport()
+        self._ready: Ready | None = None
+        self._greeted: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
+
+    @classmethod
+    async def start(
+        cls, config: Config, role: Role, *, rank_folder: str = "", worker_module: str = WORKER_MODULE
+    ) -> ProcessEngine:
+        """Start the process and wait until its model is loaded, however long that takes.
+
+        rank_folder: see wire.Setup.
+        Raises: the PilotfishError that the engine failed with; UnavailableError when it died.
+        """
+        self = cls()
+        await self._spawn(role, worker_module)
+        try:
+            await self._greet(Setup(config_to_yaml(config), role, rank_folder))
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._greeting.model
+
+    @property
+    def limits(self) -> Limits:
+        return self._greeting.limits
+
+    @property
+    def load(self) -> LoadReport:
+        return self._load
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """See EngineClient. Raises ResourceExhaustedError when the engine has stopped reading.
+
+        Closing is never refused: a sequence that is forgotten here must not live on in the engine.
+        """
+        self._queue.raise_if_failed()
+        only_closes = all(isinstance(command, CloseSequence) for command in commands)
+        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES and not only_closes:
+            raise ResourceExhaustedError(f"the engine does not read: {MAX_UNREAD_BYTES} bytes wait for it")
+        self._transport.write(framed(encoder.encode(EngineInput(list(commands), time.monotonic_ns()))))
+
+    async def receive(self) -> Sequence[Event]:
+        return await self._queue.receive()
+
+    async def close(self) -> None:
+        self._queue.fail(UnavailableError("the engine was closed"))
+        try:
+            await self._end_process()
+        finally:
+            self._transport.abort()
+            self._greeted.cancel()
+            self._relay.cancel()
+            self._watch.cancel()
+            await asyncio.gather(self._relay, self._watch, return_exceptions=True)
+
+    @property
+    def _greeting(self) -> Ready:
+        assert self._ready is not None, "start() waits for it"
+        return self._ready
+
+    async def _spawn(self, role: Role, worker_module: str) -> None:
+        ours, engines = socket.socketpair()
+        with engines:  # the child inherits its own
+            self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
+                lambda: self._messages, sock=ours
+            )
+            try:
+                self._process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", worker_module, "--socket", str(engines.fileno()), "--role", role),
+                    pass_fds=(engines.fileno(),),
+                    stdin=asyncio.subprocess.PIPE,  # its end tells the engine that we are gone
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+            except BaseException:
+                self._transport.abort()
+                raise
+        self._relay = asyncio.create_task(self._relay_errors())
+        self._watch = asyncio.create_task(self._watch_exit())
+
+    async def _greet(self, setup: Setup) -> None:
+        self._transport.write(framed(encoder.encode(setup)))
+        await asyncio.wait((self._greeted, self._watch), return_when=asyncio.FIRST_COMPLETED)
+        if not self._greeted.done():
+            self._queue.raise_if_failed()
+        greeting = self._greeted.result()
+        if isinstance(greeting, Failed):
+            raise error_named(greeting.kind, greeting.message)
+        self._ready = greeting
+
+    def _take(self, message: bytes) -> None:
+        try:
+            if not self._greeted.done():
+                self._greeted.set_result(greeting_decoder.decode(message))
+                return
+            output = output_decoder.decode(message)
+        except msgspec.MsgspecError as error:
+            self._queue.fail(UnavailableError(f"the engine process talks nonsense: {error}"))
+            return
+        self._load = output.load
+        self._queue.put(output.events)
+
+    async def _relay_errors(self) -> None:
+        """Standard error of the engine goes on to ours; its last lines are kept for the message."""
+        assert self._process.stderr is not None
+        while True:
+            try:
+                line = await self._process.stderr.readline()
+            except ValueError:  # asyncio drops a line beyond its limit; who stops reading would block the engine
+                line = b"(a very long line)\n"
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self._error_lines.append(text)
+            logger.info("engine: %s", text)
+
+    async def _watch_exit(self) -> None:
+        status = await self._process.wait()
+        # Its last words.
+        await asyncio.wait((self._relay, self._messages.ended), timeout=1.0)
+        last_line = next((line for line in reversed(self._error_lines) if line.strip()), "it said nothing")
+        cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        self._queue.fail(UnavailableError(f"the engine process {cause}: {last_line}"))
+
+    async def _end_process(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_GRACE_S):
+                await self._process.wait()
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+            if not isinstance(error, TimeoutError):
+                raise

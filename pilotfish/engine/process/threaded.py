@@ -1,0 +1,115 @@
+"""An engine on a thread of this process: for tests and benchmarks of the engine alone.
+
+In production it would hold the interpreter's lock while it prepares a step, and gRPC would wait: see
+process.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.messages import Command, Event
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+logger = logging.getLogger(__name__)
+
+
+WAITING_POLL_S = 0.001
+"""An engine that waits for a thread of its own is looked at this often."""
+
+
+class Core(Protocol):
+    """The interface of pilotfish.engine.core.engine_core.EngineCore."""
+
+    model: ModelInfo
+    limits: Limits
+
+    @property
+    def has_work(self) -> bool: ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a thread of its own and may soon have work without a command."""
+        ...
+
+    def submit(self, command: Command) -> None: ...
+
+    def step(self, max_rows: int | None = None) -> list[Event]: ...
+
+    def load(self) -> LoadReport: ...
+
+
+class ThreadedEngine:
+    """An EngineClient. Must be made on a running event loop; the core is the thread's own from then on."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._loop = asyncio.get_running_loop()
+        self._queue = EventQueue()
+        self._load = core.load()
+        self._commands: list[Command] = []
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._core.model
+
+    @property
+    def limits(self) -> Limits:
+        return self._core.limits
+
+    @property
+    def load(self) -> LoadReport:
+        return self._load
+
+    def send(self, commands: Sequence[Command]) -> None:
+        self._queue.raise_if_failed()
+        with self._changed:
+            self._commands.extend(commands)
+            self._changed.notify()
+
+    async def receive(self) -> Sequence[Event]:
+        return await self._queue.receive()
+
+    async def close(self) -> None:
+        """Ends after the step that is being computed."""
+        self._queue.fail(UnavailableError("the engine was closed"))
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    def _run(self) -> None:
+        try:
+            while self._take_commands():
+                events = self._core.step() if self._core.has_work else []
+                self._loop.call_soon_threadsafe(self._deliver, events, self._core.load())
+        except Exception as error:
+            logger.exception("the engine failed")
+            failure = error if isinstance(error, PilotfishError) else UnavailableError(f"the engine failed: {error!r}")
+            self._loop.call_soon_threadsafe(self._queue.fail, failure)
+
+    def _take_commands(self) -> bool:
+        """Submit what came, waiting for it when there is nothing to do. False when the engine is closed."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_closed or self._commands or self._core.has_work,
+                timeout=WAITING_POLL_S if self._core.is_waiting else None,
+            )
+            commands, self._commands = self._commands, []
+        for command in commands:
+            self._core.submit(command)
+        return not self._is_closed
+
+    def _deliver(self, events: list[Event], load: LoadReport) -> None:
+        self._load = load
+        self._queue.put(events)

@@ -1,0 +1,50 @@
+"""First steps before the first request: what is done lazily once must not be in somebody's first token."""
+
+from __future__ import annotations
+
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.errors import InternalError
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
+
+PROMPT = tuple(range(1, 40))
+SAMPLINGS = (
+    SamplingParams(temperature=0, num_logprobs=1),
+    SamplingParams(temperature=0.8, top_p=0.9, top_k=40, repetition_penalty=1.1),
+    SamplingParams(acceptance=AcceptanceMode.REJECTION),
+)
+
+
+def warm_up(core: EngineCore) -> None:
+    """Every kind of work once in every mode; leaves no sequence and no cached prefix behind.
+
+    Raises: InternalError when a step fails.
+    """
+    token_ids = tuple(token_id % core.model.vocab_size for token_id in PROMPT)[: core.model.max_context_tokens // 2]
+    for sampling in SAMPLINGS:
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Decode(0, len(token_ids), 1))
+        _settle(core)
+        drafts = token_ids[:2]
+        one_hots = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafts)
+        core.submit(Verify(0, len(token_ids) + 1, drafts, one_hots, parents=(-1, -1)))
+        _settle(core)
+        core.submit(CloseSequence(0))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Propose(0, len(token_ids), (), 2))
+        _settle(core)
+        core.submit(Propose(0, len(token_ids), (), 2, tree=TreeRequest(4, 2)))
+        _settle(core)
+        core.submit(CloseSequence(0))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Decode(0, len(token_ids), 4, num_draft_tokens=2))
+        _settle(core)
+        core.submit(CloseSequence(0))
+    core.kv_cache.pool.clear_cache()
+
+
+def _settle(core: EngineCore) -> None:
+    while core.has_work:
+        for event in core.step():
+            if isinstance(event, SequenceError) and event.code is SequenceErrorCode.INTERNAL:
+                raise InternalError(f"the engine cannot compute its first steps; its log says why: {event.message}")

@@ -1,0 +1,100 @@
+"""What a replica's front and its engine process say to each other: msgpack over a Unix socket pair.
+
+1. Front: `Setup`. Engine: `Ready` or, before it exits, `Failed`.
+2. Front: `EngineInput`, any number. Engine: `EngineOutput`, any number.
+3. The engine ends when its standard input does: then its front is gone or wants it to stop.
+
+The process is started as `python -m pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`, with its
+end of the pair inherited. Each message follows its length in bytes (4 bytes, little-endian).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from pilotfish.messages import Command, Event
+from pilotfish.types import Limits, LoadReport, ModelInfo
+
+Role = Literal["target", "draft"]
+"""Which section of the configuration an engine reads."""
+
+
+class Setup(msgspec.Struct, frozen=True):
+    """The first message: a mapping of `config` and `role`."""
+
+    config: str
+    """YAML (pilotfish.config.config_to_yaml)."""
+    role: Role
+    rank_folder: str = ""
+    """Where the other ranks of a tensor-parallel target meet this engine; empty: it starts them itself."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """The model is loaded and commands are welcome."""
+
+    model: ModelInfo
+    limits: Limits
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The engine cannot start."""
+
+    kind: str
+    """Class name of the PilotfishError."""
+    message: str
+
+
+class EngineInput(msgspec.Struct, frozen=True, array_like=True):
+    """What has arrived at the front."""
+
+    commands: list[Command]
+    arrived_ns: int
+    """On the machine's monotonic clock: the engine may see it a step later."""
+
+
+class EngineOutput(msgspec.Struct, frozen=True):
+    """Events of one step (or none, when only the load changed)."""
+
+    events: list[Event]
+    load: LoadReport
+
+
+Greeting = Ready | Failed
+
+encoder = msgspec.msgpack.Encoder()
+setup_decoder = msgspec.msgpack.Decoder(Setup)
+greeting_decoder: msgspec.msgpack.Decoder[Greeting] = msgspec.msgpack.Decoder(Greeting)
+input_decoder = msgspec.msgpack.Decoder(EngineInput)
+output_decoder = msgspec.msgpack.Decoder(EngineOutput)
+
+_LENGTH = struct.Struct("<I")
+
+
+def framed(message: bytes) -> bytes:
+    """The message as it travels."""
+    return _LENGTH.pack(len(message)) + message
+
+
+class MessageReader:
+    """Cuts what arrives back into messages."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that `data` completes."""
+        self._bytes += data
+        messages = []
+        start = 0
+        while len(self._bytes) >= start + _LENGTH.size:
+            begin = start + _LENGTH.size
+            end = begin + _LENGTH.unpack_from(self._bytes, start)[0]
+            if len(self._bytes) < end:
+                break
+            messages.append(bytes(self._bytes[begin:end]))
+            start = end
+        del self._bytes[:start]
+        return messages

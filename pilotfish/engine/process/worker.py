@@ -1,0 +1,121 @@
+"""The engine's own process: `python -m pilotfish.engine.process.worker --socket DESCRIPTOR --role ROLE`.
+
+Started by `pilotfish.engine.process.process_engine`; see `wire.py` for what is said over the socket. It ends when its
+standard input does, so it cannot outlive its front.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from pilotfish.config import Config, config_from_yaml
+from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.engine.process.head_factory import build_head_engine
+from pilotfish.engine.process.parent import end_with_parent
+from pilotfish.engine.process.threaded import WAITING_POLL_S, Core
+from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
+from pilotfish.engine.process.worker_socket import WorkerSocket
+from pilotfish.errors import PilotfishError
+from pilotfish.messages import Event
+from pilotfish.telemetry.logs import configure_logging
+from pilotfish.types import LoadReport
+
+logger = logging.getLogger(__name__)
+
+LOAD_INTERVAL_S = 0.5
+"""An idle engine still reports its load this often."""
+
+
+class Outbox:
+    """What goes to the front: events at once, and the load every so often."""
+
+    def __init__(self, front: WorkerSocket) -> None:
+        self._front = front
+        self._last_load: LoadReport | None = None
+        self._last_report_s = 0.0
+
+    def gave(self, events: Sequence[Event], load: LoadReport) -> None:
+        """A step has ended with these events, or there was nothing to do."""
+        now_s = time.monotonic()
+        if events or (load != self._last_load and now_s - self._last_report_s >= LOAD_INTERVAL_S):
+            self._front.send(encoder.encode(EngineOutput(list(events), load)))
+            self._last_load, self._last_report_s = load, now_s
+
+
+def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
+    """Serve commands for ever: take what came, step while there is work, wait otherwise.
+
+    delay: of a target, which waits a moment for sequences that come back soon.
+    """
+    outbox = Outbox(front)
+    wait_s = 0.0  # the front tells its first peers the load
+    while True:
+        for message in front.receive(wait_s):
+            arrived = input_decoder.decode(message)
+            for command in arrived.commands:
+                core.submit(command)
+            if delay is not None:
+                delay.took(arrived.commands, arrived.arrived_ns)
+        if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
+            wait_s = wait_ns / 1e9
+            continue
+        events = _step(core, delay) if core.has_work else []
+        if delay is not None and events:
+            delay.gave(events, time.monotonic_ns())
+        outbox.gave(events, core.load())
+        wait_s = _wait_s(core)
+
+
+def _step(core: Core, delay: BatchingDelay | None) -> Sequence[Event]:
+    return core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
+
+
+def _wait_s(core: Core) -> float:
+    """How long to wait for commands before the next step."""
+    if core.has_work:
+        return 0
+    return WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
+
+
+def build_core(config: Config, role: Role, rank_folder: Path | None = None) -> Core:
+    """What the configuration asks for. Raises PilotfishError kinds of loading."""
+    if role == "draft" and config.draft.proposer == "eagle3":
+        return build_head_engine(config)
+    return build_engine(config, role, rank_folder=rank_folder)
+
+
+def main() -> None:
+    """Parse the arguments, load the model, serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--socket", type=int, required=True, help="inherited descriptor")
+    parser.add_argument("--role", required=True, choices=("target", "draft"))
+    arguments = parser.parse_args()
+    # Ctrl-C reaches the whole process group; the front decides when its engine ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    front = WorkerSocket(arguments.socket)
+    setup = setup_decoder.decode(front.receive()[0])
+    config = config_from_yaml(setup.config)
+    configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
+    try:
+        core = build_core(config, setup.role, Path(setup.rank_folder) if setup.rank_folder else None)
+    except PilotfishError as error:
+        front.send(encoder.encode(Failed(type(error).__name__, str(error))))
+        sys.exit(1)
+    front.send(encoder.encode(Ready(core.model, core.limits)))
+    delay = None
+    if setup.role == "target" and isinstance(core, EngineCore):
+        delay = BatchingDelay(core.step_costs, config.target.engine.max_batch_tokens)
+    run(core, front, delay)
+
+
+if __name__ == "__main__":
+    main()

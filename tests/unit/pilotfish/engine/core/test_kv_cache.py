@@ -1,0 +1,92 @@
+"""Which blocks a sequence holds through growth, hits, rewinds and release."""
+
+from __future__ import annotations
+
+from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.messages import OpenSequence
+from pilotfish.types import SamplingParams
+
+SIZE = 4
+
+
+def sequence(*tokens: int) -> EngineSequence:
+    return EngineSequence(OpenSequence(1, tokens, SamplingParams()))
+
+
+def computed(cache: KVCache, *tokens: int) -> EngineSequence:
+    """A sequence all of whose tokens are computed and registered."""
+    result = sequence(*tokens)
+    cache.attach_prefix(result)
+    assert cache.reserve(result, len(tokens))
+    result.num_computed_tokens = len(tokens)
+    cache.register_full_blocks(result, len(tokens))
+    return result
+
+
+def test_reserving_takes_whole_blocks_and_nothing_when_they_run_out() -> None:
+    pool = BlockPool(4, SIZE)
+    cache = KVCache(pool)
+    owner = sequence(1)
+    assert cache.reserve(owner, 5)
+    assert len(owner.block_ids) == 2
+    assert cache.reserve(owner, 8)
+    assert len(owner.block_ids) == 2
+    assert not cache.reserve(owner, 17)
+    assert pool.num_used == 2
+
+
+def test_a_prefix_hit_leaves_the_last_token_to_compute() -> None:
+    cache = KVCache(BlockPool(9, SIZE))
+    first = computed(cache, 1, 2, 3, 4, 5, 6, 7, 8)
+    again = sequence(1, 2, 3, 4, 5, 6, 7, 8)
+    cache.attach_prefix(again)
+    assert again.block_ids == first.block_ids[:1], "the second block ends with the last token: not attached"
+    assert again.num_computed_tokens == again.num_cached_tokens == 4
+    longer = sequence(1, 2, 3, 4, 5, 6, 7, 8, 9)
+    cache.attach_prefix(longer)
+    assert longer.num_computed_tokens == 8
+
+
+def test_rewinding_within_private_blocks_is_a_number() -> None:
+    cache = KVCache(BlockPool(9, SIZE))
+    owner = computed(cache, 1, 2, 3, 4, 5, 6)
+    held = list(owner.block_ids)
+    cache.rewind(owner, 5)
+    assert (owner.tokens, owner.num_computed_tokens, owner.block_ids) == ([1, 2, 3, 4, 5], 5, held)
+
+
+def test_rewinding_into_a_findable_block_lets_it_go() -> None:
+    cache = KVCache(BlockPool(9, SIZE))
+    owner = computed(cache, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+    first_block = owner.block_ids[0]
+    cache.rewind(owner, 6)
+    assert owner.block_ids == [first_block]
+    assert owner.num_computed_tokens == 4
+    owner.append([60, 70], committed=True)
+    assert cache.reserve(owner, 8)
+    owner.num_computed_tokens = 8
+    cache.register_full_blocks(owner, 8)
+    other = sequence(1, 2, 3, 4, 5, 6, 7, 8, 0)
+    cache.attach_prefix(other)
+    assert other.num_computed_tokens == 8, "the old continuation is still there"
+    assert other.block_ids[1] != owner.block_ids[1]
+
+
+def test_drafts_are_not_registered() -> None:
+    cache = KVCache(BlockPool(9, SIZE))
+    owner = sequence(1, 2, 3)
+    owner.append([4, 5], committed=False)
+    assert cache.reserve(owner, 5)
+    owner.num_computed_tokens = 5
+    cache.register_full_blocks(owner, owner.num_committed_tokens)
+    assert not cache.pool.is_registered(owner.block_ids[0])
+
+
+def test_release_gives_everything_back() -> None:
+    pool = BlockPool(9, SIZE)
+    cache = KVCache(pool)
+    owner = computed(cache, *range(20))
+    cache.release(owner)
+    assert (pool.num_used, owner.block_ids, owner.num_computed_tokens) == (0, [], 0)

@@ -1,0 +1,163 @@
+"""Who gets rows in a step, and who gives up blocks."""
+
+from __future__ import annotations
+
+from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.scheduler import Scheduler
+from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence, VerifyTask
+from pilotfish.messages import OpenSequence
+from pilotfish.types import SamplingParams
+
+BLOCK = 4
+
+
+def make(num_blocks: int = 100, budget: int = 20) -> tuple[Scheduler, BlockPool]:
+    pool = BlockPool(num_blocks, BLOCK, prefix_caching=False)
+    return Scheduler(KVCache(pool), max_batch_tokens=budget, max_draft_tokens=4), pool
+
+
+def sequence(order: int, num_tokens: int, num_computed: int = 0) -> EngineSequence:
+    result = EngineSequence(OpenSequence(order, (1,) * num_tokens, SamplingParams()), order)
+    result.task = DecodeTask(num_tokens + 100, 0)
+    result.num_computed_tokens = num_computed
+    return result
+
+
+def holding(scheduler: Scheduler, *sequences: EngineSequence) -> None:
+    """Run steps until all but their last token is computed."""
+    while any(item.num_computed_tokens < len(item.tokens) - 1 for item in sequences):
+        for rows in scheduler.schedule(sequences):
+            rows.sequence.num_computed_tokens += min(
+                rows.num_rows, len(rows.sequence.tokens) - 1 - rows.sequence.num_computed_tokens
+            )
+
+
+def verifying(scheduler: Scheduler, count: int) -> list[EngineSequence]:
+    """Sequences with four rows each, a token and three drafts."""
+    sequences = [sequence(order, 8) for order in range(count)]
+    for item in sequences:
+        holding(scheduler, item)
+        item.task = VerifyTask(Drafts((1, 2, 3)), 0)
+    return sequences
+
+
+def test_a_long_prompt_goes_in_chunks_of_the_budget() -> None:
+    scheduler, _ = make(budget=20)
+    prompt = sequence(1, 50)
+    sizes = []
+    while prompt.num_computed_tokens < 50:
+        (rows,) = scheduler.schedule([prompt])
+        sizes.append((rows.num_rows, rows.is_complete))
+        prompt.num_computed_tokens += rows.num_rows
+    assert sizes == [(20, False), (20, False), (10, True)]
+
+
+def test_decodes_run_beside_a_prefill_and_neither_starves() -> None:
+    scheduler, _ = make(budget=20)
+    decodes = [sequence(order, 8) for order in range(30)]
+    for item in decodes:
+        holding(scheduler, item)
+    prompt = sequence(99, 60)
+    served = {id(item): 0 for item in decodes}
+    for _ in range(4):
+        scheduled = scheduler.schedule([*decodes, prompt])
+        assert sum(rows.num_rows for rows in scheduled) <= 20
+        prefill = [rows.num_rows for rows in scheduled if rows.sequence is prompt]
+        assert prefill
+        assert prefill[0] >= 5
+        prompt.num_computed_tokens += prefill[0]
+        for rows in scheduled:
+            if rows.sequence is not prompt:
+                served[id(rows.sequence)] += 1
+    assert min(served.values()) >= 1, "the longest unserved goes first"
+
+
+def test_drafts_are_verified_together_or_wait() -> None:
+    scheduler, _ = make(budget=6)
+    verify = sequence(1, 8)
+    verify.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
+    (rows,) = scheduler.schedule([verify])  # 12 rows pending, budget 6: catch up first
+    assert (rows.num_rows, rows.num_logit_rows) == (6, 0)
+    verify.num_computed_tokens = 6
+    (rows,) = scheduler.schedule([verify])
+    assert (rows.num_rows, rows.num_logit_rows) == (6, 5)
+    verify.num_computed_tokens = 5
+    (rows,) = scheduler.schedule([verify])
+    assert (rows.num_rows, rows.num_logit_rows) == (2, 0), "the last token waits for its drafts"
+
+
+def test_a_limit_halves_verifications_and_leaves_prompts_alone() -> None:
+    scheduler, _ = make(budget=40)
+    verifies = verifying(scheduler, 4)
+    prompt = sequence(99, 60)
+    first = scheduler.schedule([*verifies, prompt], 8)
+    assert [rows.sequence.sequence_id for rows in first if rows.sequence is not prompt] == [0, 1]
+    assert sum(rows.num_rows for rows in first if rows.sequence is prompt) == 32, "what is left of the budget"
+    second = scheduler.schedule([*verifies, prompt], 8)
+    assert [rows.sequence.sequence_id for rows in second if rows.sequence is not prompt] == [2, 3], "those left out"
+    assert len(scheduler.schedule(verifies, 1)) == 4, "a limit that nobody fits does not hold"
+    assert len(scheduler.schedule(verifies)) == 4
+
+
+def test_a_limit_does_not_touch_the_share_of_prompts() -> None:
+    scheduler, _ = make(budget=40)
+    verifies = verifying(scheduler, 10)
+    prompt = sequence(99, 60)
+    prefill = [rows.num_rows for rows in scheduler.schedule([*verifies, prompt], 1000) if rows.sequence is prompt]
+    assert prefill == [12], "a quarter, and what 28 rows of verifications leave"
+
+
+def test_a_limit_that_only_fits_who_has_no_blocks_does_not_hold() -> None:
+    scheduler, pool = make(num_blocks=5)
+    older, later = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, older, later)
+    assert pool.num_used == 4
+    older.task, later.task = VerifyTask(Drafts((1, 2, 3, 4)), 0), VerifyTask(Drafts((1,)), 0)
+    later.last_step = -1  # the longest unserved: it takes no blocks from the older one
+    assert [rows.sequence for rows in scheduler.schedule([older, later], 2)] == [older]
+    assert later.is_preempted
+
+
+def test_what_no_pool_can_hold_is_named_once_where_there_is_a_limit() -> None:
+    scheduler, _ = make(num_blocks=2)
+    too_long = sequence(1, 3)
+    holding(scheduler, too_long)
+    too_long.task = VerifyTask(Drafts((1, 2, 3, 4)), 0)
+    assert scheduler.schedule([too_long], 5) == []
+    assert scheduler.oversized == [too_long]
+
+
+def test_blocks_are_taken_from_the_latest_opened() -> None:
+    scheduler, pool = make(num_blocks=7, budget=100)
+    early, middle, late = (sequence(order, 8) for order in (1, 2, 3))
+    holding(scheduler, early, middle, late)
+    early.num_computed_tokens = middle.num_computed_tokens = 7
+    early.append([1], committed=True)  # needs a third block
+    early.last_step = -1
+    scheduled = scheduler.schedule([early, middle, late])
+    assert early in [rows.sequence for rows in scheduled]
+    assert late.is_preempted
+    assert late.block_ids == []
+    assert not middle.is_preempted
+    assert scheduler.num_preemptions == 1
+    assert pool.num_used == 5
+
+
+def test_idle_holders_give_way_before_anybody_who_waits() -> None:
+    scheduler, _ = make(num_blocks=5, budget=100)
+    idle, worker = sequence(1, 8), sequence(2, 8)
+    holding(scheduler, idle, worker)
+    idle.task = None
+    worker.append([1], committed=True)
+    assert [rows.sequence for rows in scheduler.schedule([idle, worker])] == [worker]
+    assert idle.is_preempted
+    assert idle.num_pending_rows == 0, "and does not come back before it is asked for something"
+
+
+def test_what_the_whole_pool_cannot_hold_is_named() -> None:
+    scheduler, pool = make(num_blocks=3, budget=100)
+    giant = sequence(1, 9)
+    assert scheduler.schedule([giant]) == []
+    assert scheduler.oversized == [giant]
+    assert pool.num_used == 0

@@ -1,0 +1,179 @@
+"""Lookups beside the target: the text is that of plain decoding; who drafts, and what another drafter is asked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+
+import pytest
+from transformers import LlamaForCausalLM
+
+from pilotfish.config import DraftConfig, EngineConfig, SelfDrafterConfig
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.self_drafting import KeptRows, SelfDrafter
+from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
+from pilotfish.engine.drafting.self_drafter_factory import with_lookup
+from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
+
+VOCAB, CONTEXT = 64, 128
+GREEDY = SamplingParams(temperature=0, max_tokens=60)
+SAMPLINGS = [
+    GREEDY,
+    SamplingParams(temperature=0.5, seed=7, max_tokens=60, repetition_penalty=1.1),
+    SamplingParams(temperature=0.5, seed=3, max_tokens=60, acceptance=AcceptanceMode.REJECTION),
+]
+TREES = [None, TreeRequest(max_nodes=8, branching=2)]
+REPETITIVE = (1, 5, 9, 2, 33, 7) * 5
+Settle = Callable[[EngineCore], list[Event]]
+
+
+class Other:
+    """Drafts one token that is never said, and remembers what it was asked."""
+
+    name = "other"
+    num_rounds = 0
+
+    def __init__(self) -> None:
+        self.asked: list[KeptRows] = []
+
+    def allocate(self, num_blocks: int) -> int:
+        return 7 * num_blocks
+
+    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+        self.asked += kept
+        return [NO_DRAFTS if rows.wish is None else Drafts((VOCAB - 1,)) for rows in kept]
+
+
+@pytest.fixture
+def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
+    def make(drafter: SelfDrafter | None, **changes: int) -> EngineCore:
+        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 12}
+        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
+        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
+        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, self_drafter=drafter)
+
+    return make
+
+
+def lookup(name: str = "suffix", **more) -> LookupSelfDrafter:
+    return LookupSelfDrafter(name, LOOKUPS[name](DraftConfig()), **more)
+
+
+def run(
+    core: EngineCore,
+    settle: Settle,
+    prompts: Sequence[Sequence[int]],
+    sampling: SamplingParams = GREEDY,
+    tree: TreeRequest | None = None,
+) -> tuple[list[list[int]], int, int]:
+    """The texts, drafted tokens, and verdicts of runs that all sequences are in at once."""
+    for index, prompt in enumerate(prompts):
+        core.submit(OpenSequence(index, tuple(prompt), sampling))
+        core.submit(Decode(index, len(prompt), 40, num_draft_tokens=6, tree=tree))
+    verdicts = [event for event in settle(core) if isinstance(event, Verdict)]
+    for index in range(len(prompts)):
+        core.submit(CloseSequence(index))
+    core.step()
+    texts = [
+        [token for verdict in verdicts if verdict.sequence_id == index for token in verdict.token_ids]
+        for index in range(len(prompts))
+    ]
+    return texts, sum(verdict.num_draft_tokens for verdict in verdicts), len(verdicts)
+
+
+@pytest.mark.parametrize("name", sorted(LOOKUPS))
+@pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
+@pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=["greedy", "coupled"])
+def test_the_text_is_that_of_plain_decoding(
+    make_drafted: Callable[..., EngineCore],
+    settle: Settle,
+    name: str,
+    tree: TreeRequest | None,
+    sampling: SamplingParams,
+) -> None:
+    prompts = [REPETITIVE, (3, 1, 4, 1, 5, 9, 2, 6), (8, 8, 8, 8)]
+    plain, _, num_steps = run(make_drafted(None), settle, prompts, sampling)
+    texts, num_drafted, num_verdicts = run(make_drafted(lookup(name)), settle, prompts, sampling, tree)
+    assert texts == plain
+    assert num_drafted > 0
+    assert num_verdicts < num_steps
+
+
+@pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
+def test_rejection_sampling_and_tight_caches_hold(
+    make_drafted: Callable[..., EngineCore], settle: Settle, tree: TreeRequest | None
+) -> None:
+    core = make_drafted(lookup(), kv_cache_tokens=160)
+    texts, num_drafted, _ = run(core, settle, [REPETITIVE, REPETITIVE[3:]], SAMPLINGS[2], tree)
+    assert [len(text) for text in texts] == [40, 40]
+    assert num_drafted > 0
+
+
+def test_a_confident_lookup_spares_the_other_drafter_the_work(
+    make_drafted: Callable[..., EngineCore], settle: Settle, greedy_text: Callable[[Sequence[int], int], list[int]]
+) -> None:
+    other = Other()
+    core = make_drafted(lookup(other=other, min_accepted_tokens=1.0))
+    text, _, _ = run(core, settle, [REPETITIVE])
+    assert text == [greedy_text(REPETITIVE, 40)]
+    asked = [rows.wish is not None for rows in other.asked]
+    # It is shown every step; it drafts in some of them.
+    assert any(asked)
+    assert not all(asked)
+
+
+def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: Callable[..., EngineCore], settle: Settle) -> None:
+    other = Other()
+    drafter = lookup(other=other, min_accepted_tokens=100.0)
+    seen: list[Drafts] = []
+
+    class Spy:
+        name = "spy"
+        num_rounds = 0
+        allocate = staticmethod(drafter.allocate)
+
+        def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+            seen.extend(drafter.follow(kept))
+            return seen[-len(kept) :]
+
+    plain, _, _ = run(make_drafted(None), settle, [REPETITIVE])
+    texts, _, _ = run(make_drafted(Spy()), settle, [REPETITIVE], tree=TREES[1])
+    assert texts == plain
+    wishes = [rows.wish for rows in other.asked if rows.wish is not None]
+    assert {wish.tree.max_nodes for wish in wishes if wish.tree is not None} <= {6, 7, 8}
+    grafted = [drafts for drafts in seen if len(drafts) > 1]
+    assert grafted
+    assert all(drafts.token_ids[0] == VOCAB - 1 and drafts.shape.parents[:2] == (-1, -1) for drafts in grafted)
+
+
+def test_without_trees_the_other_drafts_alone_where_the_lookup_doubts(
+    make_drafted: Callable[..., EngineCore], settle: Settle
+) -> None:
+    other = Other()
+    _, num_drafted, num_verdicts = run(
+        make_drafted(lookup(other=other, min_accepted_tokens=100.0)), settle, [REPETITIVE]
+    )
+    assert num_drafted <= num_verdicts
+
+
+def test_outputs_serve_later_sequences(make_drafted: Callable[..., EngineCore], settle: Settle) -> None:
+    core = make_drafted(lookup())
+    prompt = (3, 1, 4, 1, 5, 9, 2, 6)
+    _, _, first = run(core, settle, [prompt])
+    _, _, second = run(core, settle, [prompt])
+    assert second < first
+
+
+def test_the_configuration_gives_it() -> None:
+    other, draft = Other(), DraftConfig()
+    assert with_lookup(SelfDrafterConfig(), draft, None) is None
+    assert with_lookup(SelfDrafterConfig(), draft, other) is other
+    for configured, expected in ((other, "other"), (None, "ngram")):
+        drafter = with_lookup(SelfDrafterConfig(lookup="ngram"), draft, configured)
+        assert drafter is not None
+        assert drafter.name == expected
+        assert drafter.allocate(3) == (21 if configured else 0)

@@ -1,0 +1,74 @@
+"""What is measured of a core whose steps take a known time is that time."""
+
+from __future__ import annotations
+
+import pytest
+
+from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.engine.process.cost_measurement import CostMeasurement, MeasurementPlan
+from pilotfish.errors import ConfigError
+from pilotfish.messages import Event
+from pilotfish.profiles import RooflineCost
+from pilotfish.types import Limits, ModelInfo
+
+COST = RooflineCost(overhead_s=0.001, weights_s=0.008, token_s=0.0005, context_token_s=1e-6)
+PLAN = MeasurementPlan(num_sequences=(1, 4), num_tokens=(1, 4, 8, 32, 64), samples=2, long_context_tokens=256)
+
+
+class TimedCore(EmulatedCore):
+    """Its steps move a clock by what they cost."""
+
+    now_s = 0.0
+
+    def step(self) -> list[Event]:
+        events = super().step()
+        self.now_s += self.step_s
+        return events
+
+
+@pytest.fixture
+def core() -> TimedCore:
+    model = ModelInfo(model_id="m", tokenizer_fingerprint="", vocab_size=256, max_context_tokens=1024)
+    return TimedCore(model, Limits(max_draft_tokens=7, max_sequences=8), HashLanguageModel(), step_cost=COST)
+
+
+def measurement(core: TimedCore, progress: list[tuple[int, int]] | None = None) -> CostMeasurement:
+    seen = progress if progress is not None else []
+    return CostMeasurement(core, PLAN, lambda *state: seen.append(state), clock=lambda: core.now_s)
+
+
+def test_a_target_s_table_is_its_cost(core: TimedCore) -> None:
+    measured = measurement(core).target()
+    assert measured.context_token_s == pytest.approx(COST.context_token_s, rel=0.05)
+    for sequences, tokens in ((1, 1), (1, 4), (1, 8), (4, 4), (4, 8), (4, 32)):
+        assert measured.step_s(sequences, tokens) == pytest.approx(COST.step_s(sequences, tokens), rel=0.01)
+    # A prefill, which no verification is long enough for.
+    assert measured.step_s(1, 64) == pytest.approx(COST.step_s(1, 64), rel=0.01)
+
+
+def test_a_drafter_s_table_is_its_cost(core: TimedCore) -> None:
+    measured = measurement(core).draft()
+    assert measured.step_s(1, 1) == pytest.approx(COST.step_s(1, 1, 64), rel=0.01)
+    assert measured.step_s(4, 4) == pytest.approx(COST.step_s(4, 4, 4 * 64), rel=0.01)
+
+
+def test_it_tells_how_far_it_is_and_leaves_nothing(core: TimedCore) -> None:
+    progress: list[tuple[int, int]] = []
+    measurement(core, progress).target()
+    assert [done for done, _ in progress] == list(range(1, len(progress) + 1))
+    assert {num_all for _, num_all in progress} == {len(progress)}
+    assert core.num_sequences == 0
+
+
+def test_a_plan_is_cut_to_what_the_engine_can_do(core: TimedCore) -> None:
+    plan = MeasurementPlan().within(core, 100)
+    assert plan.num_sequences == (1, 2, 4, 8)
+    assert max(plan.num_tokens) == 64
+    assert plan.long_context_tokens == 512
+
+
+def test_a_shape_that_is_refused_is_an_error(core: TimedCore) -> None:
+    plan = MeasurementPlan(num_sequences=(9,), num_tokens=(9,), samples=1)
+    with pytest.raises(ConfigError, match="in use"):
+        CostMeasurement(core, plan, lambda *_: None).target()

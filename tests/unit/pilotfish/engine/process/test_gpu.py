@@ -1,0 +1,156 @@
+"""What an engine does on a GPU before its first step, as far as it can be had without one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM
+
+from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.process import gpu
+from pilotfish.errors import ConfigError
+from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
+from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.device import DeviceMemory
+from pilotfish.models.graphs.recorder import EagerRecorder
+from pilotfish.models.graphs.shapes import Buckets, StepShape
+from pilotfish.types import ModelInfo, SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=64)
+
+
+def decoder_of(model: LlamaForCausalLM, buckets: Buckets | None = None) -> TransformersDecoder:
+    return TransformersDecoder(
+        copy.deepcopy(model), deterministic=False, max_context_tokens=128, buckets=buckets, recorder=EagerRecorder()
+    )
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's account of a GPU of 1 GB with 1 MB of weights, on which a step takes 2 MB."""
+    monkeypatch.setattr(gpu, "device_memory", lambda _device: DeviceMemory(10**9, 900 * 10**6))
+    monkeypatch.setattr(gpu, "CONTEXT_BYTES", 100 * 10**6)
+    cuda = SimpleNamespace(
+        empty_cache=lambda: None,
+        memory_allocated=lambda _device: 10**6,
+        reset_peak_memory_stats=lambda _device: None,
+        synchronize=lambda _device: None,
+        max_memory_allocated=lambda _device: 3 * 10**6,
+    )
+    monkeypatch.setattr(gpu.torch, "cuda", cuda)
+
+
+class _OnGpu(TransformersDecoder):
+    """A decoder that says that it is on a GPU."""
+
+    device = property(lambda _: torch.device("cuda", 0), lambda _self, _device: None)  # type: ignore[assignment]
+
+    def forward(self, step: Any) -> torch.Tensor:
+        return torch.zeros(len(step.logit_rows), self.vocab_size)
+
+    def allocate(self, num_blocks: int) -> Any:
+        return SimpleNamespace(num_bytes=num_blocks * 10_000)
+
+
+def test_a_number_of_tokens_stands_and_none_is_the_default_on_the_cpu(tiny_llama: LlamaForCausalLM) -> None:
+    decoder = decoder_of(tiny_llama)
+    engine = EngineConfig(kv_cache_tokens=640)
+    assert gpu.with_kv_cache_tokens(engine, decoder) is engine
+    sized = gpu.with_kv_cache_tokens(EngineConfig(kv_cache_tokens=0), decoder)
+    assert sized.kv_cache_tokens == DEFAULT_KV_CACHE_TOKENS
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_on_a_gpu_the_cache_takes_what_is_left(tiny_llama: LlamaForCausalLM) -> None:
+    decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
+    engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.5)
+    left = 500 * 10**6 - 101 * 10**6 - 2 * 10**6
+    # Two layers, and a step gathers at most twice one layer's keys.
+    assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 20_000 - 1) * 16
+    beside = gpu.with_kv_cache_tokens(engine, decoder, extra_bytes_per_block=30_000)
+    assert beside.kv_cache_tokens == (left // 80_000 - 1) * 16
+
+
+class _Hoarder(SdpaBackend):
+    """Keeps 5 MB for each recorded shape and kind of layer."""
+
+    def static_bytes(self, _shape: StepShape, num_kinds: int) -> int:
+        return 5 * 10**6 * num_kinds
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_what_the_attention_keeps_for_recorded_steps_is_no_cache(tiny_llama: LlamaForCausalLM) -> None:
+    decoder = _OnGpu(
+        copy.deepcopy(tiny_llama),
+        deterministic=False,
+        max_context_tokens=128,
+        backend=_Hoarder(deterministic=False),
+        buckets=Buckets(num_sequences=(1, 2), rows_each=(1,), key_blocks=(8,)),
+        recorder=EagerRecorder(),
+    )
+    engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.5)
+    graphs = 2 * (gpu.GRAPH_BYTES + 5 * 10**6)
+    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - graphs
+    assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 20_000 - 1) * 16
+
+
+@pytest.mark.usefixtures("on_gpu")
+def test_where_nothing_is_left_the_engine_does_not_start(tiny_llama: LlamaForCausalLM) -> None:
+    decoder = _OnGpu(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=128)
+    with pytest.raises(ConfigError, match="no memory is left for the KV cache"):
+        gpu.with_kv_cache_tokens(EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.1), decoder)
+
+
+def test_the_cpu_has_no_gpu_options_and_a_missing_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.gpu_options(EngineConfig()) is None
+    assert gpu.gpu_options(EngineConfig(device="auto")) is None
+    with pytest.raises(ConfigError, match="torch sees no CUDA device"):
+        gpu.gpu_options(EngineConfig(device="cuda:1", compile=False))
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_an_engine_over_recorded_steps_is_lossless(
+    tiny_llama: LlamaForCausalLM,
+    greedy_text: Callable[[Sequence[int], int], list[int]],
+    settle: Callable[[EngineCore], list[Event]],
+    records: bool,
+) -> None:
+    """Three sequences, one with right drafts, one with wrong ones in a tree, one without: the target's own text."""
+    buckets = Buckets(num_sequences=(2, 4), rows_each=(1, 4), key_blocks=(8,))
+    decoder = decoder_of(tiny_llama, buckets if records else None)
+    info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=64, max_context_tokens=128)
+    config = EngineConfig(kv_cache_tokens=1024, max_batch_tokens=48, dtype="float32", max_draft_tokens=8)
+    core = EngineCore(decoder, config, info)
+    gpu.record_graphs(decoder)
+    prompts = {1: [5, 9, 3] * 4, 2: [7] * 17, 3: list(range(30))}
+    expected = {key: greedy_text(prompt, 13) for key, prompt in prompts.items()}
+    texts: dict[int, list[int]] = {key: [] for key in prompts}
+    for key, prompt in prompts.items():
+        core.submit(OpenSequence(key, tuple(prompt), GREEDY))
+        core.submit(Decode(key, len(prompt), 1))
+    while True:
+        for event in settle(core):
+            if isinstance(event, Verdict):
+                texts[event.sequence_id] += event.token_ids
+        if all(len(text) >= 13 for text in texts.values()):
+            break
+        for key, text in texts.items():
+            if len(text) >= 13:
+                continue
+            length, ahead = len(prompts[key]) + len(text), tuple(expected[key][len(text) : len(text) + 3])
+            wrong = tuple((token + 1) % 64 for token in ahead)
+            if key == 1:
+                core.submit(Verify(key, length, ahead))
+            elif key == 2:
+                core.submit(Verify(key, length, (*wrong[:1], *ahead[:1], *wrong[1:2]), parents=(-1, -1, 1)))
+            else:
+                core.submit(Decode(key, length, 1))
+    assert {key: text[:13] for key, text in texts.items()} == expected

@@ -1,0 +1,166 @@
+"""The client of an engine process, with the emulated worker on the other side of the socket."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import psutil
+import pytest
+
+from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig
+from pilotfish.engine.process import process_engine as process
+from pilotfish.engine.process.process_engine import ProcessEngine
+from pilotfish.engine.process.wire import framed
+from pilotfish.errors import ModelNotFoundError, ResourceExhaustedError, UnavailableError
+from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, Verdict
+from pilotfish.types import SamplingParams
+
+WORKER = "tests.support.emulated_worker"
+GREEDY = SamplingParams(temperature=0, max_tokens=10_000)
+
+
+@pytest.fixture(autouse=True)
+def _where_the_worker_is_found(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    monkeypatch.chdir(pytestconfig.rootpath)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ProcessEngine]:
+    config = Config(target=TargetConfig(engine=EngineConfig(max_draft_tokens=7)))
+    engine = await ProcessEngine.start(config, "target", worker_module=WORKER)
+    yield engine
+    await engine.close()
+
+
+async def events(engine: ProcessEngine, count: int) -> list[Event]:
+    found: list[Event] = []
+    while len(found) < count:
+        found += await engine.receive()
+    return found
+
+
+async def until_idle(engine: ProcessEngine) -> None:
+    """Until the engine has come to what was sent last: the end of its sequence."""
+    while engine.load.num_sequences_running or not engine.load.num_kv_blocks_total:
+        await engine.receive()
+        engine.send([Decode(2, 1, 1)])  # answered with an error, and the load
+
+
+def send_without_end(engine: ProcessEngine) -> None:
+    while True:
+        engine.send([OpenSequence(1, tuple(range(1000)), GREEDY)])
+
+
+async def test_commands_and_events_cross(engine: ProcessEngine) -> None:
+    assert engine.model.emulated
+    assert engine.limits.max_draft_tokens == 7
+    engine.send([OpenSequence(1, (1, 2), GREEDY), Decode(1, 2, 3)])
+    opened, *verdicts = await events(engine, 4)
+    assert opened == Opened(1, 0)
+    assert all(isinstance(verdict, Verdict) for verdict in verdicts)
+    assert engine.load.num_sequences_running == 1
+
+
+async def test_many_batches_lose_nothing(engine: ProcessEngine) -> None:
+    engine.send([OpenSequence(sequence_id, (1, 2), GREEDY) for sequence_id in range(1, 9)])
+    await events(engine, 8)
+    lengths = dict.fromkeys(range(1, 9), 2)
+    for _ in range(100):
+        for sequence_id, length in lengths.items():
+            engine.send([Decode(sequence_id, length, 1)])
+        for event in await events(engine, 8):
+            lengths[event.sequence_id] += 1
+    assert set(lengths.values()) == {102}
+
+
+async def test_an_engine_that_does_not_read_is_noticed(engine: ProcessEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MAX_UNREAD_BYTES", 1 << 20)
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ResourceExhaustedError, match="does not read"):
+            send_without_end(engine)
+        engine.send([CloseSequence(1)])
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+    await asyncio.wait_for(until_idle(engine), 10)
+
+
+async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
+    engine._messages.data_received(framed(b"nonsense"))
+    with pytest.raises(UnavailableError, match="talks nonsense"):
+        await engine.receive()
+
+
+async def test_death_is_noticed_and_told(engine: ProcessEngine) -> None:
+    waiting = asyncio.create_task(engine.receive())
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="the engine process was killed by signal 9"):
+        await waiting
+    with pytest.raises(UnavailableError, match="signal 9"):
+        engine.send([])
+
+
+async def test_close_ends_the_process_and_is_idempotent(engine: ProcessEngine) -> None:
+    await engine.close()
+    await engine.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(engine.pid, 0)
+    with pytest.raises(UnavailableError, match="was closed"):
+        await engine.receive()
+
+
+async def test_the_process_ends_when_its_standard_input_does(engine: ProcessEngine) -> None:
+    assert engine._process.stdin is not None
+    engine._process.stdin.close()
+    assert await engine._process.wait() == 0
+
+
+async def test_a_failed_start_raises_what_the_engine_raised() -> None:
+    config = Config(target=TargetConfig(model="fail:ModelNotFoundError"))
+    with pytest.raises(ModelNotFoundError, match="told to fail"):
+        await ProcessEngine.start(config, "target", worker_module=WORKER)
+
+
+async def test_the_role_decides_the_section() -> None:
+    config = Config(draft=DraftConfig(model="fail:ModelNotFoundError"))
+    with pytest.raises(ModelNotFoundError):
+        await ProcessEngine.start(config, "draft", worker_module=WORKER)
+
+
+async def test_a_worker_that_cannot_even_start_is_quoted() -> None:
+    with pytest.raises(UnavailableError, match=r"ended with status 1: .*No module named pilotfish\.nonesuch"):
+        await ProcessEngine.start(Config(), "target", worker_module="pilotfish.nonesuch")
+
+
+async def test_starting_does_not_hold_the_loop() -> None:
+    starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
+    num_turns = 0
+    while not starting.done():  # counting turns is the point
+        await asyncio.sleep(0)
+        num_turns += 1
+    await starting.result().close()
+    assert num_turns > 100
+
+
+async def test_a_cancelled_start_leaves_nothing() -> None:
+    this = psutil.Process()
+    before = set(this.children())
+    num_descriptors = this.num_fds()
+    starting = asyncio.create_task(ProcessEngine.start(Config(), "target", worker_module=WORKER))
+    while set(this.children()) == before:  # noqa: ASYNC110  # a child has no event
+        await asyncio.sleep(0)
+    starting.cancel()
+    await asyncio.wait((starting,))
+    assert starting.cancelled()
+    assert set(this.children()) == before
+    assert this.num_fds() == num_descriptors
+
+
+async def test_a_line_of_any_length_does_not_stop_the_relay(engine: ProcessEngine) -> None:
+    """An engine whose standard error nobody reads would block in its next log line."""
+    assert engine._process.stderr is not None
+    engine._process.stderr.feed_data(b"x" * 200_000 + b"\nlast words\n")
+    os.kill(engine.pid, signal.SIGKILL)
+    with pytest.raises(UnavailableError, match="last words"):
+        await engine.receive()
