@@ -42,7 +42,7 @@ class EchoSequence:
 
 
 class EchoCore:
-    """pilotfish.engine.process.threaded.Core of both roles, as far as the orchestrator needs them."""
+    """pilotfish.engine.process.client.Core of both roles, as far as the orchestrator needs them."""
 
     def __init__(self, limits: Limits, *, fingerprint: str = "echo", tokenizer_path: str = "", vocab_size: int) -> None:
         self.model = ModelInfo(

@@ -5,7 +5,7 @@ Shapes: T rows of a sequence, R logit rows of a step, F captured layers, H hidde
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -13,10 +13,9 @@ from torch import Tensor
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
-from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.models.decoder import Decoder, KVPool, StepInput
 from pilotfish.models.loading import LoadedModel
-from pilotfish.speculation.rounds import Outcome
 from pilotfish.training.samples import Sample
 from pilotfish.types import ModelInfo
 
@@ -71,19 +70,18 @@ class Recorder(FeatureStore):
         self._rows[sequence_id] = []
 
     @torch.inference_mode()
-    def keep(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> None:
+    def keep(self, kept: Sequence[KeptRows]) -> None:
         """As FeatureStore.keep."""
-        super().keep(scheduled, outcomes)
-        row = 0
-        for rows in scheduled:
-            parts = self._rows.get(rows.sequence.sequence_id)
-            if rows.is_complete and parts is not None:
-                end = rows.sequence.num_computed_tokens
-                # A preempted sequence computes again what is here already.
-                features = self.read(rows.sequence, end - 1 if parts else 0, end)
-                sums = (self._sums.last_hidden[row].clone(), self._sums.choices[row], self._sums.log_mass[row])
-                parts.append((features, *sums))
-            row += rows.num_logit_rows
+        super().keep(kept)
+        for rows in kept:
+            parts, row = self._rows.get(rows.sequence.sequence_id), rows.last_logit_row
+            if parts is None or row is None:
+                continue
+            end = rows.sequence.num_computed_tokens
+            # A preempted sequence computes again what is here already.
+            features = self.read(rows.sequence, end - 1 if parts else 0, end)
+            sums = (self._sums.last_hidden[row].clone(), self._sums.choices[row], self._sums.log_mass[row])
+            parts.append((features, *sums))
 
     def take_sample(self, sequence_id: int, prompt_len: int, token_ids: Sequence[int]) -> Sample:
         """The sample of a watched sequence, whose every token must have been computed; forgets it."""

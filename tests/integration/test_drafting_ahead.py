@@ -28,11 +28,11 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.messages import Event
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from target_service.server import TargetServer
+from tests.support.threaded_engine import ThreadedEngine
 
 K = 4
 CONFIG = Config(

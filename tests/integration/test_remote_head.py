@@ -19,11 +19,11 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.engine.process.head_factory import build_head_engine
-from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
 from target_service.server import TargetServer
+from tests.support.threaded_engine import ThreadedEngine
 
 
 class Stack:

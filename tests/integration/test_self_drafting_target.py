@@ -17,12 +17,12 @@ from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.types import Grammar, GrammarKind
 from target_service.server import TargetServer
+from tests.support.threaded_engine import ThreadedEngine
 
 Ask = Callable[..., Awaitable[tuple[list[int], pb.SpeculationStats]]]
 """Keywords of SpeculationOptions, the temperature and a grammar -> output tokens and what became of the drafts."""

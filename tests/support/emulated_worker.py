@@ -1,7 +1,7 @@
 """`python -m tests.support.emulated_worker`: the engine process without a model, at no cost a step.
 
-Speaks pilotfish.engine.process.wire as pilotfish.engine.process.worker does; tests put it in that one's place. `target.model` (or
-`draft.model`) set to `fail:KIND` makes the start fail so.
+Speaks pilotfish.engine.process.wire as pilotfish.engine.process.worker does; tests put it in that one's place.
+`target.model` (or `draft.model`) set to `fail:KIND` makes the start fail so.
 """
 
 from __future__ import annotations

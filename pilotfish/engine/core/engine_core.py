@@ -20,6 +20,7 @@ from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import Intake
+from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
 from pilotfish.engine.core.results import commit_outcomes, verification_round
@@ -281,13 +282,16 @@ class EngineCore:
         for rows, drafted in zip(proposals, drafts, strict=True):
             events.extend(add_drafted(rows.sequence, drafted))
         by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
+        follows = self._features is not None or self._self_drafting is not None
+        kept = kept_rows(scheduled, by_id) if follows else []
         if self._features is not None:
-            self._features.keep(scheduled, by_id)
+            self._features.keep(kept)
             events = [self._with_features(event, self._features) for event in events]
         for rows in scheduled:  # now that keys, values and features are in place
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         if self._self_drafting is not None:
-            self._self_drafting.after_step(scheduled, by_id, elapsed_ns)
+            num_tokens = sum(len(outcome.token_ids) for outcome in outcomes)
+            self._self_drafting.after_step(kept, sum(rows.num_rows for rows in scheduled), num_tokens, elapsed_ns)
         return [self._closed(event) for event in events]
 
     def _closed(self, event: Event) -> Event:

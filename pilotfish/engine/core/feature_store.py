@@ -8,21 +8,19 @@ Legend: N blocks, F captured layers, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from pilotfish.config import Config
-from pilotfish.engine.core.kept_rows import kept_step_rows
-from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
-from pilotfish.speculation.rounds import Outcome
 from pilotfish.speculation.transfer import to_device
 from pilotfish.types import BLOCK_SIZE, Features
 
@@ -47,13 +45,13 @@ class FeatureStore:
         self._pool = torch.empty(0)
         self._num_blocks = num_blocks
 
-    def keep(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> None:
-        """Take in a step right after it, when it is committed: see kept_step_rows."""
+    def keep(self, kept: Sequence[KeptRows]) -> None:
+        """Take in a step right after it, when it is committed."""
         step_rows: list[int] = []
         slots: list[int] = []
-        for rows, kept in zip(scheduled, kept_step_rows(scheduled, outcomes), strict=True):
-            step_rows.extend(kept)
-            slots.extend(_slots(rows.sequence, rows.first_position, rows.first_position + len(kept)))
+        for rows in kept:
+            step_rows.extend(rows.step_rows)
+            slots.extend(_slots(rows.sequence, rows.first_position, rows.first_position + len(rows.step_rows)))
         features = self._decoder.features
         if not len(self._pool):
             # Zeros that nobody has touched take no memory.

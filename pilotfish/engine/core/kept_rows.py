@@ -1,27 +1,44 @@
-"""Which rows of a step stay in the cache."""
+"""What a step has computed that stays in the cache: for whoever follows the target's steps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.speculation.rounds import Outcome
 
 
-def kept_step_rows(scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> list[list[int]]:
-    """For each entry the rows of the step that hold its positions from first_position on, in the text's order.
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of one sequence that a step has computed and kept."""
 
-    Call it when the step is committed: rejected drafts have no row, accepted ones that of their node.
-    outcomes: by sequence id, of those that reached the end of their task.
-    """
-    kept: list[list[int]] = []
-    first_row = 0
+    sequence: EngineSequence
+    """As it is after the step: its last token is committed and not computed yet."""
+    first_position: int
+    step_rows: Sequence[int]
+    """The row in the step of each position from first_position on, in the text's order; at least one. Rejected drafts
+    have none, accepted ones that of their node."""
+    last_logit_row: int | None
+    """Place of the last kept row among the step's logit rows; None when its logits were not wanted."""
+
+
+def kept_rows(scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> list[KeptRows]:
+    """Call it when the step is committed. outcomes: by sequence id, of those that reached the end of their task."""
+    kept: list[KeptRows] = []
+    first_row = first_logit_row = 0
     for rows in scheduled:
-        num_kept = rows.sequence.num_computed_tokens - rows.first_position
         num_committed = rows.num_rows - max(0, rows.num_logit_rows - 1)
+        num_kept = rows.sequence.num_computed_tokens - rows.first_position
         outcome = outcomes.get(rows.sequence.sequence_id)
         path = () if outcome is None else outcome.path[: num_kept - num_committed]
-        nodes = (first_row + num_committed + node for node in path)
-        kept.append([*range(first_row, first_row + num_committed), *nodes])
+        step_rows = [*range(first_row, first_row + num_committed), *(first_row + num_committed + node for node in path)]
         first_row += rows.num_rows
+        # The logit rows are the last ones of the sequence's rows.
+        last_logit_row = first_logit_row + step_rows[-1] - (first_row - rows.num_logit_rows)
+        first_logit_row += rows.num_logit_rows
+        kept.append(
+            KeptRows(rows.sequence, rows.first_position, step_rows, last_logit_row if rows.is_complete else None)
+        )
     return kept

@@ -8,35 +8,17 @@ step: no round trip, no wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
-from pilotfish.engine.core.kept_rows import kept_step_rows
+from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence
-from pilotfish.engine.drafting.draft_growth import DraftWish, num_tree_places
-from pilotfish.speculation.rounds import Outcome
 from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class KeptRows:
-    """The rows of one sequence that a step has computed and kept."""
-
-    sequence: EngineSequence
-    """As it is after the step: its last token is committed and not computed yet."""
-    first_position: int
-    step_rows: Sequence[int]
-    """The row in the step of each position from first_position on; at least one."""
-    last_logit_row: int | None
-    """Place of the last kept row among the step's logit rows; None when its logits were not wanted."""
-    wish: DraftWish | None
-    """The draft that is wanted now."""
 
 
 class SelfDrafter(Protocol):
@@ -52,8 +34,10 @@ class SelfDrafter(Protocol):
     def allocate(self, num_blocks: int) -> int:
         """Make room for num_blocks blocks of its own cache, numbered as the target's; returns its bytes."""
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         """Take in a step, right after it: the decoder still has its hidden states. One draft per entry.
+
+        wishes: the draft that each entry's sequence wants now; None: none.
 
         Writes nothing but its own cache, `drafter_state` of the sequences, and slots behind their committed tokens.
         """
@@ -71,40 +55,21 @@ class SelfDrafting:
         self._clock_ns = clock_ns
         self._costs = DraftCosts()
 
-    def after_step(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome], elapsed_ns: int) -> None:
+    def after_step(self, kept: Sequence[KeptRows], num_rows: int, num_tokens: int, elapsed_ns: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
 
-        outcomes: by sequence id, of those that reached the end of their task. elapsed_ns: time of the step.
+        num_rows, num_tokens, elapsed_ns: rows that the step computed, tokens that it committed, and its time.
         """
-        num_tokens = sum(len(outcome.token_ids) for outcome in outcomes.values())
-        self._costs.add_step(sum(rows.num_rows for rows in scheduled), elapsed_ns / 1e9, num_tokens)
+        self._costs.add_step(num_rows, elapsed_ns / 1e9, num_tokens)
         start_ns, num_rounds = self._clock_ns(), self._drafter.num_rounds
-        self._draft(self._kept(scheduled, outcomes))
+        self._draft(kept)
         self._costs.add_draft(self._drafter.num_rounds - num_rounds, (self._clock_ns() - start_ns) / 1e9)
 
-    def _kept(self, scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome]) -> list[KeptRows]:
-        thresholds = self._costs.thresholds()
-        kept: list[KeptRows] = []
-        end_row = first_logit_row = 0
-        for rows, step_rows in zip(scheduled, kept_step_rows(scheduled, outcomes), strict=True):
-            end_row += rows.num_rows
-            # The logit rows are the last ones of the sequence's rows.
-            last_logit_row = first_logit_row + step_rows[-1] - (end_row - rows.num_logit_rows)
-            first_logit_row += rows.num_logit_rows
-            kept.append(
-                KeptRows(
-                    sequence=rows.sequence,
-                    first_position=rows.first_position,
-                    step_rows=step_rows,
-                    last_logit_row=last_logit_row if rows.is_complete else None,
-                    wish=self._wish(rows.sequence, thresholds),
-                )
-            )
-        return kept
-
     def _draft(self, kept: Sequence[KeptRows]) -> None:
+        thresholds = self._costs.thresholds()
+        wishes = [self._wish(rows.sequence, thresholds) for rows in kept]
         try:
-            drafts = self._drafter.follow(kept)
+            drafts = self._drafter.follow(kept, wishes)
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)

@@ -15,8 +15,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, Thresholds
-from pilotfish.engine.core.sequence import Drafts, EngineSequence
+from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.speculation.branching import branch
@@ -25,23 +25,8 @@ from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.penalties import Row
 from pilotfish.speculation.transfer import to_device
 from pilotfish.speculation.tree_growth import Candidate, GrownTree
-from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.speculation.trees import ROOT, DraftTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, TreeRequest
-
-
-@dataclass(frozen=True, slots=True)
-class DraftWish:
-    """Drafts wanted after a sequence's last token."""
-
-    sequence: EngineSequence
-    num_draft_tokens: int
-    """At most, in a row; at least 1. The sequence's blocks have room for them."""
-    first_position: int = 0
-    """Of the token in the first slot of the drafter's blocks."""
-    tree: TreeRequest | None = None
-    """The draft may branch. The blocks then have room for `num_tree_places` tokens."""
-    thresholds: Thresholds = DEFAULT_THRESHOLDS
-    """What the draft must promise to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +55,6 @@ def last_token(wish: DraftWish, index: int) -> Expansion:
 
 Expand = Callable[[Sequence[Expansion]], Tensor]
 """Logits float32 [R, V_d] after the tokens of the expansions, one after the other."""
-
-
-def num_tree_places(request: TreeRequest, depth: int) -> int:
-    """Slots behind a sequence's tokens that growing a tree and verifying it takes."""
-    return max(request.max_nodes, min(request.branching * (depth - 1), MAX_TREE_NODES))
 
 
 class _Chain:

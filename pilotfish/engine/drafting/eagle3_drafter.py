@@ -17,9 +17,9 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
-from pilotfish.engine.drafting.draft_growth import DraftWish
 from pilotfish.engine.drafting.head_growth import HeadGrowth, HeadRows
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
@@ -63,24 +63,24 @@ class Eagle3Drafter:
         return self._head.allocate(num_blocks).num_bytes + self._last_features.nbytes
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         drafts = [NO_DRAFTS] * len(kept)
-        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or rows.wish is not None]
+        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or wishes[index] is not None]
         if not due:
             return drafts
-        head_rows = [self._take_in(kept[index]) for index in due]
+        head_rows = [self._take_in(kept[index], with_last=wishes[index] is not None) for index in due]
         ends = accumulate(len(rows.token_ids) for rows in head_rows)
-        wishes: list[DraftWish] = []
+        wanted: list[DraftWish] = []
         drafting: list[int] = []
         last_rows: list[int] = []
         for index, end in zip(due, ends, strict=True):
-            if (wish := kept[index].wish) is not None:
-                wishes.append(wish)
+            if (wish := wishes[index]) is not None:
+                wanted.append(wish)
                 drafting.append(index)
                 last_rows.append(end - 1)
         output = self._growth.forward(head_rows, last_rows)
-        if wishes:
-            for index, grown in zip(drafting, self._growth.grow(wishes, output, last_rows), strict=True):
+        if wanted:
+            for index, grown in zip(drafting, self._growth.grow(wanted, output, last_rows), strict=True):
                 drafts[index] = grown
         return drafts
 
@@ -96,8 +96,8 @@ class Eagle3Drafter:
             pending = sequence.drafter_state = _Pending(rows.first_position, [features])
         return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE
 
-    def _take_in(self, rows: KeptRows) -> HeadRows:
-        """Rows for all pending features; with a draft wanted also the one of the last token."""
+    def _take_in(self, rows: KeptRows, *, with_last: bool) -> HeadRows:
+        """Rows for all pending features; with_last: also the one of the last token, which a draft follows."""
         sequence, pending = rows.sequence, rows.sequence.drafter_state
         assert isinstance(pending, _Pending)
         first, end = pending.first_position, pending.end_position
@@ -114,5 +114,5 @@ class Eagle3Drafter:
         self._last_features.index_copy_(0, block_ids, taken_in.to(self._last_features.dtype))
         sequence.drafter_state = _Pending(end, [])
         first = max(first, FIRST_KEY)
-        token_ids = sequence.tokens[first : end if rows.wish is None else end + 1]
+        token_ids = sequence.tokens[first : end + 1 if with_last else end]
         return HeadRows(first, token_ids, states[: len(token_ids)], sequence.block_ids)

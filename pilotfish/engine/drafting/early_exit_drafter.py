@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts, last_token
 from pilotfish.models.attention import SequenceSlice
@@ -36,27 +37,27 @@ class EarlyExitDrafter:
         return 0
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         drafts = [NO_DRAFTS] * len(kept)
-        drafting = {index: rows.wish for index, rows in enumerate(kept) if rows.wish is not None}
+        drafting = {index: wish for index, wish in enumerate(wishes) if wish is not None}
         if not drafting:
             return drafts
-        wishes = list(drafting.values())
+        wanted = list(drafting.values())
 
         def expand(expansions: Sequence[Expansion]) -> Tensor:
             token_ids: list[int] = []
             positions: list[int] = []
             slices: list[SequenceSlice] = []
             for expansion in expansions:
-                slices.append(expansion.slice(len(token_ids), wishes[expansion.wish].sequence.block_ids))
+                slices.append(expansion.slice(len(token_ids), wanted[expansion.wish].sequence.block_ids))
                 token_ids.extend(expansion.token_ids)
                 positions.extend(slices[-1].positions())
             self.num_rounds += 1
             step = StepInput(token_ids, positions, slices, range(len(token_ids)), self.exit_layer)
             return self._decoder.forward(step).float()
 
-        logits = expand([last_token(wish, index) for index, wish in enumerate(wishes)])
-        grown = grow_drafts(wishes, logits, expand, self._vocabulary, top_m=self._top_m)
+        logits = expand([last_token(wish, index) for index, wish in enumerate(wanted)])
+        grown = grow_drafts(wanted, logits, expand, self._vocabulary, top_m=self._top_m)
         for index, drafted in zip(drafting, grown, strict=True):
             drafts[index] = drafted
         return drafts

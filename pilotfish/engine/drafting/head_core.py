@@ -18,12 +18,12 @@ import torch
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
 from pilotfish.engine.core.engine_core import MAX_FAILED_STEPS
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import Intake
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts, EngineSequence, ProposeTask
-from pilotfish.engine.drafting.draft_growth import DraftWish, num_tree_places
 from pilotfish.engine.drafting.head_growth import HeadGrowth
 from pilotfish.engine.drafting.head_sequence import (
     add_features,

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.sequence import Drafts
-from pilotfish.engine.drafting.draft_growth import DraftWish, Expansion, grow_drafts
+from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
 from pilotfish.models.attention import SequenceSlice
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from pilotfish.engine.core.self_drafting import KeptRows, SelfDrafter
+from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.kept_rows import KeptRows
+from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
-from pilotfish.engine.drafting.draft_growth import DraftWish
 from pilotfish.speculation.grafting import graft
 from pilotfish.speculation.lookup import LookupDraft, LookupIndex, one_hot_probs
 from pilotfish.speculation.lookups import MakeIndex
@@ -42,31 +43,32 @@ class LookupSelfDrafter:
     def allocate(self, num_blocks: int) -> int:
         return 0 if self._other is None else self._other.allocate(num_blocks)
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
-        lookups = [self._look_up(rows) for rows in kept]
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+        lookups = [self._look_up(rows, wish) for rows, wish in zip(kept, wishes, strict=True)]
         is_settled = [draft.promises(self._min_accepted_tokens) for draft in lookups]
         others = [NO_DRAFTS] * len(kept)
         if self._other is not None:
             others = self._other.follow(
+                kept,
                 [
-                    dataclasses.replace(rows, wish=None if settled else _with_room(rows.wish, draft))
-                    for rows, draft, settled in zip(kept, lookups, is_settled, strict=True)
-                ]
+                    None if settled else _with_room(wish, draft)
+                    for wish, draft, settled in zip(wishes, lookups, is_settled, strict=True)
+                ],
             )
         return [
-            _drafts(draft, rows.sequence.sampling) if settled or not other else _grafted(other, draft, rows)
-            for rows, draft, settled, other in zip(kept, lookups, is_settled, others, strict=True)
+            _drafts(draft, rows.sequence.sampling) if settled or not other else _grafted(other, draft, wish)
+            for rows, wish, draft, settled, other in zip(kept, wishes, lookups, is_settled, others, strict=True)
         ]
 
-    def _look_up(self, rows: KeptRows) -> LookupDraft:
+    def _look_up(self, rows: KeptRows, wish: DraftWish | None) -> LookupDraft:
         sequence = rows.sequence
         if isinstance(sequence.task, DecodeTask) and sequence.task.num_draft_tokens:
             # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
             _catch_up(sequence, self._make_index, rows.first_position + len(rows.step_rows))
-        if rows.wish is None:
+        if wish is None:
             return LookupDraft()
         index = _catch_up(sequence, self._make_index, len(sequence.tokens))
-        return index.propose(rows.wish.num_draft_tokens, rows.wish.tree)
+        return index.propose(wish.num_draft_tokens, wish.tree)
 
 
 def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> LookupIndex:
@@ -86,13 +88,13 @@ def _with_room(wish: DraftWish | None, draft: LookupDraft) -> DraftWish | None:
     return dataclasses.replace(wish, tree=TreeRequest(wish.tree.max_nodes - kept, wish.tree.branching))
 
 
-def _grafted(other: Drafts, draft: LookupDraft, rows: KeptRows) -> Drafts:
+def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish | None) -> Drafts:
     """The other's drafts with the lookup's candidates after them, where they may branch."""
-    if rows.wish is None or rows.wish.tree is None or not draft.token_ids:
+    if wish is None or wish.tree is None or not draft.token_ids:
         return other
     shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
-    token_ids, tree = graft(other.token_ids, other.shape, draft.token_ids, shape, rows.wish.tree.max_nodes)
-    probs = one_hot_probs(token_ids[len(other) :], rows.sequence.sampling)
+    token_ids, tree = graft(other.token_ids, other.shape, draft.token_ids, shape, wish.tree.max_nodes)
+    probs = one_hot_probs(token_ids[len(other) :], wish.sequence.sampling)
     return Drafts(token_ids, (*other.probs, *probs), None if tree.is_chain else tree)
 
 

@@ -14,7 +14,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
 from pilotfish.models.decoder import Decoder
@@ -42,12 +43,12 @@ class MedusaDrafter:
         return 0
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         drafts = [NO_DRAFTS] * len(kept)
-        drafting = {index: rows.wish for index, rows in enumerate(kept) if rows.wish is not None}
+        drafting = {index: wish for index, wish in enumerate(wishes) if wish is not None}
         if not drafting:
             return drafts
-        wishes = [
+        wanted = [
             replace(wish, num_draft_tokens=min(wish.num_draft_tokens, self._num_heads)) for wish in drafting.values()
         ]
         self.num_rounds += 1
@@ -61,7 +62,7 @@ class MedusaDrafter:
             selected: Tensor = logits[level][rows].float()
             return selected
 
-        grown = grow_drafts(wishes, logits[0].float(), expand, self._vocabulary, top_m=self._top_m)
+        grown = grow_drafts(wanted, logits[0].float(), expand, self._vocabulary, top_m=self._top_m)
         for index, drafted in zip(drafting, grown, strict=True):
             drafts[index] = drafted
         return drafts

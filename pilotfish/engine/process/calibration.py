@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from pilotfish.engine.batching.step_costs import ROWS, StepCosts
+from pilotfish.engine.process.client import Core
 from pilotfish.engine.process.step_timing import StepTimes
-from pilotfish.engine.process.threaded import Core
 from pilotfish.errors import ConfigError
 
 BUDGET_S = 2.0

@@ -1,4 +1,4 @@
-"""The seam between a replica's gRPC front and its engine, wherever the engine runs."""
+"""The seams of an engine: what a replica's gRPC front sees of it, and what its own process does."""
 
 from __future__ import annotations
 
@@ -37,3 +37,24 @@ class EngineClient(Protocol):
 
     async def close(self) -> None:
         """Stop the engine and release what it holds. Idempotent."""
+
+
+class Core(Protocol):
+    """The interface of pilotfish.engine.core.engine_core.EngineCore."""
+
+    model: ModelInfo
+    limits: Limits
+
+    @property
+    def has_work(self) -> bool: ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for a thread of its own and may soon have work without a command."""
+        ...
+
+    def submit(self, command: Command) -> None: ...
+
+    def step(self, max_rows: int | None = None) -> list[Event]: ...
+
+    def load(self) -> LoadReport: ...

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pilotfish.engine.process.client import Core
 from pilotfish.engine.process.step_timing import StepTimes
-from pilotfish.engine.process.threaded import Core
 from pilotfish.profiles import MeasuredCost
 
 Progress = Callable[[int, int], None]

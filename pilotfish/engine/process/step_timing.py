@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from pilotfish.engine.process.threaded import Core
+from pilotfish.engine.process.client import Core
 from pilotfish.errors import ConfigError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verdict, Verify
 from pilotfish.types import SamplingParams

@@ -20,10 +20,10 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.engine.process.threaded import ThreadedEngine
 from target_service.server import TargetServer
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
 from tests.support.loop_thread import LoopThread
+from tests.support.threaded_engine import ThreadedEngine
 from tests.support.tiny_llama import tiny_llama
 
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"

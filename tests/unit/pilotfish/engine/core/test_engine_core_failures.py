@@ -11,10 +11,11 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import MAX_FAILED_STEPS, EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
@@ -99,7 +100,7 @@ class BrokenDrafter:
     def allocate(self, num_blocks: int) -> int:
         return 0
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         return [Drafts() for _ in kept]
 
 

@@ -14,8 +14,10 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
+from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.core.self_drafting import KeptRows, SelfDrafter
+from pilotfish.engine.core.kept_rows import KeptRows
+from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
@@ -121,13 +123,13 @@ class Oracle:
     def allocate(self, num_blocks: int) -> int:
         return 100 * num_blocks
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
         drafts = []
-        for rows in kept:
+        for rows, wish in zip(kept, wishes, strict=True):
             sequence = rows.sequence
             assert rows.first_position + len(rows.step_rows) == sequence.num_computed_tokens
             assert len(set(rows.step_rows)) == len(rows.step_rows) > 0
-            num_tokens = rows.wish.num_draft_tokens if rows.wish else 0
+            num_tokens = wish.num_draft_tokens if wish else 0
             token_ids = self._continue(sequence.tokens, num_tokens)
             if token_ids and self._random.random() < 0.5:
                 token_ids[self._random.randrange(len(token_ids))] = self._random.randrange(VOCAB)
@@ -272,10 +274,10 @@ def test_a_drafter_that_fails_costs_nobody_anything(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Faulty(Oracle):
-        def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
+        def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
             if kept[0].sequence.num_output_tokens > 3:
                 raise RuntimeError("out of ideas")
-            return super().follow(kept)
+            return super().follow(kept, wishes)
 
     core = make_drafted(lambda _: Faulty(greedy_text, 0))
     outputs, verdicts = run(core, [[5, 9, 2]], GREEDY, 20, 2)

@@ -14,10 +14,11 @@ from torch import nn
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.self_drafting import KeptRows
+from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.head_core import HeadCore
@@ -126,10 +127,10 @@ class RecordedDrafter(Eagle3Drafter):
 
     drafted: dict[tuple[int, int], Drafts]
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
-        drafts = super().follow(kept)
-        for rows, draft in zip(kept, drafts, strict=True):
-            if rows.wish is not None:
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+        drafts = super().follow(kept, wishes)
+        for rows, wish, draft in zip(kept, wishes, drafts, strict=True):
+            if wish is not None:
                 self.drafted[rows.sequence.sequence_id, len(rows.sequence.tokens)] = draft
         return drafts
 

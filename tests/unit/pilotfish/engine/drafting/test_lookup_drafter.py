@@ -9,8 +9,10 @@ import pytest
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import DraftConfig, EngineConfig, SelfDrafterConfig
+from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.core.self_drafting import KeptRows, SelfDrafter
+from pilotfish.engine.core.kept_rows import KeptRows
+from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
 from pilotfish.engine.drafting.self_drafter_factory import with_lookup
@@ -38,14 +40,14 @@ class Other:
     num_rounds = 0
 
     def __init__(self) -> None:
-        self.asked: list[KeptRows] = []
+        self.asked: list[DraftWish | None] = []
 
     def allocate(self, num_blocks: int) -> int:
         return 7 * num_blocks
 
-    def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
-        self.asked += kept
-        return [NO_DRAFTS if rows.wish is None else Drafts((VOCAB - 1,)) for rows in kept]
+    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+        self.asked += wishes
+        return [NO_DRAFTS if wish is None else Drafts((VOCAB - 1,)) for wish in wishes]
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_a_confident_lookup_spares_the_other_drafter_the_work(
     core = make_drafted(lookup(other=other, min_accepted_tokens=1.0))
     text, _, _ = run(core, settle, [REPETITIVE])
     assert text == [greedy_text(REPETITIVE, 40)]
-    asked = [rows.wish is not None for rows in other.asked]
+    asked = [wish is not None for wish in other.asked]
     # It is shown every step; it drafts in some of them.
     assert any(asked)
     assert not all(asked)
@@ -136,15 +138,14 @@ def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: Callable[..., Eng
         num_rounds = 0
         allocate = staticmethod(drafter.allocate)
 
-        def follow(self, kept: Sequence[KeptRows]) -> list[Drafts]:
-            seen.extend(drafter.follow(kept))
+        def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+            seen.extend(drafter.follow(kept, wishes))
             return seen[-len(kept) :]
 
     plain, _, _ = run(make_drafted(None), settle, [REPETITIVE])
     texts, _, _ = run(make_drafted(Spy()), settle, [REPETITIVE], tree=TREES[1])
     assert texts == plain
-    wishes = [rows.wish for rows in other.asked if rows.wish is not None]
-    assert {wish.tree.max_nodes for wish in wishes if wish.tree is not None} <= {6, 7, 8}
+    assert {wish.tree.max_nodes for wish in other.asked if wish is not None and wish.tree is not None} <= {6, 7, 8}
     grafted = [drafts for drafts in seen if len(drafts) > 1]
     assert grafted
     assert all(drafts.token_ids[0] == VOCAB - 1 and drafts.shape.parents[:2] == (-1, -1) for drafts in grafted)

@@ -4,10 +4,10 @@ import pytest
 
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.engine.process.threaded import ThreadedEngine
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, Event, Opened, OpenSequence, Verdict
 from pilotfish.types import Limits, ModelInfo, SamplingParams
+from tests.support.threaded_engine import ThreadedEngine
 
 GREEDY = SamplingParams(temperature=0)
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="", vocab_size=256, max_context_tokens=100)

@@ -1,7 +1,6 @@
-"""An engine on a thread of this process: for tests and benchmarks of the engine alone.
+"""An engine on a thread of the test's own process.
 
-In production it would hold the interpreter's lock while it prepares a step, and gRPC would wait: see
-process.py.
+In production it would hold the interpreter's lock while it prepares a step, and gRPC would wait.
 """
 
 from __future__ import annotations
@@ -10,39 +9,14 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Protocol
 
+from pilotfish.engine.process.client import Core
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 logger = logging.getLogger(__name__)
-
-
-WAITING_POLL_S = 0.001
-"""An engine that waits for a thread of its own is looked at this often."""
-
-
-class Core(Protocol):
-    """The interface of pilotfish.engine.core.engine_core.EngineCore."""
-
-    model: ModelInfo
-    limits: Limits
-
-    @property
-    def has_work(self) -> bool: ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it waits for a thread of its own and may soon have work without a command."""
-        ...
-
-    def submit(self, command: Command) -> None: ...
-
-    def step(self, max_rows: int | None = None) -> list[Event]: ...
-
-    def load(self) -> LoadReport: ...
 
 
 class ThreadedEngine:
@@ -103,7 +77,7 @@ class ThreadedEngine:
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_closed or self._commands or self._core.has_work,
-                timeout=WAITING_POLL_S if self._core.is_waiting else None,
+                timeout=0.001 if self._core.is_waiting else None,
             )
             commands, self._commands = self._commands, []
         for command in commands:
