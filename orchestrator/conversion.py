@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.report import Report
+from orchestrator.request_telemetry.report import Report
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig

@@ -92,8 +92,8 @@ class OrchestratorReplica:
         self._tasks = [asyncio.create_task(self._wake(name)) for name in self._pools]
         server = await OrchestratorServer.start(self._config, process_directory)
         self._hosted = HostedService(server, stop_grace_s=self._config.deployment.orchestrator.drain_s)
-        admission = server.service.admission
-        report = report_waiting(lambda: admission.num_waiting, lambda: self._handle("target"))
+        request_queue = server.service.request_queue
+        report = report_waiting(lambda: request_queue.num_waiting, lambda: self._handle("target"))
         self._tasks.append(asyncio.create_task(report))
         self._address = server.address
         await server.wait_ready(READY_WAIT_S)

@@ -21,15 +21,15 @@ from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.report import Report
-from orchestrator.request_observer import ObservedRequest, RequestObserver
-from orchestrator.request_statistics import RequestStatistics
-from orchestrator.requests.admission import Admission, actual_cost, estimated_cost
+from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
+from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.round_log import RoundLog
+from orchestrator.request_telemetry.statistics import RequestStatistics
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
-from orchestrator.round_log import RoundLog
+from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
@@ -109,8 +109,8 @@ class InferenceService:
         self.drafts = drafts
         self._config = config.orchestrator
         self.observer = RequestObserver(config)
-        self.admission = Admission(config.orchestrator, lambda: targets.num_places)
-        targets.on_room(self.admission.grant)
+        self.request_queue = RequestQueue(config.orchestrator, lambda: targets.num_places)
+        targets.on_room(self.request_queue.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
         self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
@@ -127,7 +127,7 @@ class InferenceService:
     @property
     def num_active_requests(self) -> int:
         """Requests that are served or wait for their turn."""
-        return self.admission.num_running + self.admission.num_waiting
+        return self.request_queue.num_running + self.request_queue.num_waiting
 
     @property
     def max_context_tokens(self) -> int:
@@ -143,7 +143,7 @@ class InferenceService:
     async def serving(self, prompt: Prompt, options: GenerationOptions, caller: Caller) -> AsyncIterator[Answer]:
         """Wait for the caller's turn, then hold its place inside the block.
 
-        Raises what `Admission.place` does, InvalidRequestError for what the caller can mend, UnavailableError
+        Raises what `RequestQueue.place` does, InvalidRequestError for what the caller can mend, UnavailableError
         without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
@@ -153,7 +153,7 @@ class InferenceService:
                 # Without a place: one that is slow to check would keep it from others, at no cost.
                 async with caller.deadline():
                     await self.grammar_check.check(options.sampling.grammar)
-            async with self.admission.place(caller.client_id, cost, caller.timeout_s) as place:
+            async with self.request_queue.place(caller.client_id, cost, caller.timeout_s) as place:
                 # A request that fails before it is bound has cost nothing.
                 place.cost = 0
                 async with caller.deadline():

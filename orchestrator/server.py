@@ -7,11 +7,11 @@ import logging
 
 import grpc.aio
 
+from orchestrator.api_security import ApiSecurity
 from orchestrator.http.app import build_app
 from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.collector import OrchestratorCollector
-from orchestrator.public_side import PublicSide
 from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.replicas.names import NameFollower
@@ -62,13 +62,13 @@ class OrchestratorServer:
         _check_proposer(config)
         directory = directory or ReplicaDirectory.from_config(config)
         links = LinkSecurity(config.security.internal)
-        public = PublicSide(config)
+        public = ApiSecurity(config)
         await _require_free_ports(config.orchestrator)
         tokenizer = await find_tokenizer(config, directory, links)
         service = _service(config, directory, tokenizer, links)
 
         def register(server: grpc.aio.Server) -> None:
-            servicer = InferenceServicer(service, config.orchestrator, public.gatekeeper)
+            servicer = InferenceServicer(service, config.orchestrator, public.authenticator)
             inference_pb2_grpc.add_InferenceServicer_to_server(servicer, server)
 
         server = await GrpcServer.start(
@@ -134,10 +134,10 @@ class OrchestratorServer:
         """Returns when the server has stopped."""
         await self._closed.wait()
 
-    async def _start_http(self, config: OrchestratorConfig, public: PublicSide) -> None:
+    async def _start_http(self, config: OrchestratorConfig, public: ApiSecurity) -> None:
         if config.http_port < 0:
             return
-        app = build_app(self.service, config, lambda: self._is_draining, self.metrics, public.gatekeeper)
+        app = build_app(self.service, config, lambda: self._is_draining, self.metrics, public.authenticator)
         self._http = await HttpServer.start(
             app,
             config.http_host,

@@ -10,8 +10,8 @@ import grpc.aio
 import pilotfish
 from orchestrator.answers.chunk_writer import write_chunks
 from orchestrator.answers.write_turns import WriteTurns
+from orchestrator.authenticator import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
-from orchestrator.gatekeeper import Gatekeeper, client_id_of
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import TokenPrompt, text_of_tokens
@@ -33,10 +33,10 @@ GenerateContext = grpc.aio.ServicerContext[inference_pb2.GenerateRequest, infere
 class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     """See inference.proto. The method names are gRPC's."""
 
-    def __init__(self, service: InferenceService, config: OrchestratorConfig, gatekeeper: Gatekeeper) -> None:
+    def __init__(self, service: InferenceService, config: OrchestratorConfig, authenticator: Authenticator) -> None:
         self._service = service
         self._config = config
-        self._gatekeeper = gatekeeper
+        self._authenticator = authenticator
         self._turns = WriteTurns()
 
     async def Generate(  # type: ignore[override]  # noqa: N802  # it writes, so that a cancelled write ends it here
@@ -44,7 +44,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
     ) -> None:
         arrival_ns = time.monotonic_ns()
         async with aborting_on_error(context):
-            caller = caller_of(context, arrival_ns, self._gatekeeper)
+            caller = caller_of(context, arrival_ns, self._authenticator)
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
             options = options_from_proto(request, self._config.speculation)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
@@ -61,7 +61,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         self, request: inference_pb2.TokenizeRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> inference_pb2.TokenizeResponse:
         async with aborting_on_error(context):
-            with caller_of(context, time.monotonic_ns(), self._gatekeeper).request():
+            with caller_of(context, time.monotonic_ns(), self._authenticator).request():
                 check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
                 prompt = prompt_from_proto(request, request.WhichOneof("input"))
                 token_ids = await self._service.token_ids_of(prompt)
@@ -76,7 +76,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> inference_pb2.GetModelInfoResponse:
         async with aborting_on_error(context):
-            caller_of(context, time.monotonic_ns(), self._gatekeeper)
+            caller_of(context, time.monotonic_ns(), self._authenticator)
             service = self._service
             link = await service.ready_target()
             return inference_pb2.GetModelInfoResponse(
@@ -89,14 +89,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             )
 
 
-def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, gatekeeper: Gatekeeper) -> Caller:
+def caller_of(context: grpc.aio.ServicerContext[Any, Any], arrival_ns: int, authenticator: Authenticator) -> Caller:
     """Who calls: the holder of the API key, else the client that the metadata name, else the host that the call comes
     from.
 
     Raises AuthenticationError where a key is needed and none that is known is shown.
     """
     metadata = {key: str(value) for key, value in context.invocation_metadata() or () if key in _CALLER_KEYS}
-    allowance = gatekeeper.allowance(metadata.get(AUTHORIZATION_KEY, ""))
+    allowance = authenticator.allowance(metadata.get(AUTHORIZATION_KEY, ""))
     # Without a deadline gRPC tells None, or an absurdly long time.
     timeout_s = context.time_remaining()
     trace = RemoteContext(metadata.get("traceparent", ""), metadata.get("tracestate", ""))

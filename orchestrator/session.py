@@ -16,8 +16,8 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.drafting.drafter import DraftBlock, Drafter
+from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.round import RemoteRound
-from orchestrator.round_log import RoundLog
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
 from pilotfish.step_table import StepTable

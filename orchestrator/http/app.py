@@ -14,17 +14,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.gatekeeper import Gatekeeper
-from orchestrator.http.admittance import Admittance
+from orchestrator.authenticator import Authenticator
+from orchestrator.http.auth_middleware import AuthMiddleware
+from orchestrator.http.completions.generation import IGNORED_HEADER, GenerationApi
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
-from orchestrator.http.fleet import FleetApi
-from orchestrator.http.generation import IGNORED_HEADER, GenerationApi
-from orchestrator.http.information import InformationApi
-from orchestrator.http.metrics import MetricsApi
-from orchestrator.http.openapi import OpenApi
-from orchestrator.http.pages import playground_routes
-from orchestrator.http.tokenization import TokenizationApi
+from orchestrator.http.operations.fleet import FleetApi
+from orchestrator.http.operations.information import InformationApi
+from orchestrator.http.operations.metrics import MetricsApi
+from orchestrator.http.operations.openapi import OpenApi
+from orchestrator.http.operations.pages import playground_routes
+from orchestrator.http.operations.tokenization import TokenizationApi
 from orchestrator.inference import InferenceService
 from pilotfish.config import OrchestratorConfig
 
@@ -34,9 +34,9 @@ def build_app(
     config: OrchestratorConfig,
     is_draining: Callable[[], bool],
     registry: CollectorRegistry,
-    gatekeeper: Gatekeeper,
+    authenticator: Authenticator,
 ) -> Starlette:
-    """The ASGI application. registry: what /metrics tells. gatekeeper: who is served. Needs a running event loop."""
+    """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining)
     tokenization = TokenizationApi(service)
@@ -60,15 +60,15 @@ def build_app(
         *playground_routes(),
     ]
     return Starlette(
-        routes=routes, middleware=_middleware(config, gatekeeper), exception_handlers={HTTPException: _refuse}
+        routes=routes, middleware=_middleware(config, authenticator), exception_handlers={HTTPException: _refuse}
     )
 
 
-def _middleware(config: OrchestratorConfig, gatekeeper: Gatekeeper) -> list[Middleware]:
+def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> list[Middleware]:
     cors_origins = config.http.cors_origins
-    admittance = Middleware(Admittance, gatekeeper, host=config.http_host, cors_origins=cors_origins)
+    auth_middleware = Middleware(AuthMiddleware, authenticator, host=config.http_host, cors_origins=cors_origins)
     if not cors_origins:
-        return [admittance]
+        return [auth_middleware]
     cors = Middleware(
         CORSMiddleware,
         allow_origins=cors_origins,
@@ -77,7 +77,7 @@ def _middleware(config: OrchestratorConfig, gatekeeper: Gatekeeper) -> list[Midd
         expose_headers=(IGNORED_HEADER, "retry-after"),
     )
     # Outermost: a browser asks without a key whether it may ask, and shows a page only refusals that name its origin.
-    return [cors, admittance]
+    return [cors, auth_middleware]
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

@@ -7,8 +7,8 @@ import time
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from orchestrator.gatekeeper import client_id_of
-from orchestrator.http.admittance import allowance_of
+from orchestrator.authenticator import client_id_of
+from orchestrator.http.auth_middleware import allowance_of
 from orchestrator.requests.caller import Caller
 from pilotfish.errors import InvalidRequestError
 from pilotfish.telemetry.tracing import RemoteContext

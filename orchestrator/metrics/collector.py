@@ -26,7 +26,7 @@ class OrchestratorCollector(Collector):
         service = self._service
         yield self._build()
         yield from request_families(service.statistics)
-        yield from queue_families(service.admission)
+        yield from queue_families(service.request_queue)
         yield from speculation_families(service.statistics.totals, service.control, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
         num_deaths = service.grammar_check.num_deaths

@@ -1,4 +1,4 @@
-"""Families of admission: who is served, who waits, who was turned away."""
+"""Families of the request queue: who is served, who waits, who was turned away."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.requests.admission import Admission
+from orchestrator.requests.request_queue import RequestQueue
 from pilotfish.telemetry.families import by_label, counter, gauge, labelled_counter
 
 
-def queue_families(admission: Admission) -> Iterator[Metric]:
+def queue_families(request_queue: RequestQueue) -> Iterator[Metric]:
     """Of the fair queue in front of the targets."""
-    counters = admission.counters
-    yield gauge("num_requests_running", "Requests that are served now.", admission.num_running)
-    yield gauge("num_requests_waiting", "Requests that wait for their turn.", admission.num_waiting)
+    counters = request_queue.counters
+    yield gauge("num_requests_running", "Requests that are served now.", request_queue.num_running)
+    yield gauge("num_requests_waiting", "Requests that wait for their turn.", request_queue.num_waiting)
     yield counter("requests_admitted", "Requests that got their turn.", counters.num_admitted)
     yield counter("requests_queued", "Requests that had to wait for it.", counters.num_queued)
     yield counter("admission_wait_seconds", "Time waited for a turn, of those that got it.", counters.queue_time_s)

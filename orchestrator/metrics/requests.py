@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from orchestrator.request_statistics import RequestStatistics
+from orchestrator.request_telemetry.statistics import RequestStatistics
 from pilotfish.telemetry.families import by_label, counter, histogram, labelled_counter
 from pilotfish.types import FinishReason
 

@@ -10,7 +10,7 @@ from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.speculation_cache import AheadCounters
 from orchestrator.metrics.ahead import ahead_families
-from orchestrator.request_statistics import RequestTotals
+from orchestrator.request_telemetry.statistics import RequestTotals
 from pilotfish.telemetry.families import by_label, counter, labelled_counter
 
 

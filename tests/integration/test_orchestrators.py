@@ -186,11 +186,11 @@ async def test_a_conversation_returns_to_the_replica_that_has_it_cached(fleet: F
 async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(fleet: Fleet) -> None:
     await fleet.add("target", step_time_s=0.001)
     orchestrator = await fleet.orchestrator(max_concurrent_requests=1, max_queued_requests_per_client=1)
-    admission = orchestrator.service.admission
+    request_queue = orchestrator.service.request_queue
     running = orchestrator.call([3, 4, 5], max_tokens=LONG, client_id="a")
     await anext(aiter(running))
     waiting = asyncio.create_task(orchestrator.generate([6, 7], client_id="a"))
-    await until(lambda: admission.num_waiting == 1)
+    await until(lambda: request_queue.num_waiting == 1)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await orchestrator.generate([8, 9], client_id="a")
     error = error_from_rpc(caught.value)
@@ -198,23 +198,23 @@ async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(f
     assert "1 requests of this client wait" in str(error)
     assert error.retry_after_s is not None
     other = asyncio.create_task(orchestrator.generate([8, 9], client_id="b"))
-    await until(lambda: admission.num_waiting == 2)
+    await until(lambda: request_queue.num_waiting == 2)
     running.cancel()
     assert len(await waiting) == len(await other) == 40
-    await until(lambda: admission.num_running == 0)
+    await until(lambda: request_queue.num_running == 0)
 
 
 async def test_a_deadline_that_passes_in_the_queue_reaches_no_replica(fleet: Fleet) -> None:
     _, engine = await fleet.add("target", step_time_s=0.001)
     orchestrator = await fleet.orchestrator(max_concurrent_requests=1)
-    admission = orchestrator.service.admission
+    request_queue = orchestrator.service.request_queue
     running = orchestrator.call([3, 4, 5], max_tokens=LONG)
     await anext(aiter(running))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await orchestrator.generate([6, 7], timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await until(lambda: admission.num_waiting == 0)
-    assert (admission.counters.num_expired, admission.counters.num_admitted) == (1, 1)
+    await until(lambda: request_queue.num_waiting == 0)
+    assert (request_queue.counters.num_expired, request_queue.counters.num_admitted) == (1, 1)
     assert engine.num_sequences == 1
     running.cancel()
     await fleet.nothing_is_left()

@@ -177,7 +177,7 @@ def test_a_top_k_beyond_any_vocabulary_keeps_all_tokens(real_server, top_k: int)
     ],
 )
 def test_a_key_that_is_not_known_is_named(emulated_server, path: str, fields: dict[str, Any], param: str) -> None:
-    """Whether the request is served all the same is for `orchestrator.http.request_fields` to say."""
+    """Whether the request is served all the same is for `orchestrator.http.completions.request_fields` to say."""
     base = CHAT if path == "/v1/chat/completions" else COMPLETION
     _, body = post(emulated_server.url, path, {**base, **fields})
     assert f"{param}.include_usge" in json.dumps(body)
@@ -236,7 +236,7 @@ def test_a_grammar_is_checked_without_a_place(emulated_server, monkeypatch: pyte
     service, held = emulated_server.orchestrator.service, []
 
     async def check(grammar: Grammar) -> None:
-        held.append(service.admission.num_running)
+        held.append(service.request_queue.num_running)
         raise InvalidRequestError("no", param="grammar")
 
     monkeypatch.setattr(service.grammar_check, "check", check)

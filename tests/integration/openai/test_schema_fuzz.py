@@ -10,7 +10,7 @@ from schemathesis.checks import CHECKS
 from schemathesis.config import SchemathesisConfig
 
 from orchestrator.http.caller import TIMEOUT_HEADER
-from orchestrator.http.openapi import openapi_document
+from orchestrator.http.operations.openapi import openapi_document
 
 schema = schemathesis.openapi.from_dict(openapi_document(), config=SchemathesisConfig())
 

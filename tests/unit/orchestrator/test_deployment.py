@@ -89,7 +89,7 @@ class StartedServer:
     """An orchestrator's server that has no target until the test says so."""
 
     address = "127.0.0.1:7"
-    service = SimpleNamespace(admission=SimpleNamespace(num_waiting=0))
+    service = SimpleNamespace(request_queue=SimpleNamespace(num_waiting=0))
 
     def __init__(self) -> None:
         self.timeout_s = 0.0

@@ -1,13 +1,13 @@
 import pytest
 
-from orchestrator.gatekeeper import MAX_CLIENT_ID_CHARACTERS, Gatekeeper
+from orchestrator.authenticator import MAX_CLIENT_ID_CHARACTERS, Authenticator
 from orchestrator.servicer import CLIENT_ID_KEY, caller_of
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.api_key import ApiKey, digest_of
 from pilotfish.security.api_key_file import write_keys
 
-NOBODY = Gatekeeper(PublicSecurityConfig())
+NOBODY = Authenticator(PublicSecurityConfig())
 
 
 class FakeContext:
@@ -49,12 +49,12 @@ def test_an_empty_name_is_no_name_and_an_endless_one_is_cut() -> None:
 
 def test_a_key_names_the_client_whatever_it_claims(tmp_path) -> None:
     write_keys(tmp_path / "keys", [ApiKey(name="ann", sha256=digest_of("pf-1"))])
-    gatekeeper = Gatekeeper(PublicSecurityConfig(api_keys_file=str(tmp_path / "keys")))
+    authenticator = Authenticator(PublicSecurityConfig(api_keys_file=str(tmp_path / "keys")))
     metadata = (("authorization", "Bearer pf-1"), (CLIENT_ID_KEY, "bob"))
-    caller = caller_of(FakeContext(*metadata), 0, gatekeeper)
+    caller = caller_of(FakeContext(*metadata), 0, authenticator)
     assert caller.client_id == "key ann"
     assert caller.allowance is not None
     assert caller.allowance.key.name == "ann"
     for wrong in ((), (("authorization", "Bearer pf-2"),), (("authorization", "pf-1"),)):
         with pytest.raises(AuthenticationError):
-            caller_of(FakeContext(*wrong), 0, gatekeeper)
+            caller_of(FakeContext(*wrong), 0, authenticator)

@@ -5,7 +5,7 @@ import pytest
 from starlette.requests import Request
 
 from orchestrator.http.body import MAX_DISCARDED_BYTES, decode_body, read_body
-from orchestrator.http.chat_request import ChatCompletionRequest
+from orchestrator.http.completions.chat_request import ChatCompletionRequest
 from pilotfish.errors import InvalidRequestError, RequestTooLargeError
 
 DECODER = msgspec.json.Decoder(ChatCompletionRequest)

@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from orchestrator.request_statistics import RequestStatistics
+from orchestrator.request_telemetry.statistics import RequestStatistics
 from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import FinishReason
 

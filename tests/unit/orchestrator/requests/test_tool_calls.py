@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.http.chat_request import CalledFunction, Message, MessageToolCall, chat_prompt
+from orchestrator.http.completions.chat_request import CalledFunction, Message, MessageToolCall, chat_prompt
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
 from pilotfish.structured.bounds import MAX_JSON_DEPTH
 from pilotfish.types import ToolCall

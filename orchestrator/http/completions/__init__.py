@@ -1,0 +1,1 @@
+"""Completions and chat completions: requests, answers, and what is made between them."""

@@ -1,0 +1,112 @@
+"""Serving the answers of one request: each a sequence of its own, collected or streamed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from orchestrator.answers.chunk_buffer import ChunkBuffer
+from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.output import OutputChunk
+from orchestrator.answers.write_turns import WriteTurns
+from orchestrator.http.exchange import Exchange
+from orchestrator.inference import InferenceService
+from orchestrator.request_telemetry.report import Report
+from orchestrator.requests.caller import Caller
+from orchestrator.requests.prompt import Prompt
+from orchestrator.requests.request import GenerationOptions
+
+ResultT = TypeVar("ResultT")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer that is wanted."""
+
+    index: int
+    """Of the choice."""
+    prompt_index: int
+    """Of the prompt among the request's."""
+    prompt: Prompt
+    options: GenerationOptions
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One answer, whole."""
+
+    sample: Sample
+    chunk: OutputChunk
+    report: Report
+
+
+class ChoiceEvents(Protocol):
+    """Makes the events of one choice in one API's shape."""
+
+    def chunk(self, chunk: OutputChunk) -> bytes:
+        """Empty if there is nothing to tell yet."""
+
+    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+        """Of the last chunk."""
+
+
+class AnswerServer:
+    """Drives the inference service. Used from one event loop."""
+
+    def __init__(self, service: InferenceService, *, interval_tokens: int) -> None:
+        """interval_tokens: see OrchestratorConfig.stream_interval_tokens."""
+        self._service = service
+        self._interval_tokens = interval_tokens
+        self._turns = WriteTurns()
+
+    async def collect(self, samples: Sequence[Sample], caller: Caller) -> list[Finished]:
+        """All answers, in the samples' order. Raises what `InferenceService.serving` does, for the first that fails."""
+        return await _together([self._collect(sample, caller) for sample in samples])
+
+    async def stream(
+        self, samples: Sequence[Sample], choices: Sequence[ChoiceEvents], exchange: Exchange, caller: Caller
+    ) -> list[Report]:
+        """Write all answers as they come; choices: for each sample. Raises as `collect`, maybe within the stream."""
+        return await _together(
+            [self._stream(sample, choice, exchange, caller) for sample, choice in zip(samples, choices, strict=True)]
+        )
+
+    async def _collect(self, sample: Sample, caller: Caller) -> Finished:
+        async with self._service.serving(sample.prompt, sample.options, caller) as answer:
+            buffer = ChunkBuffer(0)
+            async with contextlib.aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    buffer.add(chunk)
+            return Finished(sample, buffer.take(), answer.report())
+
+    async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, caller: Caller) -> Report:
+        last: OutputChunk | None = None
+
+        async def write(chunk: OutputChunk) -> None:
+            nonlocal last
+            if chunk.finish_reason is not None:
+                last = chunk  # it goes with the report
+            elif data := choice.chunk(chunk):
+                await exchange.write_event(data)
+
+        async with self._service.serving(sample.prompt, sample.options, caller) as answer:
+            await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
+            report = answer.report()
+        assert last is not None
+        await exchange.write_event(choice.end(last, report))
+        return report
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:
+    """All results; the first failure ends the others."""
+    if len(work) == 1:
+        return [await work[0]]
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in work]
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [task.result() for task in tasks]

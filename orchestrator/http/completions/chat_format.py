@@ -1,0 +1,178 @@
+"""POST /v1/chat/completions: makes the answer, whole and as events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from orchestrator.answers.output import OutputChunk
+from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.completions.chat_response import (
+    AssistantMessage,
+    CallFunction,
+    CallItem,
+    ChatChoice,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    Delta,
+)
+from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
+from orchestrator.http.completions.logprobs import chat_logprobs
+from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
+from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.exchange import event_of
+from orchestrator.request_telemetry.report import Report
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
+from orchestrator.requests.tools import NO_TOOLS, ToolUse
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.types import FinishReason, ToolCall
+
+
+class ChatFormat:
+    """Makes the answers to one request."""
+
+    def __init__(
+        self,
+        envelope: Envelope,
+        tokenizer: Tokenizer,
+        *,
+        tools: ToolUse = NO_TOOLS,
+        returns_tokens: bool = False,
+        includes_usage: bool = False,
+    ) -> None:
+        self.envelope = envelope
+        self.tokenizer = tokenizer
+        self.tools = tools
+        self.returns_tokens = returns_tokens
+        self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
+
+    @property
+    def may_call(self) -> bool:
+        """Whether the answer's text may hold calls."""
+        return self.tools.choice != "none"
+
+    def document(self, answers: Sequence[Finished]) -> ChatCompletion:
+        """All answers as one body."""
+        envelope = self.envelope
+        return ChatCompletion(
+            id=envelope.answer_id,
+            created=envelope.created,
+            model=envelope.model_id,
+            system_fingerprint=envelope.system_fingerprint,
+            choices=[self._choice(answer) for answer in answers],
+            usage=usage_of((answer.sample.prompt_index, answer.report) for answer in answers),
+        )
+
+    def choice_events(self, sample: Sample) -> ChatEvents:
+        """Makes the events of one answer."""
+        return ChatEvents(self, sample)
+
+    def usage_event(self, usage: Usage) -> bytes:
+        """The event that follows the answers."""
+        return self.event([], usage)
+
+    def event(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> bytes:
+        """One event."""
+        envelope = self.envelope
+        chunk = ChatCompletionChunk(
+            id=envelope.answer_id,
+            created=envelope.created,
+            model=envelope.model_id,
+            system_fingerprint=envelope.system_fingerprint,
+            choices=choices,
+            usage=usage or self._usage,
+        )
+        return event_of(chunk)
+
+    def finish_reason(self, report: Report, *, has_calls: bool) -> str:
+        """As OpenAI tells it: an answer of calls ends for them, unless the request named the function."""
+        if has_calls and report.finish_reason is FinishReason.STOP and not self.tools.is_named:
+            return "tool_calls"
+        return finish_reason_of(report.finish_reason)
+
+    def _message(self, text: str) -> AssistantMessage:
+        if not self.may_call:
+            return AssistantMessage("assistant", text)
+        answer = split_tool_calls(text)
+        if not answer.calls:
+            return AssistantMessage("assistant", text)
+        calls = [_call_item(call) for call in answer.calls]
+        return AssistantMessage("assistant", answer.content or None, tool_calls=calls)
+
+    def _choice(self, answer: Finished) -> ChatChoice:
+        chunk, report, options = answer.chunk, answer.report, answer.sample.options
+        message = self._message(chunk.text)
+        return ChatChoice(
+            index=answer.sample.index,
+            message=message,
+            logprobs=chat_logprobs(chunk, self.tokenizer),
+            finish_reason=self.finish_reason(report, has_calls=bool(message.tool_calls)),
+            stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            speculation=ChoiceDetails(
+                token_details(chunk, self.tokenizer) if self.returns_tokens else None, speculation_report(report)
+            ),
+        )
+
+
+class ChatEvents:
+    """The events of one answer."""
+
+    def __init__(self, chat: ChatFormat, sample: Sample) -> None:
+        self._chat = chat
+        self._sample = sample
+        self._is_first = True
+        self._parser = ToolCallParser() if chat.may_call else None
+        self._num_calls = 0
+
+    def chunk(self, chunk: OutputChunk) -> bytes:
+        """Empty while nothing can be shown."""
+        answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
+        text, calls = answer.content, answer.calls
+        if not text and not calls and not chunk.logprobs and not self._chat.returns_tokens and not self._is_first:
+            return b""
+        return self._opening() + self._chat.event([self._choice(chunk, text, calls)])
+
+    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+        """What is left of the text, then the event that tells how it ended."""
+        text, calls = self._last_news(chunk.text)
+        has_news = bool(text or calls or chunk.logprobs or self._chat.returns_tokens)
+        news = self._chat.event([self._choice(chunk, text, calls)]) if has_news else b""
+        options = self._sample.options
+        ending = ChatChunkChoice(
+            index=self._sample.index,
+            delta=Delta(),
+            finish_reason=self._chat.finish_reason(report, has_calls=self._num_calls > 0),
+            stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            speculation=ChoiceDetails(report=speculation_report(report)),
+        )
+        return self._opening() + news + self._chat.event([ending])
+
+    def _last_news(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
+        if self._parser is None:
+            return text, ()
+        pushed, rest = self._parser.push(text), self._parser.finish()
+        return pushed.content + rest.content, (*pushed.calls, *rest.calls)
+
+    def _opening(self) -> bytes:
+        """Who speaks, before the first word."""
+        if not self._is_first:
+            return b""
+        self._is_first = False
+        return self._chat.event([ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))])
+
+    def _choice(self, chunk: OutputChunk, text: str, calls: tuple[ToolCall, ...]) -> ChatChunkChoice:
+        chat = self._chat
+        items = [_call_item(call, self._num_calls + index) for index, call in enumerate(calls)]
+        self._num_calls += len(calls)
+        return ChatChunkChoice(
+            index=self._sample.index,
+            delta=Delta(content=None if calls and not text else text, tool_calls=items or None),
+            logprobs=chat_logprobs(chunk, chat.tokenizer),
+            speculation=ChoiceDetails(token_details(chunk, chat.tokenizer)) if chat.returns_tokens else msgspec.UNSET,
+        )
+
+
+def _call_item(call: ToolCall, index: int | None = None) -> CallItem:
+    return CallItem(call.call_id, CallFunction(call.name, call.arguments), index, "function")

@@ -1,0 +1,206 @@
+"""POST /v1/chat/completions: the request."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.sampling import GenerationFields
+from orchestrator.requests.prompt import ChatPrompt
+from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
+from pilotfish.errors import InvalidRequestError
+from pilotfish.structured.bounds import check_json_depth
+from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+IGNORED_MESSAGE_FIELDS = (
+    "name",
+    "refusal",
+    "annotations",
+    "audio",
+    "function_call",
+    "reasoning",
+    "reasoning_content",
+    "parsed",
+    "provider_specific_fields",
+)
+"""Of messages, as `IGNORED_FIELDS` of bodies."""
+
+
+class ContentPart(RequestFields, kw_only=True):
+    """A part of a message; only text can be served."""
+
+    type: str
+    text: str | None = None
+    image_url: Any = None
+    """This and the next ones are of other types, which are refused by their type."""
+    input_audio: Any = None
+    file: Any = None
+    refusal: str | None = None
+
+
+class CalledFunction(RequestFields, kw_only=True):
+    """Which function, and with what."""
+
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+    parsed_arguments: Any = None
+    """The same, parsed: openai's client sends it back."""
+    provider_specific_fields: Any = None
+    """LiteLLM's, of no bearing here; so it is below."""
+
+
+class MessageToolCall(RequestFields, kw_only=True):
+    """A call that the assistant made."""
+
+    id: str
+    function: CalledFunction
+    type: Literal["function"] = "function"
+    index: int | None = None
+    """Of a call that was streamed; the order tells."""
+    provider_specific_fields: Any = None
+
+
+class Message(RequestFields, kw_only=True):
+    """A turn. Clients send back what they were given, by us or by others."""
+
+    role: Role
+    content: str | list[ContentPart] | None = None
+    tool_calls: list[MessageToolCall] | None = None
+    """Of the assistant."""
+    tool_call_id: str | None = None
+    """Of a tool: which call this is the result of."""
+    name: str | None = None
+    """This and the next ones have no bearing on the prompt: see IGNORED_MESSAGE_FIELDS."""
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    audio: dict[str, Any] | None = None
+    function_call: dict[str, Any] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    parsed: Any = None
+    """An answer by a schema, parsed: openai's client sends it back."""
+    provider_specific_fields: Any = None
+    """LiteLLM's."""
+
+
+class FunctionDefinition(RequestFields, kw_only=True):
+    """A function that the model may call."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    """JSON schema of its arguments."""
+    strict: bool | None = None
+    """The schema is held to wherever a call is demanded."""
+
+
+class ToolDefinition(RequestFields, kw_only=True):
+    """Only functions can be served."""
+
+    type: str
+    function: FunctionDefinition
+
+
+class ChosenFunction(RequestFields, kw_only=True):
+    """Which one."""
+
+    name: str
+
+
+class ToolChoice(RequestFields, kw_only=True):
+    """The call that is demanded."""
+
+    type: str
+    function: ChosenFunction
+
+
+class ChatCompletionRequest(GenerationFields, kw_only=True):
+    """The body."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    """The newer name of max_tokens."""
+    logprobs: bool | None = False
+    top_logprobs: int | None = None
+    tools: list[ToolDefinition] | None = None
+    tool_choice: str | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+
+    @property
+    def ignored_fields(self) -> list[str]:
+        """Those that are set and have no effect, of the body and of its messages."""
+        of_messages = [
+            f"messages.{name}"
+            for name in IGNORED_MESSAGE_FIELDS
+            if any(getattr(message, name) for message in self.messages)
+        ]
+        return [*super().ignored_fields, *of_messages]
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As SamplingParams has it. Raises InvalidRequestError."""
+        if self.top_logprobs is None:
+            return 0 if self.logprobs else None
+        if not self.logprobs:
+            raise InvalidRequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+        if not 0 <= self.top_logprobs <= MAX_LOGPROBS:
+            raise InvalidRequestError(
+                f"top_logprobs is {self.top_logprobs}; it must be between 0 and {MAX_LOGPROBS}", param="top_logprobs"
+            )
+        return self.top_logprobs
+
+    def max_output_tokens(self, default: int) -> int:
+        """How long the answer may be. Raises InvalidRequestError."""
+        for name in ("max_completion_tokens", "max_tokens"):
+            value: int | None = getattr(self, name)
+            if value is not None:
+                if value < 1:
+                    raise InvalidRequestError(f"{name} is {value}; it must be at least 1", param=name)
+                return value
+        return default
+
+    def tool_use(self) -> ToolUse:
+        """What it says about tools. Raises InvalidRequestError."""
+        tools = None if self.tools is None else [tool.as_given() for tool in self.tools]
+        choice = self.tool_choice.as_given() if isinstance(self.tool_choice, ToolChoice) else self.tool_choice
+        return tool_use(tools, choice, self.parallel_tool_calls)
+
+    def prompt(self, tools: ToolUse) -> ChatPrompt:
+        """The conversation. Raises InvalidRequestError for what is not text."""
+        return chat_prompt(self.messages, tools)
+
+
+def chat_prompt(messages: list[Message], tools: ToolUse = NO_TOOLS) -> ChatPrompt:
+    """Raises InvalidRequestError for what is not text."""
+    if not messages:
+        raise InvalidRequestError("messages is empty; it must have at least one message", param="messages")
+    return ChatPrompt(tuple(_chat_message(index, message) for index, message in enumerate(messages)), tools.offered)
+
+
+def _chat_message(index: int, message: Message) -> ChatMessage:
+    param = f"messages[{index}]"
+    # Models know the newer name by the older one.
+    role = "system" if message.role == "developer" else message.role
+    calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
+    if message.content is None and not calls:
+        raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
+    return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "")
+
+
+def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
+    arguments = call.function.arguments
+    check_json_depth(arguments.encode(), "the JSON in arguments", f"{param}.function.arguments")
+    return ToolCall(call.id, call.function.name, arguments)
+
+
+def _text(content: str | list[ContentPart] | None, param: str) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type != "text" or part.text is None:
+            raise InvalidRequestError(f"{param}: only parts of type text are served, not {part.type!r}", param=param)
+    # Parts are paragraphs, not pieces of a word: joined by nothing, two documents would run into one line.
+    return "\n".join(part.text or "" for part in content)

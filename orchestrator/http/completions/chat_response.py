@@ -1,0 +1,93 @@
+"""POST /v1/chat/completions: what an answer is made of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from orchestrator.http.completions.logprobs import ChatLogprobs
+from orchestrator.http.completions.speculation import ChoiceDetails
+from orchestrator.http.completions.usage import Usage
+
+
+class CallFunction(msgspec.Struct):
+    """Which function, and with what."""
+
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
+class CallItem(msgspec.Struct, omit_defaults=True):
+    """A function that the model calls."""
+
+    id: str
+    function: CallFunction
+    index: int | None = None
+    """In streams: which call of the answer."""
+    type: Literal["function"] | None = None
+
+
+class AssistantMessage(msgspec.Struct):
+    """The answer's words, or the calls it makes."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: None = None
+    tool_calls: list[CallItem] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One answer."""
+
+    index: int
+    message: AssistantMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: str
+    stop_reason: str | int | None
+    speculation: ChoiceDetails
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    """The body of an answer that is not streamed."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChoice]
+    usage: Usage
+
+
+class Delta(msgspec.Struct, omit_defaults=True):
+    """What a message grows by."""
+
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    tool_calls: list[CallItem] | None = None
+
+
+class ChatChunkChoice(msgspec.Struct, kw_only=True):
+    """What one answer grows by."""
+
+    index: int
+    delta: Delta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatCompletionChunk(msgspec.Struct, kw_only=True):
+    """An event of a streamed answer."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    """null in all events but the last where it was asked for."""

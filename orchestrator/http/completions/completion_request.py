@@ -1,0 +1,81 @@
+"""POST /v1/completions: the request."""
+
+from __future__ import annotations
+
+from orchestrator.http.completions.sampling import GenerationFields
+from orchestrator.requests.prompt import TextPrompt, TokenPrompt
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import MAX_LOGPROBS
+
+DEFAULT_MAX_TOKENS = 16
+"""OpenAI's."""
+
+MAX_TOKEN_ID = 2**32 - 1
+"""Of any vocabulary; tokenizers and messages cannot even say a larger one."""
+
+RawPrompt = str | list[str | int | list[int]]
+"""Text or token ids, one or several."""
+
+
+class CompletionRequest(GenerationFields, kw_only=True):
+    """The body."""
+
+    prompt: RawPrompt
+    logprobs: int | None = None
+    echo: bool | None = False
+    """The text begins with the prompt."""
+    best_of: int | None = None
+    suffix: str | None = None
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """As SamplingParams has it."""
+        return self.logprobs
+
+    def max_output_tokens(self) -> int:
+        """How long the answer may be."""
+        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+
+    def prompts(self) -> list[TextPrompt | TokenPrompt]:
+        """One or several. Raises InvalidRequestError."""
+        return prompts_of(self.prompt)
+
+    def check_supported(self) -> None:
+        """Raises InvalidRequestError for what cannot be served."""
+        if self.logprobs is not None and not 0 <= self.logprobs <= MAX_LOGPROBS:
+            raise InvalidRequestError(
+                f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}", param="logprobs"
+            )
+        if self.echo and self.logprobs is not None:
+            raise InvalidRequestError("echo with logprobs is not served: prompts are not scored", param="echo")
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise InvalidRequestError("best_of is served only where it equals n", param="best_of")
+        if self.suffix:
+            raise InvalidRequestError("suffix is not served", param="suffix")
+
+
+def prompts_of(prompt: RawPrompt) -> list[TextPrompt | TokenPrompt]:
+    """Raises InvalidRequestError for an empty list, and for one of several kinds."""
+    if not prompt:
+        raise InvalidRequestError("prompt is empty; it must have at least one token", param="prompt")
+    if isinstance(prompt, str):
+        return [TextPrompt(prompt)]
+    texts = [item for item in prompt if isinstance(item, str)]
+    if len(texts) == len(prompt):
+        return [TextPrompt(text) for text in texts]
+    token_ids = [item for item in prompt if isinstance(item, int)]
+    if len(token_ids) == len(prompt):
+        return [_token_prompt(token_ids)]
+    lists = [item for item in prompt if isinstance(item, list)]
+    if len(lists) == len(prompt):
+        return [_token_prompt(item) for item in lists]
+    raise InvalidRequestError(
+        "prompt must hold texts, token ids or lists of token ids, not several kinds", param="prompt"
+    )
+
+
+def _token_prompt(token_ids: list[int]) -> TokenPrompt:
+    for token_id in (min(token_ids, default=0), max(token_ids, default=0)):
+        if not 0 <= token_id <= MAX_TOKEN_ID:
+            raise InvalidRequestError(f"prompt holds token id {token_id}", param="prompt")
+    return TokenPrompt(token_ids)

@@ -1,0 +1,50 @@
+"""What every answer to one request says of itself."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from dataclasses import dataclass
+
+import pilotfish
+from orchestrator.request_telemetry.report import Report
+from pilotfish.types import FinishReason, ModelInfo
+
+_FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Equal in all events of a stream."""
+
+    answer_id: str
+    created: int
+    """Unix time in seconds."""
+    model_id: str
+    system_fingerprint: str
+
+
+def new_envelope(prefix: str, model: ModelInfo) -> Envelope:
+    """prefix: `chatcmpl` or `cmpl`."""
+    return Envelope(f"{prefix}-{secrets.token_hex(12)}", int(time.time()), model.model_id, fingerprint_of(model))
+
+
+def fingerprint_of(model: ModelInfo) -> str:
+    """Equal fingerprints and seeds give equal answers, as far as the model is deterministic."""
+    parts = (model.model_id, model.tokenizer_fingerprint, model.dtype, model.deterministic, pilotfish.__version__)
+    return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
+
+
+def finish_reason_of(reason: FinishReason) -> str:
+    """In OpenAI's words."""
+    return _FINISH_REASONS[reason]
+
+
+def stop_reason_of(report: Report, stop: tuple[str, ...], stop_token_ids: tuple[int, ...]) -> str | int | None:
+    """As vLLM tells it: the stop string or token that the request named and that ended the answer, if one did."""
+    if report.stopped_by in stop:
+        return report.stopped_by
+    if report.stopped_by.isdecimal() and int(report.stopped_by) in stop_token_ids:
+        return int(report.stopped_by)
+    return None

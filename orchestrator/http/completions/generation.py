@@ -1,0 +1,170 @@
+"""POST /v1/chat/completions and POST /v1/completions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from orchestrator.http.body import decode_body, decoder_of
+from orchestrator.http.caller import caller_of
+from orchestrator.http.completions.answers import AnswerServer, ChoiceEvents, Finished, Sample
+from orchestrator.http.completions.chat_format import ChatFormat
+from orchestrator.http.completions.chat_request import ChatCompletionRequest
+from orchestrator.http.completions.completion_request import CompletionRequest
+from orchestrator.http.completions.completion_response import CompletionFormat
+from orchestrator.http.completions.envelope import new_envelope
+from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
+from orchestrator.http.completions.sampling import (
+    GenerationFields,
+    check_num_choices,
+    generation_options,
+    sample_options,
+)
+from orchestrator.http.completions.served_model import served_model
+from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.exchange import Exchange
+from orchestrator.inference import InferenceService
+from orchestrator.requests.caller import Caller
+from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
+from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.tools import ToolUse
+from pilotfish.config import OrchestratorConfig
+from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
+from pilotfish.types import Grammar
+
+IGNORED_HEADER = "x-pilotfish-ignored"
+_COMPLETION_NAMES = {
+    "proposer": "speculation.proposer",
+    "num_speculative_tokens": "speculation.num_speculative_tokens",
+}
+_CHAT_NAMES = {**_COMPLETION_NAMES, "prompt": "messages"}
+"""Of parameters that the service calls otherwise."""
+
+
+class AnswerFormat(Protocol):
+    """The answers to one request in one API's shape."""
+
+    def document(self, answers: Sequence[Finished]) -> Any: ...
+
+    def choice_events(self, sample: Sample) -> ChoiceEvents: ...
+
+    def usage_event(self, usage: Usage) -> bytes: ...
+
+
+class GenerationApi:
+    """The endpoints that generate."""
+
+    def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
+        self._service = service
+        self._config = config
+        self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
+        self._chat_decoder = decoder_of(ChatCompletionRequest)
+        self._completion_decoder = decoder_of(CompletionRequest)
+
+    async def chat(self, exchange: Exchange) -> None:
+        """POST /v1/chat/completions."""
+        exchange.param_names = _CHAT_NAMES
+        caller = caller_of(exchange.request)
+        fields = decode_body(self._chat_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        tools = fields.tool_use()
+        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.structured_outputs)}
+        wanted = wanted_grammar(fields.given_format, fields.structured_outputs)
+        grammar = _chat_grammar(wanted, tools)
+        options = generation_options(
+            fields,
+            max_tokens=fields.max_output_tokens(model.max_context_tokens),
+            num_logprobs=fields.num_logprobs,
+            grammar=grammar,
+            defaults=self._config.speculation,
+        )
+        samples = await self._samples(fields, [fields.prompt(tools)], options)
+        answer_format = ChatFormat(
+            new_envelope("chatcmpl", model),
+            self._service.tokenizer,
+            tools=tools,
+            returns_tokens=fields.returns_tokens,
+            includes_usage=fields.includes_usage,
+        )
+        try:
+            await self._answer(exchange, fields, samples, answer_format, caller)
+        except InvalidRequestError as error:
+            if error.param == "grammar" and grammar is not wanted:
+                if wanted is not None and tools.choice == "auto":
+                    # Of two in one: where this one is sound, it is the tools'.
+                    # If that cannot be told in time, the first verdict is all there is to tell.
+                    with contextlib.suppress(UnavailableError, ResourceExhaustedError, DeadlineExceededError):
+                        async with caller.deadline():
+                            await self._service.grammar_check.check(wanted)
+                exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
+            raise
+
+    async def complete(self, exchange: Exchange) -> None:
+        """POST /v1/completions."""
+        caller = caller_of(exchange.request)
+        fields = decode_body(self._completion_decoder, exchange.body)
+        exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.structured_outputs)}
+        model = await served_model(self._service, fields.model)
+        fields.check_supported()
+        options = generation_options(
+            fields,
+            max_tokens=fields.max_output_tokens(),
+            num_logprobs=fields.num_logprobs,
+            grammar=wanted_grammar(fields.given_format, fields.structured_outputs),
+            defaults=self._config.speculation,
+        )
+        prompts = fields.prompts()
+        samples = await self._samples(fields, prompts, options)
+        tokenizer, max_tokens = self._service.tokenizer, model.max_context_tokens
+        echoed = [await prompt_text(prompt, tokenizer, max_tokens) for prompt in prompts] if fields.echo else []
+        answer_format = CompletionFormat(
+            new_envelope("cmpl", model),
+            self._service.tokenizer,
+            echoed=echoed,
+            returns_tokens=fields.returns_tokens,
+            includes_usage=fields.includes_usage,
+        )
+        await self._answer(exchange, fields, samples, answer_format, caller)
+
+    async def _samples(
+        self, fields: GenerationFields, prompts: Sequence[Prompt], options: GenerationOptions
+    ) -> list[Sample]:
+        """As many answers to each prompt as are wanted."""
+        num_choices = check_num_choices(fields.n, len(prompts), self._config.http.max_choices)
+        samples = []
+        for prompt_index, prompt in enumerate(prompts):
+            if num_choices > 1:
+                # Tokenised once for all of them.
+                prompt = TokenPrompt(await self._service.token_ids_of(prompt))
+            for index in range(num_choices):
+                choice_index = prompt_index * num_choices + index
+                samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))
+        return samples
+
+    async def _answer(
+        self,
+        exchange: Exchange,
+        fields: GenerationFields,
+        samples: Sequence[Sample],
+        answer_format: AnswerFormat,
+        caller: Caller,
+    ) -> None:
+        if ignored := fields.ignored_fields:
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(ignored)
+        if not fields.stream:
+            await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
+            return
+        choices = [answer_format.choice_events(sample) for sample in samples]
+        reports = await self._answers.stream(samples, choices, exchange, caller)
+        if fields.includes_usage:
+            prompt_indexes = (sample.prompt_index for sample in samples)
+            await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))
+        await exchange.end_events()
+
+
+def _chat_grammar(wanted: Grammar | None, tools: ToolUse) -> Grammar | None:
+    """What the answer must be, a call included. Raises InvalidRequestError."""
+    if wanted is None or tools.choice == "none":
+        return wanted or tools.grammar
+    return tools.grammar_beside(wanted) if tools.choice == "auto" else tools.grammar

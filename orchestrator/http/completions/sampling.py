@@ -1,0 +1,198 @@
+"""What requests for completions and for chat completions have in common, and what it means."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
+from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
+from pilotfish.config import SpeculationConfig
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
+
+MAX_LOGIT_BIAS = 100.0
+_ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
+
+IGNORED_FIELDS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prediction")
+"""Parameters of OpenAI's that have no bearing on the answer here. Named in the header `x-pilotfish-ignored`."""
+
+
+class StreamOptions(RequestFields, kw_only=True):
+    """How to stream."""
+
+    include_usage: bool = False
+    """A last event tells the usage of all."""
+    include_obfuscation: bool = False
+    """OpenAI pads events against eavesdroppers; TLS hides them here, and nothing is padded."""
+
+
+class SpeculationFields(RequestFields, kw_only=True):
+    """How the request speculates: Pilotfish's own addition."""
+
+    mode: Literal["auto", "off", "on"] | None = None
+    """`auto`: the controller decides, round by round."""
+    num_speculative_tokens: int | None = None
+    """Draft tokens a round."""
+    proposer: str | None = None
+    acceptance: Literal["coupled", "rejection"] = "coupled"
+    return_tokens: bool = False
+    """Tell token ids and where each token came from."""
+
+
+class GenerationFields(RequestFields, kw_only=True):
+    """Fields of both APIs; those that OpenAI does not have are spelled as vLLM does."""
+
+    model: str | None = None
+    """The served model if left out."""
+    n: int | None = 1
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    """0 or -1: all."""
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    seed: int | None = None
+    """Of the first answer; the next ones take the seeds after it."""
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = False
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    speculation: SpeculationFields | None = None
+    user: str | None = None
+    metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    service_tier: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prediction: dict[str, Any] | None = None
+
+    @property
+    def includes_usage(self) -> bool:
+        """Whether a stream ends with its usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def given_format(self) -> dict[str, Any] | None:
+        """response_format as the request has it."""
+        return None if self.response_format is None else self.response_format.as_given()
+
+    @property
+    def returns_tokens(self) -> bool:
+        """Whether token ids and origins are wanted."""
+        return self.speculation is not None and self.speculation.return_tokens
+
+    @property
+    def ignored_fields(self) -> list[str]:
+        """Those that are set and have no effect."""
+        return [name for name in IGNORED_FIELDS if getattr(self, name) is not None]
+
+
+def generation_options(
+    fields: GenerationFields,
+    *,
+    max_tokens: int,
+    num_logprobs: int | None,
+    grammar: Grammar | None,
+    defaults: SpeculationConfig,
+) -> GenerationOptions:
+    """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
+    if fields.stream_options is not None and not fields.stream:
+        raise InvalidRequestError("stream_options needs stream to be true", param="stream_options")
+    given = {
+        name: value
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+        if (value := getattr(fields, name)) is not None
+    }
+    return GenerationOptions(
+        sampling=SamplingParams(
+            **given,
+            top_k=_top_k(fields.top_k),
+            max_tokens=max_tokens,
+            logit_bias=_logit_bias(fields.logit_bias),
+            # OpenAI's seeds may be negative: each still is a seed of its own.
+            seed=draw_seed() if fields.seed is None else _checked_seed(fields.seed) % (MAX_SEED + 1),
+            acceptance=_ACCEPTANCE[fields.speculation.acceptance if fields.speculation else "coupled"],
+            stop_token_ids=_stop_token_ids(fields.stop_token_ids),
+            num_logprobs=num_logprobs,
+            grammar=grammar,
+        ),
+        speculation=_speculation(fields.speculation, defaults),
+        stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
+        ignore_eos=bool(fields.ignore_eos),
+    )
+
+
+def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
+    """The options of the answer with this index: only the seed differs."""
+    if index == 0:
+        return options
+    seed = (options.sampling.seed + index) % (MAX_SEED + 1)
+    return GenerationOptions(
+        sampling=msgspec.structs.replace(options.sampling, seed=seed),
+        speculation=options.speculation,
+        stop=options.stop,
+        ignore_eos=options.ignore_eos,
+    )
+
+
+def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: int) -> int:
+    """Answers per prompt. Raises InvalidRequestError."""
+    num_choices = 1 if num_choices is None else num_choices
+    if num_choices < 1:
+        raise InvalidRequestError(f"n is {num_choices}; it must be at least 1", param="n")
+    if num_choices * num_prompts > max_choices:
+        raise InvalidRequestError(
+            f"the request asks for {num_choices * num_prompts} answers; at most {max_choices} are allowed", param="n"
+        )
+    return num_choices
+
+
+def _checked_seed(seed: int) -> int:
+    if not -(2**63) <= seed <= MAX_SEED:
+        raise InvalidRequestError(f"seed is {seed}; it must be between -2^63 and 2^64 - 1", param="seed")
+    return seed
+
+
+def _top_k(top_k: int | None) -> int:
+    """More than any vocabulary holds is all of it."""
+    return 0 if top_k in (None, -1) else min(top_k, MAX_TOP_K)
+
+
+def _logit_bias(logit_bias: dict[int, float] | None) -> tuple[tuple[int, float], ...]:
+    for token_id, bias in (logit_bias or {}).items():
+        if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:
+            raise InvalidRequestError(
+                f"logit_bias of token {token_id} is {bias}; it must be between -100 and 100", param="logit_bias"
+            )
+    return tuple((logit_bias or {}).items())
+
+
+def _stop_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
+    if token_ids and min(token_ids) < 0:
+        raise InvalidRequestError("stop_token_ids holds a negative token id", param="stop_token_ids")
+    return tuple(token_ids or ())
+
+
+def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:
+    fields = fields or SpeculationFields()
+    num_tokens = fields.num_speculative_tokens
+    if num_tokens is not None and num_tokens < 0:
+        raise InvalidRequestError(
+            f"speculation.num_speculative_tokens is {num_tokens}; it must be at least 0",
+            param="speculation.num_speculative_tokens",
+        )
+    return SpeculationOptions(
+        mode=fields.mode or defaults.mode,
+        num_speculative_tokens=num_tokens,
+        proposer=fields.proposer or defaults.proposer,
+    )

@@ -1,0 +1,92 @@
+"""What an answer tells about its speculation: Pilotfish's own addition to OpenAI's API."""
+
+from __future__ import annotations
+
+import msgspec
+
+from orchestrator.answers.output import OutputChunk
+from orchestrator.request_telemetry.report import Report
+from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.types import TokenOrigin
+
+_ORIGIN_NAMES = {origin: origin.name.lower() for origin in TokenOrigin}
+
+
+class TokenDetails(msgspec.Struct):
+    """Some tokens of the answer, in order; asked for with `speculation.return_tokens`."""
+
+    token_ids: list[int]
+    texts: list[str]
+    """Each by itself: an incomplete character shows as U+FFFD."""
+    origins: list[str]
+    """`plain`, `accepted` (a draft that stood), `recovered` (the target's own after a draft that fell) or `bonus`
+    (after drafts that all stood). Every round ends with a token that is not `accepted`, or with the answer."""
+    round_draft_tokens: list[int]
+    """For each token, how many draft tokens its round had; 0: it was decoded plainly."""
+
+
+class SpeculationReport(msgspec.Struct, kw_only=True):
+    """How one answer came about. Durations in milliseconds, from the request's arrival."""
+
+    num_rounds: int
+    """That verified at least one draft token."""
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_plain_tokens: int
+    mean_acceptance_length: float
+    """1 + accepted / rounds."""
+    acceptance_per_position: list[float]
+    num_rounds_by_draft_tokens: dict[int, int]
+    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
+    num_missed_deadlines: int
+    reason: str
+    """Why speculation was off or limited; empty if it was not."""
+    reason_id: str
+    """The same as a stable identifier."""
+    seed: int
+    """That reproduces this answer."""
+    emulated: bool
+    """The engine only plays the hardware; the text means nothing."""
+    queue_time_ms: float
+    time_to_first_token_ms: float
+    total_time_ms: float
+
+
+class ChoiceDetails(msgspec.Struct, omit_defaults=True):
+    """The field `speculation` of a choice."""
+
+    tokens: TokenDetails | None = None
+    report: SpeculationReport | None = None
+    """With the end of the answer."""
+
+
+def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
+    """Of the tokens of one chunk."""
+    return TokenDetails(
+        token_ids=list(chunk.token_ids),
+        texts=[tokenizer.decode([token_id], skip_special=False) for token_id in chunk.token_ids],
+        origins=[_ORIGIN_NAMES[origin] for origin in chunk.origins],
+        round_draft_tokens=list(chunk.round_draft_tokens),
+    )
+
+
+def speculation_report(report: Report) -> SpeculationReport:
+    """Of a finished answer."""
+    statistics = report.statistics
+    return SpeculationReport(
+        num_rounds=statistics.num_rounds,
+        num_draft_tokens=statistics.num_draft_tokens,
+        num_accepted_tokens=statistics.num_accepted_tokens,
+        num_plain_tokens=report.num_plain_tokens,
+        mean_acceptance_length=statistics.mean_acceptance_length,
+        acceptance_per_position=list(statistics.acceptance_per_position),
+        num_rounds_by_draft_tokens=dict(report.draft_token_counts),
+        num_missed_deadlines=report.num_missed_deadlines,
+        reason=report.limitation,
+        reason_id=report.limitation_reason,
+        seed=report.seed,
+        emulated=report.emulated,
+        queue_time_ms=report.queue_time_ns / 1e6,
+        time_to_first_token_ms=report.time_to_first_token_ns / 1e6,
+        total_time_ms=report.total_time_ns / 1e6,
+    )

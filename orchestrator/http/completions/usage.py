@@ -1,0 +1,42 @@
+"""Token counts of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from orchestrator.request_telemetry.report import Report
+
+
+class PromptTokensDetails(msgspec.Struct):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+    """Found in the target's prefix cache."""
+
+
+class Usage(msgspec.Struct):
+    """As OpenAI counts: the prompt of several answers once."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+
+
+def usage_of(reports: Iterable[tuple[int, Report]]) -> Usage:
+    """Of (index of the prompt, report) pairs of all answers."""
+    prompts: dict[int, Report] = {}
+    num_output_tokens = 0
+    for prompt_index, report in reports:
+        prompts.setdefault(prompt_index, report)
+        num_output_tokens += report.num_output_tokens
+    num_prompt_tokens = sum(report.num_prompt_tokens for report in prompts.values())
+    num_cached_tokens = sum(report.num_cached_tokens for report in prompts.values())
+    return Usage(
+        num_prompt_tokens,
+        num_output_tokens,
+        num_prompt_tokens + num_output_tokens,
+        PromptTokensDetails(num_cached_tokens),
+    )

@@ -1,0 +1,93 @@
+"""Endpoints that tell about the server: /v1/models, /health, /ready, /version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+import pilotfish
+from orchestrator.http.completions.served_model import check_model_name, connected_model, served_model
+from orchestrator.http.errors import error_body
+from orchestrator.http.exchange import Exchange
+from orchestrator.inference import InferenceService
+from pilotfish.types import ModelInfo
+
+
+class ModelCard(msgspec.Struct, kw_only=True):
+    """A model, as OpenAI lists it, with what vLLM adds."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["pilotfish"] = "pilotfish"
+    max_model_len: int
+    """Prompt plus output at most, in tokens."""
+    emulated: bool
+
+
+class ModelList(msgspec.Struct):
+    """All models: one, or none while no replica is there."""
+
+    data: list[ModelCard]
+    object: Literal["list"] = "list"
+
+
+class Status(msgspec.Struct):
+    """Whether requests are served."""
+
+    status: str
+
+
+class Version(msgspec.Struct):
+    """Of Pilotfish."""
+
+    version: str
+
+
+class InformationApi:
+    """The endpoints."""
+
+    def __init__(self, service: InferenceService, is_draining: Callable[[], bool]) -> None:
+        self._service = service
+        self._is_draining = is_draining
+        self._start_time = int(time.time())
+
+    async def models(self, exchange: Exchange) -> None:
+        """GET /v1/models."""
+        model = connected_model(self._service)
+        await exchange.reply(ModelList([] if model is None else [self._card(model)]))
+
+    async def model(self, exchange: Exchange) -> None:
+        """GET /v1/models/{id}."""
+        name: str = exchange.request.path_params["model_id"]
+        model = connected_model(self._service) or await served_model(self._service, None)
+        check_model_name(name, model)
+        await exchange.reply(self._card(model))
+
+    async def health(self, exchange: Exchange) -> None:
+        """GET /health: the process answers."""
+        await exchange.reply(Status("ok"))
+
+    async def ready(self, exchange: Exchange) -> None:
+        """GET /ready: requests are served."""
+        if self._is_draining():
+            await exchange.reply(error_body(503, "the server is shutting down", code="service_unavailable"), 503)
+        elif self._service.targets.num_connected == 0:
+            await exchange.reply(error_body(503, "no target replica is connected", code="service_unavailable"), 503)
+        else:
+            await exchange.reply(Status("ready"))
+
+    async def version(self, exchange: Exchange) -> None:
+        """GET /version."""
+        await exchange.reply(Version(pilotfish.__version__))
+
+    def _card(self, model: ModelInfo) -> ModelCard:
+        return ModelCard(
+            id=model.model_id,
+            created=self._start_time,
+            max_model_len=model.max_context_tokens,
+            emulated=model.emulated,
+        )

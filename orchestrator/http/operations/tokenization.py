@@ -1,0 +1,92 @@
+"""POST /tokenize and POST /detokenize, as vLLM has them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from orchestrator.http.body import decode_body
+from orchestrator.http.completions.chat_request import Message, chat_prompt
+from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.served_model import served_model
+from orchestrator.http.exchange import Exchange
+from orchestrator.inference import InferenceService
+from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, text_of_tokens
+from pilotfish.errors import InvalidRequestError
+
+
+class TokenizeRequest(RequestFields, kw_only=True):
+    """Text, or a chat that the model's template formats."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    return_token_strs: bool | None = False
+
+    def text_or_chat(self) -> Prompt:
+        """Raises InvalidRequestError unless there is exactly one."""
+        if (self.prompt is None) == (self.messages is None):
+            raise InvalidRequestError("set either prompt or messages", param="prompt")
+        return TextPrompt(self.prompt) if self.prompt is not None else chat_prompt(self.messages or [])
+
+
+class TokenizeResponse(msgspec.Struct, kw_only=True):
+    """The body of the answer."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None
+
+
+class DetokenizeRequest(RequestFields, kw_only=True):
+    """Token ids."""
+
+    model: str | None = None
+    tokens: list[int]
+
+
+class DetokenizeResponse(msgspec.Struct):
+    """Their text, special tokens included."""
+
+    prompt: str
+
+
+class TokenizationApi:
+    """The endpoints."""
+
+    def __init__(self, service: InferenceService) -> None:
+        self._service = service
+        self._tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
+        self._detokenize_decoder = msgspec.json.Decoder(DetokenizeRequest)
+
+    async def tokenize(self, exchange: Exchange) -> None:
+        """POST /tokenize."""
+        fields = decode_body(self._tokenize_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        tokenizer = self._service.tokenizer
+        prompt = fields.text_or_chat()
+        if isinstance(prompt, ChatPrompt):
+            exchange.param_names = {"prompt": "messages"}
+        token_ids = list(await self._service.token_ids_of(prompt))
+        token_strs = None
+        if fields.return_token_strs:
+            token_strs = await asyncio.to_thread(
+                lambda: [tokenizer.decode([token_id], skip_special=False) for token_id in token_ids]
+            )
+        await exchange.reply(
+            TokenizeResponse(
+                count=len(token_ids), max_model_len=model.max_context_tokens, tokens=token_ids, token_strs=token_strs
+            )
+        )
+
+    async def detokenize(self, exchange: Exchange) -> None:
+        """POST /detokenize."""
+        fields = decode_body(self._detokenize_decoder, exchange.body)
+        model = await served_model(self._service, fields.model)
+        if fields.tokens and min(fields.tokens) < 0:
+            raise InvalidRequestError(f"token id {min(fields.tokens)} is not in the vocabulary", param="tokens")
+        tokenizer = self._service.tokenizer
+        text = await text_of_tokens("tokens", fields.tokens, tokenizer, model.max_context_tokens)
+        await exchange.reply(DetokenizeResponse(text))

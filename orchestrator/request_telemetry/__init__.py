@@ -1,0 +1,1 @@
+"""What is told of one request: to metrics, traces and logs."""

@@ -1,0 +1,113 @@
+"""One request as a trace: spans for the queue, the prefill and its rounds, with OpenTelemetry's names for generative
+AI where there are any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.round_log import RoundRecord
+from orchestrator.requests.request import GenerationRequest
+from pilotfish.telemetry.tracing import AttributeValue, Span, Tracing
+
+PROVIDER_NAME = "pilotfish"
+_RECORDS_PER_TURN = 16
+"""Rounds whose spans are made in one turn of the event loop: some 0.3 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimes:
+    """Of one request, on time.monotonic_ns()'s clock."""
+
+    arrival_ns: int
+    first_token_ns: int
+    """arrival_ns: there was none."""
+    end_ns: int
+    queue_time_ns: int
+    """From arrival to the first step of a target."""
+
+
+def request_attributes(request: GenerationRequest, model_id: str, operation: str) -> dict[str, AttributeValue]:
+    """What was asked for: gen_ai.request.* and how to speculate."""
+    sampling = request.sampling
+    return {
+        "gen_ai.operation.name": operation,
+        "gen_ai.provider.name": PROVIDER_NAME,
+        "gen_ai.request.model": model_id,
+        "gen_ai.request.max_tokens": sampling.max_tokens,
+        "gen_ai.request.temperature": sampling.temperature,
+        "gen_ai.request.top_p": sampling.top_p,
+        "gen_ai.request.top_k": sampling.top_k,
+        "gen_ai.request.seed": str(sampling.seed),  # may be above an attribute's 63 bits
+        "pilotfish.speculation.mode": request.speculation.mode,
+        "pilotfish.speculation.proposer": request.speculation.proposer,
+        "pilotfish.speculation.max_draft_tokens": request.num_speculative_tokens,
+    }
+
+
+def report_attributes(report: Report) -> dict[str, AttributeValue]:
+    """What came of it: gen_ai.response.*, gen_ai.usage.* and how speculation went."""
+    statistics = report.statistics
+    return {
+        "gen_ai.response.id": report.request_id,
+        "gen_ai.response.model": report.model_id,
+        "gen_ai.response.finish_reasons": [report.finish_reason.name.lower()],
+        "gen_ai.usage.input_tokens": report.num_prompt_tokens,
+        "gen_ai.usage.output_tokens": report.num_output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": report.num_cached_tokens,
+        "pilotfish.speculation.num_rounds": statistics.num_rounds,
+        "pilotfish.speculation.num_draft_tokens": statistics.num_draft_tokens,
+        "pilotfish.speculation.num_accepted_tokens": statistics.num_accepted_tokens,
+        "pilotfish.speculation.mean_acceptance_length": statistics.mean_acceptance_length,
+        "pilotfish.speculation.num_plain_tokens": report.num_plain_tokens,
+        "pilotfish.speculation.num_missed_deadlines": report.num_missed_deadlines,
+        "pilotfish.speculation.limitation": report.limitation_reason,
+        "pilotfish.emulated": report.emulated,
+    }
+
+
+async def add_spans(
+    tracing: Tracing, root: Span, times: RequestTimes, records: tuple[RoundRecord, ...], epoch_ns: int
+) -> None:
+    """The spans inside a request's own, when it is over. epoch_ns: what its times are to be increased by."""
+
+    def add(parent: Span, name: str, start_ns: int, end_ns: int, **attributes: AttributeValue) -> Span:
+        named: dict[str, AttributeValue] = {f"pilotfish.{key}": value for key, value in attributes.items()}
+        return tracing.add(parent, name, start_ns + epoch_ns, end_ns + epoch_ns, named)
+
+    has_answered = times.first_token_ns > times.arrival_ns
+    queue_end_ns = times.arrival_ns + times.queue_time_ns if has_answered else times.end_ns
+    add(root, "queue", times.arrival_ns, queue_end_ns)
+    if has_answered:
+        add(root, "prefill", queue_end_ns, times.first_token_ns)
+    for index, record in enumerate(records):
+        if index % _RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        _add_round(add, root, record)
+
+
+def _add_round(add: Callable[..., Span], root: Span, record: RoundRecord) -> None:
+    """A round and its parts. The parts last as long as they took and add up to the round; the ways there and back,
+    handling at both ends included, are told as one, between the drafter's part and the target's."""
+    name = "round" if record.is_verification else "decode"
+    span = add(
+        root,
+        name,
+        record.start_ns,
+        record.end_ns,
+        round=record.number,
+        reason=record.decision.reason.value,
+        num_requested_tokens=record.decision.num_draft_tokens,
+        num_draft_tokens=record.num_draft_tokens,
+        num_accepted_tokens=record.num_accepted_tokens,
+        num_tokens=record.num_tokens,
+    )
+    if not record.is_verification:
+        return
+    proposed_ns = min(record.start_ns + (record.drafter_ns or record.propose_ns), record.end_ns)
+    verify_ns = max(proposed_ns, record.end_ns - record.target_ns)
+    add(span, "propose", record.start_ns, proposed_ns)
+    add(span, "network", proposed_ns, verify_ns)
+    add(span, "verify", verify_ns, record.end_ns)

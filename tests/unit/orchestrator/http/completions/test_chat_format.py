@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from orchestrator.answers.output import OutputChunk
+from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.completions.chat_format import ChatFormat
+from orchestrator.http.completions.envelope import Envelope
+from orchestrator.requests.prompt import ChatPrompt
+from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.tools import tool_use
+from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
+from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.types import FinishReason, SamplingParams, TokenOrigin
+
+ENVELOPE = Envelope("chatcmpl-1", 5, "toy", "fp_1")
+SAMPLE = Sample(0, 0, ChatPrompt(()), GenerationOptions(sampling=SamplingParams()))
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+CALL = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "fish"}}}}{CALL_END}'
+
+MARKED = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "</tool_call> <tool_call> \\"{{"}}}}{CALL_END}'
+
+
+def chunk(text: str, finish_reason: FinishReason | None = None) -> OutputChunk:
+    return OutputChunk(
+        text=text,
+        token_ids=(7,),
+        origins=(TokenOrigin.PLAIN,),
+        logprobs=(),
+        num_accepted_tokens=0,
+        finish_reason=finish_reason,
+        stopped_by="",
+        round_draft_tokens=(0,),
+    )
+
+
+def report(finish_reason: FinishReason = FinishReason.STOP):
+    return SimpleNamespace(
+        finish_reason=finish_reason,
+        stopped_by="",
+        num_prompt_tokens=3,
+        num_output_tokens=4,
+        num_cached_tokens=0,
+        statistics=AcceptanceStatistics(),
+        num_plain_tokens=4,
+        draft_token_counts={0: 1},
+        num_missed_deadlines=0,
+        limitation="",
+        limitation_reason="",
+        seed=1,
+        emulated=False,
+        queue_time_ns=0,
+        time_to_first_token_ns=0,
+        total_time_ns=0,
+    )
+
+
+def events(chat: ChatFormat, *pieces: str, finish_reason: FinishReason = FinishReason.STOP) -> list[dict]:
+    maker = chat.choice_events(SAMPLE)
+    data = b"".join(maker.chunk(chunk(piece)) for piece in pieces[:-1])
+    data += maker.end(chunk(pieces[-1], finish_reason), report(finish_reason))
+    return [json.loads(event.removeprefix("data: ")) for event in data.decode().split("\n\n") if event]
+
+
+def deltas(made: list[dict]) -> list[dict]:
+    return [event["choices"][0]["delta"] for event in made]
+
+
+def calls_of(made: list[dict]) -> list[tuple[int, str, str]]:
+    return [
+        (call["index"], call["function"]["name"], call["function"]["arguments"])
+        for delta in deltas(made)
+        for call in delta.get("tool_calls", ())
+    ]
+
+
+def test_who_speaks_the_words_and_the_end() -> None:
+    made = events(ChatFormat(ENVELOPE, None), "a ", "", "fish")
+    assert deltas(made) == [
+        {"role": "assistant", "content": ""},
+        {"content": "a "},
+        {"content": "fish"},
+        {},
+    ]
+    assert [event["choices"][0]["finish_reason"] for event in made] == [None, None, None, "stop"]
+    assert made[-1]["choices"][0]["speculation"]["report"]["num_plain_tokens"] == 4
+    assert all("usage" not in event for event in made)
+
+
+def test_usage_is_null_until_the_last_event() -> None:
+    chat = ChatFormat(ENVELOPE, None, includes_usage=True)
+    assert all(event["usage"] is None for event in events(chat, "a", "b"))
+
+
+def test_calls_are_taken_out_of_the_text_wherever_it_is_cut() -> None:
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    whole = f"see:{CALL}\n{CALL}"
+    for size in (1, 5, 1000):
+        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        made = events(chat, *pieces)
+        assert "".join(delta.get("content") or "" for delta in deltas(made)) == "see:"
+        assert calls_of(made) == [(0, "find", '{"what": "fish"}'), (1, "find", '{"what": "fish"}')]
+        assert made[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"see:\n{CALL}\n{CALL} \n",
+        f"\n{CALL}\nthen 😀\n{MARKED}",
+        f"a {MARKED} b \n",
+        f"<tool_call>{CALL}",
+        "no call \n",
+        '<tool_call>{"name": "find", "arguments": {"what": "</tool_call>',
+    ],
+)
+def test_streamed_pieces_join_to_the_whole(text: str) -> None:
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    (choice,) = chat.document([Finished(SAMPLE, chunk(text), report())]).choices
+    for size in (1, 2, 7, 1000):
+        made = events(chat, *(text[start : start + size] for start in range(0, len(text), size)))
+        assert "".join(delta.get("content") or "" for delta in deltas(made)) == (choice.message.content or "")
+        calls = [] if choice.message.tool_calls is msgspec.UNSET else choice.message.tool_calls
+        assert calls_of(made) == [
+            (index, call.function.name, call.function.arguments) for index, call in enumerate(calls)
+        ]
+        assert made[-1]["choices"][0]["finish_reason"] == choice.finish_reason
+
+
+def test_a_whole_answer_of_calls() -> None:
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    (choice,) = chat.document([Finished(SAMPLE, chunk(CALL), report())]).choices
+    assert choice.message.content is None
+    assert [call.function.name for call in choice.message.tool_calls] == ["find"]
+    assert choice.finish_reason == "tool_calls"
+
+
+def test_a_call_with_half_a_surrogate_pair_can_be_sent() -> None:
+    text = '<tool_call>{"name":"find","arguments":{"what":"\\ud83d"}}</tool_call>'
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    document = json.loads(msgspec.json.encode(chat.document([Finished(SAMPLE, chunk(text), report())])))
+    (call,) = document["choices"][0]["message"]["tool_calls"]
+    assert call["function"] == {"name": "find", "arguments": '{"what": "\\ud83d"}'}
+    assert calls_of(events(chat, *text)) == [(0, "find", '{"what": "\\ud83d"}')]
+
+
+def test_a_call_that_was_cut_off_is_text() -> None:
+    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
+    made = events(chat, CALL[:20], CALL[20:-15], finish_reason=FinishReason.LENGTH)
+    assert calls_of(made) == []
+    assert "find" in "".join(delta.get("content") or "" for delta in deltas(made))
+    assert made[-1]["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_named_function_ends_with_stop() -> None:
+    named = {"type": "function", "function": {"name": "find"}}
+    made = events(ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, named)), CALL)
+    assert calls_of(made)
+    assert made[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_without_tools_marks_are_words() -> None:
+    made = events(ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "none")), CALL)
+    assert calls_of(made) == []
+    assert deltas(made)[1] == {"content": CALL}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from orchestrator.http.completions.chat_request import ChatCompletionRequest, ContentPart, Message
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import ChatMessage, ToolCall
+
+MESSAGES = [Message(role="user", content="sea")]
+
+
+def test_the_conversation() -> None:
+    parts = [ContentPart(type="text", text="a fish"), ContentPart(type="text", text="and a gull")]
+    request = ChatCompletionRequest(
+        messages=[Message(role="developer", content="be brief"), Message(role="user", content=parts)]
+    )
+    assert request.prompt(request.tool_use()).messages == (
+        ChatMessage("system", "be brief"),
+        ChatMessage("user", "a fish\nand a gull"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("texts", "content"),
+    [([], ""), (["a"], "a"), (["a\n", "b"], "a\n\nb"), (["", "b"], "\nb"), (["é", "🐟", "c"], "é\n🐟\nc")],
+)
+@pytest.mark.parametrize("role", ["system", "user", "assistant", "tool"])
+def test_text_parts_stand_on_lines_of_their_own(role, texts, content) -> None:
+    parts = [ContentPart(type="text", text=text) for text in texts]
+    request = ChatCompletionRequest(messages=[Message(role=role, content=parts)])
+    assert request.prompt(request.tool_use()).messages == (ChatMessage(role, content),)
+
+
+def test_what_has_no_effect_is_told_of_messages_too() -> None:
+    message = Message(role="user", content="sea", name="me", annotations=[])
+    assert ChatCompletionRequest(messages=[message, message], user="me").ignored_fields == ["user", "messages.name"]
+    assert ChatCompletionRequest(messages=MESSAGES).ignored_fields == []
+
+
+def test_what_clients_dump_of_an_answer_is_taken_back() -> None:
+    """openai's client adds what it parsed, LiteLLM what others may have told."""
+    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}, "provider_specific_fields": {}}
+    call = {"id": "1", "type": "function", "function": function, "provider_specific_fields": {"thought": "x"}}
+    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": None, "audio": None}
+    answer |= {"function_call": None, "tool_calls": [call], "parsed": {"a": 1}, "provider_specific_fields": {"b": None}}
+    request = msgspec.convert({"messages": [answer]}, ChatCompletionRequest)
+    assert request.prompt(request.tool_use()).messages == (
+        ChatMessage("assistant", "", (ToolCall("1", "f", '{"a": 1}'),)),
+    )
+    assert request.ignored_fields == ["messages.parsed", "messages.provider_specific_fields"]
+
+
+def test_the_newer_limit_goes_first_and_the_default_last() -> None:
+    assert ChatCompletionRequest(messages=MESSAGES).max_output_tokens(100) == 100
+    assert ChatCompletionRequest(messages=MESSAGES, max_tokens=5).max_output_tokens(100) == 5
+    request = ChatCompletionRequest(messages=MESSAGES, max_tokens=5, max_completion_tokens=7)
+    assert request.max_output_tokens(100) == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({}, None), ({"logprobs": False}, None), ({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 4}, 4)],
+)
+def test_logprobs(fields, expected) -> None:
+    assert ChatCompletionRequest(messages=MESSAGES, **fields).num_logprobs == expected
+
+
+def test_likeliest_tokens_need_logprobs() -> None:
+    with pytest.raises(InvalidRequestError):
+        _ = ChatCompletionRequest(messages=MESSAGES, top_logprobs=4).num_logprobs

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.http.completions.response_format import StructuredOutputs, wanted_grammar
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import Grammar, GrammarKind
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("response_format", "grammar"),
+    [
+        (None, None),
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, Grammar(GrammarKind.JSON_OBJECT)),
+        ({"type": "json_schema", "json_schema": {"name": "x"}}, Grammar(GrammarKind.JSON_OBJECT)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+    ],
+)
+def test_response_format(response_format, grammar) -> None:
+    assert wanted_grammar(response_format, None) == grammar
+
+
+@pytest.mark.parametrize(
+    ("outputs", "grammar"),
+    [
+        (StructuredOutputs(json=SCHEMA), Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA))),
+        (StructuredOutputs(json='{"type": "null"}'), Grammar(GrammarKind.JSON_SCHEMA, '{"type": "null"}')),
+        (StructuredOutputs(json_object=True), Grammar(GrammarKind.JSON_OBJECT)),
+        (StructuredOutputs(regex="a+"), Grammar(GrammarKind.REGEX, "a+")),
+        (StructuredOutputs(choice=["a.b", "c"]), Grammar(GrammarKind.REGEX, r"a\.b|c")),
+        (StructuredOutputs(grammar='start: "a"'), Grammar(GrammarKind.LARK, 'start: "a"')),
+    ],
+)
+def test_structured_outputs(outputs, grammar) -> None:
+    assert wanted_grammar(None, outputs) == grammar
+    assert wanted_grammar({"type": "text"}, outputs) == grammar
+
+
+@pytest.mark.parametrize(
+    ("response_format", "outputs", "param"),
+    [
+        ({}, None, "response_format.type"),
+        ({"type": "xml"}, None, "response_format.type"),
+        ({"type": "json_schema"}, None, "response_format.json_schema.schema"),
+        ({"type": "json_schema", "json_schema": {"schema": "x"}}, None, "response_format.json_schema.schema"),
+        (None, StructuredOutputs(), "structured_outputs"),
+        (None, StructuredOutputs(regex="a", json_object=True), "structured_outputs"),
+        ({"type": "json_object"}, StructuredOutputs(regex="a"), "structured_outputs"),
+    ],
+)
+def test_what_is_wrong_is_named(response_format, outputs, param) -> None:
+    with pytest.raises(InvalidRequestError) as failure:
+        wanted_grammar(response_format, outputs)
+    assert failure.value.param == param

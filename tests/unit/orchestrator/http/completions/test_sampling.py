@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from orchestrator.http.completions.sampling import (
+    GenerationFields,
+    SpeculationFields,
+    check_num_choices,
+    generation_options,
+    sample_options,
+)
+from pilotfish.config import SpeculationConfig
+from pilotfish.errors import InvalidRequestError
+from pilotfish.types import MAX_SEED, AcceptanceMode
+
+DEFAULTS = SpeculationConfig(mode="on", proposer="ngram")
+
+
+def options(**fields):
+    return generation_options(
+        GenerationFields(**fields), max_tokens=9, num_logprobs=None, grammar=None, defaults=DEFAULTS
+    )
+
+
+def test_defaults() -> None:
+    made = options(seed=1)
+    assert (made.sampling.temperature, made.sampling.top_p, made.sampling.max_tokens) == (1.0, 1.0, 9)
+    assert (made.speculation.mode, made.speculation.proposer) == ("on", "ngram")
+    assert made.speculation.num_speculative_tokens is None
+    assert made.sampling.acceptance is AcceptanceMode.COUPLED
+
+
+def test_null_is_the_default() -> None:
+    fields = dict.fromkeys(("temperature", "top_p", "top_k", "n", "stop", "seed", "logit_bias", "stream"))
+    decoded = msgspec.json.decode(msgspec.json.encode(fields), type=GenerationFields)
+    made = generation_options(decoded, max_tokens=9, num_logprobs=None, grammar=None, defaults=DEFAULTS)
+    assert msgspec.structs.replace(made.sampling, seed=1) == options(seed=1).sampling
+
+
+def test_every_field_arrives() -> None:
+    made = options(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=7,
+        min_p=0.1,
+        repetition_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.3,
+        logit_bias={3: -100.0},
+        seed=12,
+        stop="end",
+        stop_token_ids=[4],
+        ignore_eos=True,
+        speculation=SpeculationFields(mode="off", num_speculative_tokens=2, proposer="suffix", acceptance="rejection"),
+    )
+    sampling = made.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 7, 0.1)
+    penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
+    assert penalties == (1.1, 0.2, 0.3)
+    assert (sampling.logit_bias, sampling.seed, sampling.stop_token_ids) == (((3, -100.0),), 12, (4,))
+    assert (made.stop, made.ignore_eos) == (("end",), True)
+    speculation = made.speculation
+    assert (speculation.mode, speculation.num_speculative_tokens, speculation.proposer) == ("off", 2, "suffix")
+    assert sampling.acceptance is AcceptanceMode.REJECTION
+
+
+def test_seeds_follow_one_another_and_wrap() -> None:
+    first = options(seed=MAX_SEED)
+    assert [sample_options(first, index).sampling.seed for index in range(3)] == [MAX_SEED, 0, 1]
+    assert options(seed=-1).sampling.seed == MAX_SEED
+
+
+def test_without_a_seed_one_is_drawn() -> None:
+    assert options().sampling.seed != options().sampling.seed
+
+
+@pytest.mark.parametrize(("given", "top_k"), [(None, 0), (-1, 0), (0, 0), (5, 5)])
+def test_top_k_of_all(given: int | None, top_k: int) -> None:
+    assert options(top_k=given).sampling.top_k == top_k
+
+
+def test_the_number_of_answers_is_bounded_over_all_prompts() -> None:
+    assert check_num_choices(None, 4, 8) == 1
+    assert check_num_choices(2, 4, 8) == 2
+    for bad in (0, 3):
+        with pytest.raises(InvalidRequestError) as failure:
+            check_num_choices(bad, 4, 8)
+        assert failure.value.param == "n"
+
+
+def test_fields_without_effect() -> None:
+    assert GenerationFields(user="me", store=False).ignored_fields == ["user", "store"]
+    assert GenerationFields(seed=1).ignored_fields == []
