@@ -29,7 +29,7 @@ HEADS = Path("models/smollm2-135m-instruct")
 DRAFTERS = (
     "ngram",
     "suffix",
-    "ngram-beside",
+    "ngram-in-target",
     "suffix-remote-tree",
     f"model={HEADS}-draft",
     f"hybrid={HEADS}-draft",

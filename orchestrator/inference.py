@@ -12,11 +12,11 @@ from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.drafting.beside_drafter import BesideDrafter
 from orchestrator.drafting.draft_deadline import draft_deadline_s
 from orchestrator.drafting.drafter import Drafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
+from orchestrator.drafting.in_target_drafter import InTargetDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.replicas.link import ReplicaLink
@@ -201,8 +201,8 @@ class InferenceService:
 
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model, tree = self._config, link.model, self._tree(link)
-        drafts_beside = _drafts_beside(request, model)
-        controller = InTargetController if drafts_beside else Controller
+        drafts_in_target = _drafts_in_target(request, model)
+        controller = InTargetController if drafts_in_target else Controller
         features = FeatureFeed(model.feature_layers)
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
@@ -222,8 +222,8 @@ class InferenceService:
         self, request: GenerationRequest, link: ReplicaLink, features: FeatureFeed, tree: TreeRequest | None
     ) -> Drafter:
         proposer = request.speculation.proposer
-        if _drafts_beside(request, link.model):
-            return BesideDrafter(proposer, link.model.proposer)
+        if _drafts_in_target(request, link.model):
+            return InTargetDrafter(proposer, link.model.proposer)
         name = proposer if proposer in LOOKUPS else self._config.speculation.lookup
         lookup = self._lookup_drafter(name, request, tree)
         if lookup is not None and proposer in LOOKUPS:
@@ -251,6 +251,6 @@ class InferenceService:
         return draft_deadline_s(num_tokens, self.control.plain_token_s, self.ahead.ask_s)
 
 
-def _drafts_beside(request: GenerationRequest, model: ModelInfo) -> bool:
-    """A lookup is beside the target where that has it, else in the orchestrator."""
+def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:
+    """A lookup is in the target where that has it, else in the orchestrator."""
     return request.speculation.proposer in (*SELF_DRAFTERS, model.proposer)

@@ -67,13 +67,13 @@ class RemoteRound:
         *,
         num_tokens: int,
         max_run_tokens: int | None = None,
-        num_self_drafted: int = 0,
+        num_in_target_drafts: int = 0,
         tree: TreeRequest | None = None,
     ) -> None:
         """num_tokens: of a decode run; it has come that far after one verdict on a draft, too.
 
         max_run_tokens: asked for and not committed, at most, however often the run is extended; None: num_tokens.
-        num_self_drafted: drafts that the target may make for itself in a step of a decode run; they may branch
+        num_in_target_drafts: drafts that the target may make for itself in a step of a decode run; they may branch
         within `tree`.
         """
         self.elapsed_s = 0.0
@@ -85,8 +85,8 @@ class RemoteRound:
         """Tokens that came without a draft."""
         self.successor: Decision | None = None
         """What follows the run, where that was decided before its end."""
-        self._num_self_drafted = num_self_drafted
-        self._tree = tree if num_self_drafted else None
+        self._num_in_target_drafts = num_in_target_drafts
+        self._tree = tree if num_in_target_drafts else None
         self._target = target
         self._sequence = sequence
         self._draft = draft
@@ -261,7 +261,7 @@ class RemoteRound:
             sequence_id=remote.sequence_id,
             base_length=length,
             num_tokens=self._goal_length - length,
-            num_draft_tokens=self._num_self_drafted,
+            num_draft_tokens=self._num_in_target_drafts,
             features=features,
             tree=self._tree,
         )

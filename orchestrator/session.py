@@ -55,11 +55,11 @@ class Session:
                 draft = DraftBlock()
                 if decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
-                is_run = decision.num_draft_tokens == draft.num_self_drafted
+                is_run = decision.num_draft_tokens == draft.num_in_target_drafts
                 if draft.token_ids:
                     verdicts = target.verify(sequence, draft)
                 else:
-                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_self_drafted)
+                    verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_in_target_drafts)
                 async for verdict in verdicts:
                     chunk = sequence.commit(verdict)
                     self.rounds.add(draft, verdict)

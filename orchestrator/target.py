@@ -106,10 +106,10 @@ class RemoteTarget:
         """One verdict on the draft; a plain step where the draft is empty."""
         return RemoteRound(self, sequence, draft, num_tokens=1)
 
-    def decode(self, sequence: Sequence, num_tokens: int, num_self_drafted: int = 0) -> RemoteRound:
+    def decode(self, sequence: Sequence, num_tokens: int, num_in_target_drafts: int = 0) -> RemoteRound:
         """A verdict per step, for up to num_tokens tokens, without a round trip between them.
 
-        num_self_drafted: drafts that the target may make for itself in a step.
+        num_in_target_drafts: drafts that the target may make for itself in a step.
         """
         return RemoteRound(
             self,
@@ -117,7 +117,7 @@ class RemoteTarget:
             DraftBlock(),
             num_tokens=min(num_tokens, self._max_run_tokens),
             max_run_tokens=self._max_run_tokens,
-            num_self_drafted=num_self_drafted,
+            num_in_target_drafts=num_in_target_drafts,
             tree=self._tree,
         )
 

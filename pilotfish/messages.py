@@ -54,7 +54,7 @@ class Verify(msgspec.Struct, frozen=True, tag=True):
 class Decode(msgspec.Struct, frozen=True, tag=True):
     """Decode num_tokens tokens freely; answered by one Verdict per step.
 
-    With num_draft_tokens, steps verify drafts of the drafter beside the target, if it has one.
+    With num_draft_tokens, steps verify drafts of the drafter in the target, if it has one.
     """
 
     sequence_id: int

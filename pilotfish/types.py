@@ -30,7 +30,7 @@ BLOCK_SIZE = 16
 bit-exact."""
 
 SELF_DRAFTERS = ("eagle3", "medusa", "early_exit")
-"""Proposers that live beside the target, because they look at its hidden states."""
+"""Proposers that live in the target, because they look at its hidden states."""
 
 
 class TokenOrigin(enum.IntEnum):

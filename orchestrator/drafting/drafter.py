@@ -22,7 +22,7 @@ class DraftBlock:
     """Of a tree, as in Verify; empty for a chain."""
     expected_accepted_tokens: float | None = None
     """As the drafter estimates; None if it does not."""
-    num_self_drafted: int = 0
+    num_in_target_drafts: int = 0
     """Drafts that the target may make for itself in a step of the run that follows."""
     compute_s: float = 0.0
     """Time that it took the drafter, as that says; 0: it does not say."""

@@ -16,7 +16,7 @@ from pilotfish.types import SELF_DRAFTERS, SamplingParams
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]
 PROPOSERS = ("draft", *LOOKUPS, *SELF_DRAFTERS)
-"""What a request may ask for: the draft pool, a lookup in the orchestrator, or a drafter beside the target."""
+"""What a request may ask for: the draft pool, a lookup in the orchestrator, or a drafter in the target."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,31 +32,31 @@ class Proposer:
 _TREE = ("orchestrator.speculation.tree_nodes=16",)
 _CHAINS = (
     Proposer("draft", "draft"),  # the draft service as the configuration has it
-    # Looked up in the orchestrator, in the draft service, beside the target.
+    # Looked up in the orchestrator, in the draft service, in the target.
     Proposer("ngram", "ngram"),
     Proposer("suffix", "suffix"),
     Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
     Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
-    Proposer("ngram-beside", "ngram", ("target.self_drafter.lookup=ngram",)),
-    Proposer("suffix-beside", "suffix", ("target.self_drafter.lookup=suffix",)),
+    Proposer("ngram-in-target", "ngram", ("target.drafter.lookup=ngram",)),
+    Proposer("suffix-in-target", "suffix", ("target.drafter.lookup=suffix",)),
     # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
     Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
     Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
-    # Beside the target, alone and after a lookup.
-    Proposer("eagle3", "eagle3", ("target.self_drafter.proposer=eagle3",), "target.self_drafter.model"),
+    # In the target, alone and after a lookup.
+    Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3",), "target.drafter.model"),
     Proposer(
         *("eagle3-suffix", "eagle3"),
-        ("target.self_drafter.proposer=eagle3", "target.self_drafter.lookup=suffix"),
-        "target.self_drafter.model",
+        ("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix"),
+        "target.drafter.model",
     ),
-    Proposer("medusa", "medusa", ("target.self_drafter.proposer=medusa",), "target.self_drafter.model"),
-    Proposer("early_exit", "early_exit", ("target.self_drafter.proposer=early_exit",)),
+    Proposer("medusa", "medusa", ("target.drafter.proposer=medusa",), "target.drafter.model"),
+    Proposer("early_exit", "early_exit", ("target.drafter.proposer=early_exit",)),
 )
 _BRANCHING = (
     "suffix",
     "suffix-remote",
-    "suffix-beside",
+    "suffix-in-target",
     "model",
     "hybrid",
     "eagle3-remote",

@@ -189,7 +189,7 @@ def has_proposer(info: ServiceInfo, name: str) -> bool:
     """Whether a request that asks for it would get drafts."""
     if name == "draft":
         return info.num_draft_replicas > 0
-    return name == info.self_drafter if name in SELF_DRAFTERS else name in info.proposers
+    return name == info.drafter if name in SELF_DRAFTERS else name in info.proposers
 
 
 def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:

@@ -109,7 +109,7 @@ class ServiceInfo:
     max_draft_tokens: int
     proposers: tuple[str, ...]
     """Names that a request may give."""
-    self_drafter: str
-    """The proposer beside the target; empty: none."""
+    drafter: str
+    """The proposer in the target; empty: none."""
     version: str
     emulated: bool

@@ -119,7 +119,7 @@ def info_from_proto(response: pb.GetModelInfoResponse) -> ServiceInfo:
         num_draft_replicas=response.num_draft_replicas,
         max_draft_tokens=response.limits.max_draft_tokens,
         proposers=tuple(response.proposers),
-        self_drafter=response.model.proposer,
+        drafter=response.model.proposer,
         version=response.version,
         emulated=response.model.emulated,
     )

@@ -24,7 +24,7 @@ from pilotfish.config.paths import with_absolute_paths
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
-from pilotfish.config.target import SelfDrafterConfig, TargetConfig
+from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "EmulationConfig",
     "EngineConfig",
     "HttpConfig",
+    "InTargetDrafterConfig",
     "InternalSecurityConfig",
     "OrchestratorConfig",
     "OrchestratorPoolConfig",
@@ -46,7 +47,6 @@ __all__ = [
     "RoutingConfig",
     "ScaledPoolConfig",
     "SecurityConfig",
-    "SelfDrafterConfig",
     "SpeculationConfig",
     "TargetConfig",
     "TelemetryConfig",

@@ -22,7 +22,7 @@ class SpeculationConfig:
     """Draft tokens a round (vLLM's name)."""
     proposer: str = "draft"
     """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator. `eagle3`, `medusa`, `early_exit`:
-    the drafter beside the target (`target.self_drafter`)."""
+    the drafter in the target (`target.drafter`)."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """Before the draft pool: it is asked only where this lookup in the orchestrator is not confident
     (`draft.hybrid_min_accepted_tokens`), which saves the round trip as well."""

@@ -11,8 +11,8 @@ from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfDrafterConfig:
-    """A drafter beside the target, in its engine: it looks at the target's hidden states, and takes no round trip."""
+class InTargetDrafterConfig:
+    """A drafter in the target, in its engine: it looks at the target's hidden states, and takes no round trip."""
 
     __pydantic_config__ = STRICT
 
@@ -30,9 +30,9 @@ class SelfDrafterConfig:
         needs_model = self.proposer in ("eagle3", "medusa")
         require(
             bool(self.model) or not needs_model,
-            f"target.self_drafter.model is empty; {self.proposer} needs the folder of its heads",
+            f"target.drafter.model is empty; {self.proposer} needs the folder of its heads",
         )
-        require(self.exit_layer >= 0, "target.self_drafter.exit_layer must be at least 0 (0: chosen)")
+        require(self.exit_layer >= 0, "target.drafter.exit_layer must be at least 0 (0: chosen)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,11 +55,11 @@ class TargetConfig:
     tensor_parallel_size: int = 1
     """Ranks of one replica (vLLM's name): processes of one machine that share each layer's heads, MLP and KV cache,
     on CUDA each with a GPU of its own. Heads, key/value heads and MLP neurons must divide by it."""
-    self_drafter: SelfDrafterConfig = field(default_factory=SelfDrafterConfig)
+    drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
     feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
     """Layers whose inputs are kept beside the KV cache and sent to drafters that ask for them: some 15 % of the
     cache's memory. `eagle3`: the three of published EAGLE-3 heads. `auto`: these if draft.proposer is eagle3 and no
-    drafter lives beside the target, else none; empty: none."""
+    drafter lives in the target, else none; empty: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
 
     def __post_init__(self) -> None:
@@ -68,8 +68,8 @@ class TargetConfig:
         require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
         require(self.tensor_parallel_size >= 1, "target.tensor_parallel_size must be at least 1 (1: one process)")
         require(
-            self.tensor_parallel_size == 1 or self.self_drafter.proposer != "eagle3",
-            "target.self_drafter.proposer eagle3 runs on a target in one process: with target.tensor_parallel_size "
+            self.tensor_parallel_size == 1 or self.drafter.proposer != "eagle3",
+            "target.drafter.proposer eagle3 runs on a target in one process: with target.tensor_parallel_size "
             f"{self.tensor_parallel_size} let the draft pool run the head (draft.proposer: eagle3)",
         )
         require(
@@ -78,7 +78,7 @@ class TargetConfig:
             "set target.tensor_parallel_size to 1, or quantization to none",
         )
         require(
-            self.feature_layers == "auto" or not self.feature_layers or self.self_drafter.proposer == "none",
+            self.feature_layers == "auto" or not self.feature_layers or self.drafter.proposer == "none",
             f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
-            f"{self.self_drafter.proposer} drafts beside the target: configure one of them",
+            f"{self.drafter.proposer} drafts in the target: configure one of them",
         )

@@ -95,7 +95,7 @@ def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_l
             raise ValueError(f"layer {index} cannot be captured: the model has layers 0 to {num_layers - 1}")
     if layers and before and tuple(layers) != tuple(before):
         raise ConfigError(
-            f"features of layers {list(before)} and of layers {list(layers)} are wanted (target.self_drafter, "
+            f"features of layers {list(before)} and of layers {list(layers)} are wanted (target.drafter, "
             "target.feature_layers); a target keeps those of the same layers only"
         )
     return tuple(layers or before or ())

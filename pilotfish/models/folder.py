@@ -59,12 +59,12 @@ def _require_no_head(folder: Path) -> None:
     if config.get("draft_vocab_size") is not None:
         raise UnsupportedModelError(
             f"{folder} holds an EAGLE-3 head and no model: name it in draft.head (proposer eagle3 of the draft "
-            "service) or target.self_drafter.model (beside the target)"
+            "service) or target.drafter.model (in the target)"
         )
     if config.get("medusa_num_heads") is not None:
         raise UnsupportedModelError(
-            f"{folder} holds Medusa heads and no model: name them in target.self_drafter.model, with "
-            "target.self_drafter.proposer=medusa"
+            f"{folder} holds Medusa heads and no model: name them in target.drafter.model, with "
+            "target.drafter.proposer=medusa"
         )
 
 

@@ -30,7 +30,7 @@ def core_of(decoder: TransformersDecoder, exit_layer: int | None = None) -> Engi
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=256, max_context_tokens=512)
     config = EngineConfig(kv_cache_tokens=1024, dtype="float32", max_draft_tokens=7)
     drafter = None if exit_layer is None else EarlyExitDrafter(decoder, exit_layer, top_m=8)
-    core = EngineCore(decoder, config, info, self_drafter=drafter)
+    core = EngineCore(decoder, config, info, drafter=drafter)
     record_graphs(decoder, (None,) if exit_layer is None else (None, exit_layer))
     warm_up(core)
     return core

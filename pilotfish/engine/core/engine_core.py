@@ -19,13 +19,13 @@ from pilotfish.engine.core.batch import build_step
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
 from pilotfish.engine.core.intake import Intake
 from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
 from pilotfish.engine.core.results import commit_outcomes, verification_round
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.self_drafting import SelfDrafter, SelfDrafting
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.messages import (
     CloseSequence,
@@ -60,7 +60,7 @@ class EngineCore:
         model: ModelInfo,
         *,
         top_m: int = 32,
-        self_drafter: SelfDrafter | None = None,
+        drafter: InTargetDrafter | None = None,
         features: FeatureStore | None = None,
         grammars: Grammars | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -73,11 +73,11 @@ class EngineCore:
         num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
         num_bytes = decoder.allocate(num_blocks).num_bytes
         self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=config.prefix_caching))
-        self._self_drafting: SelfDrafting | None = None
-        if self_drafter is not None:
-            num_bytes += self_drafter.allocate(num_blocks)
-            self._self_drafting = SelfDrafting(
-                self_drafter, self._kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
+        self._in_target_drafting: InTargetDrafting | None = None
+        if drafter is not None:
+            num_bytes += drafter.allocate(num_blocks)
+            self._in_target_drafting = InTargetDrafting(
+                drafter, self._kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
             )
         self._grammars = grammars
         self._features = features
@@ -282,16 +282,16 @@ class EngineCore:
         for rows, drafted in zip(proposals, drafts, strict=True):
             events.extend(add_drafted(rows.sequence, drafted))
         by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
-        follows = self._features is not None or self._self_drafting is not None
+        follows = self._features is not None or self._in_target_drafting is not None
         kept = kept_rows(scheduled, by_id) if follows else []
         if self._features is not None:
             self._features.keep(kept)
             events = [self._with_features(event, self._features) for event in events]
         for rows in scheduled:  # now that keys, values and features are in place
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
-        if self._self_drafting is not None:
+        if self._in_target_drafting is not None:
             num_tokens = sum(len(outcome.token_ids) for outcome in outcomes)
-            self._self_drafting.after_step(kept, sum(rows.num_rows for rows in scheduled), num_tokens, elapsed_ns)
+            self._in_target_drafting.after_step(kept, sum(rows.num_rows for rows in scheduled), num_tokens, elapsed_ns)
         return [self._closed(event) for event in events]
 
     def _closed(self, event: Event) -> Event:

@@ -79,7 +79,7 @@ def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -
     """As target.feature_layers says; None where nothing is kept. Raises ConfigError for layers that the model lacks."""
     layers = config.target.feature_layers
     if layers == "auto":
-        is_wanted = config.draft.proposer == "eagle3" and config.target.self_drafter.proposer == "none"
+        is_wanted = config.draft.proposer == "eagle3" and config.target.drafter.proposer == "none"
         layers = "eagle3" if is_wanted else ()
     if layers == "eagle3":
         layers = default_feature_layers(loaded.model.config.get_text_config().num_hidden_layers)

@@ -235,7 +235,7 @@ class Intake:
             try:
                 sequence.lookup_index.finish(sequence.num_prompt_tokens)
             except Exception:
-                # Fail open, as all that drafters do beside the target.
+                # Fail open, as all that drafters do in the target.
                 logger.exception("a lookup could not take in a sequence that has ended")
 
     def _bad_token(self, token_ids: Iterable[int]) -> int | None:

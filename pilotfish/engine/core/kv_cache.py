@@ -85,7 +85,7 @@ class KVCache:
         """Give back every block; the sequence can start again from nothing."""
         self._pool.free(sequence.block_ids)
         sequence.block_ids = []
-        sequence.forget_self_drafts()
+        sequence.forget_in_target_drafts()
         sequence.num_computed_tokens = 0
         sequence.num_registered_blocks = 0
         sequence.last_hash = ROOT_HASH

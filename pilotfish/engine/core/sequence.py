@@ -64,7 +64,7 @@ class DecodeTask:
     goal_length: int
     arrival_ns: int
     num_draft_tokens: int = 0
-    """Drafts of the drafter beside the target that a step may verify, at most; of a tree its depth."""
+    """Drafts of the drafter in the target that a step may verify, at most; of a tree its depth."""
     tree: TreeRequest | None = None
     """Those drafts may branch."""
     drafts: Drafts = NO_DRAFTS
@@ -157,9 +157,9 @@ class EngineSequence:
         self.num_cached_tokens = 0
         self.task: Task | None = None
         self.drafter_state: object = None
-        """What the drafter beside the target keeps about the computed tokens; lost with the blocks."""
+        """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
         self.lookup_index: LookupIndex | None = None
-        """What a lookup beside the target keeps of the tokens."""
+        """What a lookup in the target keeps of the tokens."""
         self.feature_request: FeatureRequest | None = None
         """What the next verdict that ends a task brings along."""
         self.is_opened = False
@@ -223,8 +223,8 @@ class EngineSequence:
         """Whether nothing is asked of it that anybody waits for."""
         return self.task is None or isinstance(self.task, AheadTask)
 
-    def forget_self_drafts(self) -> None:
-        """Drop what was drafted without being asked for, beside the target or ahead; drafts that were sent stay."""
+    def forget_in_target_drafts(self) -> None:
+        """Drop what was drafted without being asked for, in the target or ahead; drafts that were sent stay."""
         self.drafter_state = None
         if isinstance(self.task, DecodeTask):
             self.task.drafts = NO_DRAFTS

@@ -41,7 +41,7 @@ class _Pending:
 
 
 class Eagle3Drafter:
-    """See SelfDrafter. Its decoder captures the layers that the head was trained on."""
+    """See InTargetDrafter. Its decoder captures the layers that the head was trained on."""
 
     name = "eagle3"
 

@@ -21,7 +21,7 @@ from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 
 
 class EarlyExitDrafter:
-    """See SelfDrafter."""
+    """See InTargetDrafter."""
 
     name = "early_exit"
 

@@ -25,7 +25,7 @@ from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 
 
 class MedusaDrafter:
-    """See SelfDrafter. Takes over the heads; its decoder captures the last hidden state."""
+    """See InTargetDrafter. Takes over the heads; its decoder captures the last hidden state."""
 
     name = "medusa"
 

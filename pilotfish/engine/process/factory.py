@@ -10,9 +10,9 @@ from pilotfish.config import Config, EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.self_drafting import SelfDrafter
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
-from pilotfish.engine.drafting.self_drafter_factory import build_self_drafter, with_lookup
+from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter, with_lookup
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import gpu_options, loading_device, record_graphs, with_kv_cache_tokens
@@ -34,17 +34,17 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
     service = config.target if role == "target" else config.draft
     engine = service.engine
     loaded, built = _decoder(config, role, rank_folder)
-    self_drafter: SelfDrafter | None = None
+    drafter: InTargetDrafter | None = None
     features: FeatureStore | None = None
     exit_layers: tuple[int | None, ...] = (None,)
     if role == "target":
-        wanted = config.target.self_drafter
-        self_drafter = build_self_drafter(wanted, loaded, built.decoder, top_m=config.draft.top_m)
-        if isinstance(self_drafter, EarlyExitDrafter):
-            exit_layers = (None, self_drafter.exit_layer)
-        self_drafter = with_lookup(wanted, config.draft, self_drafter)
+        wanted = config.target.drafter
+        drafter = build_in_target_drafter(wanted, loaded, built.decoder, top_m=config.draft.top_m)
+        if isinstance(drafter, EarlyExitDrafter):
+            exit_layers = (None, drafter.exit_layer)
+        drafter = with_lookup(wanted, config.draft, drafter)
         features = build_feature_store(config, loaded, built.decoder)
-    engine = with_kv_cache_tokens(engine, built.decoder, _bytes_beside(loaded, built, self_drafter, features))
+    engine = with_kv_cache_tokens(engine, built.decoder, _bytes_beside(loaded, built, drafter, features))
     info = ModelInfo(
         model_id=loaded.model_id,
         tokenizer_fingerprint=loaded.fingerprint,
@@ -52,7 +52,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
         max_context_tokens=built.decoder.max_context_tokens,
         dtype=_dtype(engine, on_gpu=built.decoder.device.type == "cuda"),
         deterministic=built.deterministic,
-        proposer=_proposer(role, self_drafter),
+        proposer=_proposer(role, drafter),
         tokenizer_path=str(loaded.folder),
         feature_layers=() if features is None else features.layers,
     )
@@ -61,7 +61,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
         engine,
         info,
         top_m=config.draft.top_m,
-        self_drafter=self_drafter,
+        drafter=drafter,
         features=features,
         grammars=Grammars.of_model(loaded.folder, built.decoder.vocab_size),
     )
@@ -95,10 +95,10 @@ def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[Load
     return loaded, build_decoder(loaded, options)
 
 
-def _proposer(role: Role, self_drafter: SelfDrafter | None) -> str:
+def _proposer(role: Role, drafter: InTargetDrafter | None) -> str:
     if role == "draft":
         return "model"
-    return "" if self_drafter is None else self_drafter.name
+    return "" if drafter is None else drafter.name
 
 
 def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:
@@ -109,10 +109,10 @@ def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:
 
 
 def _bytes_beside(
-    loaded: LoadedModel, built: BuiltDecoder, self_drafter: SelfDrafter | None, features: FeatureStore | None
+    loaded: LoadedModel, built: BuiltDecoder, drafter: InTargetDrafter | None, features: FeatureStore | None
 ) -> int:
     """What drafter and features keep beside each block of the decoder's cache."""
-    drafter_bytes = 0 if self_drafter is None else self_drafter.allocate(2) // 2
+    drafter_bytes = 0 if drafter is None else drafter.allocate(2) // 2
     if features is None:
         return drafter_bytes
     hidden_size: int = loaded.model.config.get_text_config().hidden_size

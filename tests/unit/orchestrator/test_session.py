@@ -13,9 +13,9 @@ from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.beside_drafter import BesideDrafter
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
+from orchestrator.drafting.in_target_drafter import InTargetDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
@@ -64,7 +64,7 @@ class World:
         if proposer in LOOKUPS:
             drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT), tree=tree)
         elif proposer in SELF_DRAFTERS:
-            drafter = BesideDrafter(proposer, self.target_a.model.proposer)
+            drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, tree=tree)
         controller = InTargetController if proposer in SELF_DRAFTERS else Controller
@@ -169,7 +169,7 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
 async def test_a_target_without_the_drafter_decodes_plainly_and_says_why(world, toy_continuation) -> None:
     session = world.session(proposer="medusa", max_tokens=20)
     assert tokens_of(await collect(session)) == toy_continuation(PROMPT, 20)
-    assert "no drafter medusa beside the target: it has none" in session.controller.limitation.text
+    assert "no drafter medusa in the target: it has none" in session.controller.limitation.text
     assert session.sequence.num_plain_tokens == 20
 
 

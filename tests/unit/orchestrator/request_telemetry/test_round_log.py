@@ -68,7 +68,7 @@ def test_a_run_that_drafts_for_itself_is_a_run() -> None:
     log = RecordedRounds(8)
     log.begin(DECISION)
     for _ in range(2):
-        log.add(DraftBlock(num_self_drafted=4), verdict())
+        log.add(DraftBlock(num_in_target_drafts=4), verdict())
     (record,) = log.records
     assert (record.is_verification, record.num_draft_tokens, record.target_ns) == (False, 6, 10_000)
 

@@ -57,7 +57,7 @@ def test_trees_differ_from_chains_by_their_nodes_alone() -> None:
 
 def test_weights_go_where_the_proposer_has_them() -> None:
     (eagle3,) = parse_proposers(["eagle3=/heads"])
-    drafter = configure(eagle3.overrides).target.self_drafter
+    drafter = configure(eagle3.overrides).target.drafter
     assert (drafter.proposer, drafter.model) == ("eagle3", "/heads")
 
 

@@ -76,7 +76,7 @@ def test_sampled_answers_under_a_seed_are_the_same_for_all_arms(address: str, pr
         (("--address", "127.0.0.1:1"), "nothing answers at 127.0.0.1:1"),
         (("--against", "transformers", "--temperature", "1"), "compares greedy answers only"),
         (("--assistant-model", "x"), "--assistant-model is for --against transformers"),
-        (("--proposers", "eagle3"), "target.self_drafter.model is empty"),
+        (("--proposers", "eagle3"), "target.drafter.model is empty"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:

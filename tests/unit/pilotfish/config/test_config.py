@@ -69,8 +69,8 @@ def test_feature_layers_are_a_name_or_numbers_and_survive_yaml(value: str, layer
 
 
 def test_features_are_kept_for_one_kind_of_drafter() -> None:
-    settings = ["target.self_drafter.proposer=early_exit", "target.feature_layers=eagle3"]
-    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*early_exit drafts beside the target"):
+    settings = ["target.drafter.proposer=early_exit", "target.feature_layers=eagle3"]
+    with pytest.raises(ConfigError, match=r"target\.feature_layers is eagle3.*early_exit drafts in the target"):
         load_config(None, settings)
     load_config(None, [settings[0], "draft.proposer=eagle3"])
 
@@ -88,7 +88,7 @@ def test_a_speculation_mode_is_a_word_also_where_yaml_sees_a_boolean(mode: str) 
         ("draft.lookup_min_probability=1.5", "lookup_min_probability must be between 0 and 1"),
         ("draft.suffix_shared_tokens=100", "must be 0 .* or at least 256"),
         ("draft.hybrid_min_accepted_tokens=-1", "must be at least 0"),
-        ("target.self_drafter.lookup=parrot", r"target\.self_drafter\.lookup.*'none', 'ngram' or 'suffix'"),
+        ("target.drafter.lookup=parrot", r"target\.drafter\.lookup.*'none', 'ngram' or 'suffix'"),
         ("orchestrator.speculation.lookup=parrot", r"speculation\.lookup.*'none', 'ngram' or 'suffix'"),
     ],
 )
@@ -133,7 +133,7 @@ def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
     [
         ("target.prot=1", r"target\.prot: there is no such key; did you mean port\?"),
         ("tagret.port=1", r"tagret: there is no such key; did you mean target\?"),
-        ("target.self_drafter.modle=x", r"did you mean model\?"),
+        ("target.drafter.modle=x", r"did you mean model\?"),
         ("orchestrator.http_port=1", r"did you mean http\.port\?"),
         ("target.zzz=1", r"target\.zzz: there is no such key$"),
         ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),

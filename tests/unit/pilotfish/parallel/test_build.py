@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from pilotfish.config import Config, EngineConfig, SelfDrafterConfig, TargetConfig
+from pilotfish.config import Config, EngineConfig, InTargetDrafterConfig, TargetConfig
 from pilotfish.errors import ConfigError
 from pilotfish.parallel import build
 from pilotfish.parallel.build import build_parallel_decoder
@@ -72,6 +72,6 @@ def test_what_needs_one_process(target: TargetConfig) -> None:
     with pytest.raises(ConfigError, match="must be at least 1"):
         replace(target, tensor_parallel_size=0)
     with pytest.raises(ConfigError, match="let the draft pool run the head"):
-        replace(target, self_drafter=SelfDrafterConfig(proposer="eagle3", model="heads"))
+        replace(target, drafter=InTargetDrafterConfig(proposer="eagle3", model="heads"))
     with pytest.raises(ConfigError, match=r"set target\.tensor_parallel_size to 1, or quantization to none"):
         replace(target, engine=EngineConfig(quantization="int4"))

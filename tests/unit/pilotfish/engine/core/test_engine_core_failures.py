@@ -17,7 +17,7 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
-from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
+from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.suffix import SuffixIndex
@@ -85,7 +85,7 @@ class BrokenFeatures(FeatureStore):
 
 
 class BrokenDrafter:
-    """A drafter beside the target that cannot even say what it has done."""
+    """A drafter in the target that cannot even say what it has done."""
 
     name = "broken"
 
@@ -138,14 +138,14 @@ def make_core(tiny_llama: LlamaForCausalLM, fault: Fault, compiler: GrammarCompi
         decoder.fault = BrokenIndex.fault = fault  # type: ignore[union-attr]
         drafters = {
             "drafter": BrokenDrafter(fault),
-            "index": LookupSelfDrafter("suffix", lambda: BrokenIndex(min_probability=0.1)),
+            "index": InTargetLookup("suffix", lambda: BrokenIndex(min_probability=0.1)),
         }
         return EngineCore(
             decoder,
             EngineConfig(kv_cache_tokens=1024, max_batch_tokens=48, dtype="float32", max_draft_tokens=8),
             ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT),
             features=BrokenFeatures(decoder, where, fault),
-            self_drafter=drafters.get(where),  # type: ignore[arg-type]
+            drafter=drafters.get(where),  # type: ignore[arg-type]
             grammars=Grammars(compiler),
         )
 

@@ -142,7 +142,7 @@ def beside(target_model: LlamaForCausalLM, module: Eagle3Head) -> tuple[EngineCo
     drafter = RecordedDrafter(decoder, build_eagle3_head(decoder, copy.deepcopy(module)), top_m=8)
     drafter.drafted = {}
     # A clock that stands still: what drafts cost must not decide how long they get here.
-    return EngineCore(decoder, engine_config(), info(), self_drafter=drafter, clock_ns=lambda: 0), drafter
+    return EngineCore(decoder, engine_config(), info(), drafter=drafter, clock_ns=lambda: 0), drafter
 
 
 def settle_all(core: EngineCore | HeadCore) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Drafters that live beside their target, because they look at its hidden states.
+"""Drafters that live in their target, because they look at its hidden states.
 
 After each step the engine shows such a drafter what the target has computed and kept; the drafter keeps
 its own cache in step and drafts for the sequences that want it. Those drafts are verified in the next
@@ -21,11 +21,11 @@ from pilotfish.types import BLOCK_SIZE
 logger = logging.getLogger(__name__)
 
 
-class SelfDrafter(Protocol):
-    """A drafter beside its target's decoder. Not thread-safe."""
+class InTargetDrafter(Protocol):
+    """A drafter in its target's decoder. Not thread-safe."""
 
     name: str
-    """As `target.self_drafter.proposer` names it."""
+    """As `target.drafter.proposer` names it."""
 
     @property
     def num_rounds(self) -> int:
@@ -43,11 +43,11 @@ class SelfDrafter(Protocol):
         """
 
 
-class SelfDrafting:
+class InTargetDrafting:
     """Shows the drafter every step and gives its drafts to the sequences."""
 
     def __init__(
-        self, drafter: SelfDrafter, kv_cache: KVCache, *, max_context_tokens: int, clock_ns: Callable[[], int]
+        self, drafter: InTargetDrafter, kv_cache: KVCache, *, max_context_tokens: int, clock_ns: Callable[[], int]
     ) -> None:
         self._drafter = drafter
         self._kv_cache = kv_cache
@@ -74,7 +74,7 @@ class SelfDrafting:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)
             for entry in kept:
-                entry.sequence.forget_self_drafts()
+                entry.sequence.forget_in_target_drafts()
             return
         for entry, drafted in zip(kept, drafts, strict=True):
             if isinstance(entry.sequence.task, DecodeTask):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import SelfDrafterConfig
-from pilotfish.engine.core.self_drafting import SelfDrafter
-from pilotfish.engine.drafting.self_drafter_factory import build_self_drafter
+from pilotfish.config import InTargetDrafterConfig
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter
 from pilotfish.errors import ConfigError, ModelError, ModelNotFoundError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import save_eagle3
@@ -43,18 +43,18 @@ def loaded(tiny_llama: LlamaForCausalLM) -> LoadedModel:
     return LoadedModel(copy.deepcopy(tiny_llama), Path(), "tiny", 64, 128, "the target's")
 
 
-def build(loaded: LoadedModel, config: SelfDrafterConfig) -> SelfDrafter | None:
+def build(loaded: LoadedModel, config: InTargetDrafterConfig) -> InTargetDrafter | None:
     decoder = TransformersDecoder(loaded.model, deterministic=False, max_context_tokens=128)
-    return build_self_drafter(config, loaded, decoder, top_m=8)
+    return build_in_target_drafter(config, loaded, decoder, top_m=8)
 
 
 def test_none(loaded: LoadedModel) -> None:
-    assert build(loaded, SelfDrafterConfig()) is None
+    assert build(loaded, InTargetDrafterConfig()) is None
 
 
 def test_eagle3(loaded: LoadedModel, tmp_path: Path) -> None:
     save_eagle3(Eagle3Head(CONFIG), tmp_path)
-    drafter = build(loaded, SelfDrafterConfig(proposer="eagle3", model=str(tmp_path)))
+    drafter = build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path)))
     assert drafter is not None
     assert drafter.name == "eagle3"
     assert drafter.allocate(4) > 0
@@ -62,24 +62,24 @@ def test_eagle3(loaded: LoadedModel, tmp_path: Path) -> None:
 
 def test_medusa(loaded: LoadedModel, tmp_path: Path) -> None:
     save_medusa(MedusaHeads(MedusaConfig(hidden_size=32, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
-    drafter = build(loaded, SelfDrafterConfig(proposer="medusa", model=str(tmp_path)))
+    drafter = build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
     assert drafter is not None
     assert drafter.name == "medusa"
     save_medusa(MedusaHeads(MedusaConfig(hidden_size=48, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
     with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
-        build(loaded, SelfDrafterConfig(proposer="medusa", model=str(tmp_path)))
+        build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
 
 
 @pytest.mark.parametrize("exit_layer", [0, 1])
 def test_early_exit(loaded: LoadedModel, exit_layer: int) -> None:
-    drafter = build(loaded, SelfDrafterConfig(proposer="early_exit", exit_layer=exit_layer))
+    drafter = build(loaded, InTargetDrafterConfig(proposer="early_exit", exit_layer=exit_layer))
     assert drafter is not None
     assert drafter.name == "early_exit"
 
 
 def test_an_exit_behind_the_last_layer(loaded: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="exit_layer is 2; tiny has 2 layers"):
-        build(loaded, SelfDrafterConfig(proposer="early_exit", exit_layer=2))
+        build(loaded, InTargetDrafterConfig(proposer="early_exit", exit_layer=2))
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_heads_of_another_target(
 ) -> None:
     save_eagle3(Eagle3Head(dataclasses.replace(CONFIG, **change)), tmp_path)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=message):
-        build(loaded, SelfDrafterConfig(proposer="eagle3", model=str(tmp_path)))
+        build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path)))
 
 
 def test_no_heads(loaded: LoadedModel, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="is no folder of a draft head"):
-        build(loaded, SelfDrafterConfig(proposer="eagle3", model=str(tmp_path / "none")))
+        build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path / "none")))
     with pytest.raises(ConfigError, match="needs the folder of its heads"):
-        SelfDrafterConfig(proposer="eagle3")
+        InTargetDrafterConfig(proposer="eagle3")

@@ -1,4 +1,4 @@
-"""Lookups beside the target: no round trip, and no model to run. Alone, or before a drafter that costs something.
+"""Lookups in the target: no round trip, and no model to run. Alone, or before a drafter that costs something.
 
 A lookup that is confident spares the other drafter the work; where drafts may branch, one that is not
 joins the other's candidates.
@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
-from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
 from pilotfish.speculation.grafting import graft
 from pilotfish.speculation.lookup import LookupDraft, LookupIndex, one_hot_probs
@@ -23,11 +23,16 @@ _GRAFTED_SHARE = 4
 """One node of so many is kept for a lookup that is not confident."""
 
 
-class LookupSelfDrafter:
-    """See SelfDrafter. Keeps the index of each sequence in its `lookup_index`."""
+class InTargetLookup:
+    """See InTargetDrafter. Keeps the index of each sequence in its `lookup_index`."""
 
     def __init__(
-        self, name: str, make_index: MakeIndex, *, other: SelfDrafter | None = None, min_accepted_tokens: float = 0.0
+        self,
+        name: str,
+        make_index: MakeIndex,
+        *,
+        other: InTargetDrafter | None = None,
+        min_accepted_tokens: float = 0.0,
     ) -> None:
         """other: drafts where a lookup does not promise min_accepted_tokens; None: nobody does."""
         self.name = name

@@ -1,4 +1,4 @@
-"""Drafters beside the target, through real services: the public API to the engine and back."""
+"""Drafters in the target, through real services: the public API to the engine and back."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Calla
     threads = torch.get_num_threads()
     async with contextlib.AsyncExitStack() as exits:
 
-        async def make(self_drafter: dict[str, object], **speculation: object) -> Ask:
+        async def make(drafter: dict[str, object], **speculation: object) -> Ask:
             engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}
             config = config_from_dict(
                 {
@@ -54,7 +54,7 @@ async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Calla
                         "model": str(ending_target),
                         "port": 0,
                         "engine": engine,
-                        "self_drafter": self_drafter,
+                        "drafter": drafter,
                     },
                     "orchestrator": {"port": 0, "speculation": {"decode_run_tokens": 4, **speculation}},
                     "cache_dir": str(tmp_path),
@@ -101,8 +101,8 @@ async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Calla
 async def test_the_text_is_that_of_plain_decoding(
     make_stack: Callable[..., Awaitable[Ask]], head_folder: Path, proposer: str, tree_nodes: int
 ) -> None:
-    self_drafter = {"proposer": proposer, "model": str(head_folder) if proposer == "eagle3" else ""}
-    ask = await make_stack(self_drafter, tree_nodes=tree_nodes)
+    drafter = {"proposer": proposer, "model": str(head_folder) if proposer == "eagle3" else ""}
+    ask = await make_stack(drafter, tree_nodes=tree_nodes)
     for temperature, grammar in ((0.0, None), (0.9, None), (0.9, GRAMMAR)):
         plain, off = await ask(temperature, grammar, mode=pb.SPECULATION_MODE_OFF, proposer=proposer)
         assert len(plain) > 20
@@ -129,4 +129,4 @@ async def test_a_target_that_has_another_drafter_says_so(make_stack: Callable[..
     token_ids, statistics = await ask(mode=pb.SPECULATION_MODE_ON, proposer="medusa")
     assert token_ids == plain
     assert statistics.num_draft_tokens == 0
-    assert "no drafter medusa beside the target: it has early_exit" in statistics.reason
+    assert "no drafter medusa in the target: it has early_exit" in statistics.reason

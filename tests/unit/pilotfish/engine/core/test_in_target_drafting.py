@@ -1,4 +1,4 @@
-"""Drafters beside the target: the text is that of plain decoding, and what they keep stays in step."""
+"""Drafters in the target: the text is that of plain decoding, and what they keep stays in step."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
-from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
@@ -39,7 +39,7 @@ GREEDY = SamplingParams(temperature=0, max_tokens=60)
 COUPLED = SamplingParams(temperature=1.0, seed=7, max_tokens=60, frequency_penalty=0.3, repetition_penalty=1.2)
 REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=60, acceptance=AcceptanceMode.REJECTION)
 
-MakeDrafter = Callable[[TransformersDecoder], SelfDrafter]
+MakeDrafter = Callable[[TransformersDecoder], InTargetDrafter]
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
         decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
         info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
         drafter = None if make_drafter is None else make_drafter(decoder)
-        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, self_drafter=drafter)
+        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, drafter=drafter)
 
     return make
 
@@ -93,14 +93,14 @@ def medusa_heads() -> MedusaHeads:
 def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head) -> MakeDrafter:
     if request.param == "medusa":
 
-        def make_medusa(decoder: TransformersDecoder) -> SelfDrafter:
+        def make_medusa(decoder: TransformersDecoder) -> InTargetDrafter:
             decoder.capture(())
             return MedusaDrafter(decoder, medusa_heads(), top_m=8)
 
         return make_medusa
     if request.param == "eagle3":
 
-        def make(decoder: TransformersDecoder) -> SelfDrafter:
+        def make(decoder: TransformersDecoder) -> InTargetDrafter:
             decoder.capture(eagle3_module.config.feature_layers)
             return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
 
@@ -340,7 +340,7 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
     monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     chance = random.Random(seed)
 
-    def make(decoder: TransformersDecoder) -> SelfDrafter:
+    def make(decoder: TransformersDecoder) -> InTargetDrafter:
         decoder.capture(eagle3_module.config.feature_layers)
         return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
 
@@ -374,7 +374,7 @@ def test_medusa_heads_guess_from_the_last_kept_row(
     monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     heads = medusa_heads()
 
-    def make(decoder: TransformersDecoder) -> SelfDrafter:
+    def make(decoder: TransformersDecoder) -> InTargetDrafter:
         decoder.capture(())
         return MedusaDrafter(decoder, medusa_heads(), top_m=8)
 

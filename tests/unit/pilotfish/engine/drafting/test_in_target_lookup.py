@@ -1,4 +1,4 @@
-"""Lookups beside the target: the text is that of plain decoding; who drafts, and what another drafter is asked."""
+"""Lookups in the target: the text is that of plain decoding; who drafts, and what another drafter is asked."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 import pytest
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import DraftConfig, EngineConfig, SelfDrafterConfig
+from pilotfish.config import DraftConfig, EngineConfig, InTargetDrafterConfig
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
-from pilotfish.engine.core.self_drafting import SelfDrafter
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
-from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
-from pilotfish.engine.drafting.self_drafter_factory import with_lookup
+from pilotfish.engine.drafting.in_target_factory import with_lookup
+from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.lookups import LOOKUPS
@@ -52,17 +52,17 @@ class Other:
 
 @pytest.fixture
 def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
-    def make(drafter: SelfDrafter | None, **changes: int) -> EngineCore:
+    def make(drafter: InTargetDrafter | None, **changes: int) -> EngineCore:
         settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 12}
         decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
         info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
-        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, self_drafter=drafter)
+        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, drafter=drafter)
 
     return make
 
 
-def lookup(name: str = "suffix", **more) -> LookupSelfDrafter:
-    return LookupSelfDrafter(name, LOOKUPS[name](DraftConfig()), **more)
+def lookup(name: str = "suffix", **more) -> InTargetLookup:
+    return InTargetLookup(name, LOOKUPS[name](DraftConfig()), **more)
 
 
 def run(
@@ -171,10 +171,10 @@ def test_outputs_serve_later_sequences(make_drafted: Callable[..., EngineCore], 
 
 def test_the_configuration_gives_it() -> None:
     other, draft = Other(), DraftConfig()
-    assert with_lookup(SelfDrafterConfig(), draft, None) is None
-    assert with_lookup(SelfDrafterConfig(), draft, other) is other
+    assert with_lookup(InTargetDrafterConfig(), draft, None) is None
+    assert with_lookup(InTargetDrafterConfig(), draft, other) is other
     for configured, expected in ((other, "other"), (None, "ngram")):
-        drafter = with_lookup(SelfDrafterConfig(lookup="ngram"), draft, configured)
+        drafter = with_lookup(InTargetDrafterConfig(lookup="ngram"), draft, configured)
         assert drafter is not None
         assert drafter.name == expected
         assert drafter.allocate(3) == (21 if configured else 0)

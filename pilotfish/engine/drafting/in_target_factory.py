@@ -1,15 +1,15 @@
-"""From the configuration to the drafter that lives beside a target."""
+"""From the configuration to the drafter that lives in a target."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import assert_never
 
-from pilotfish.config import DraftConfig, SelfDrafterConfig
-from pilotfish.engine.core.self_drafting import SelfDrafter
+from pilotfish.config import DraftConfig, InTargetDrafterConfig
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
-from pilotfish.engine.drafting.lookup_drafter import LookupSelfDrafter
+from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
@@ -27,9 +27,9 @@ DEFAULT_EXIT = 0.75
 """Share of the layers that draft where none is named: earlier ones guess too badly without training."""
 
 
-def build_self_drafter(
-    config: SelfDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
-) -> SelfDrafter | None:
+def build_in_target_drafter(
+    config: InTargetDrafterConfig, loaded: LoadedModel, decoder: Decoder, *, top_m: int
+) -> InTargetDrafter | None:
     """The configured drafter on top of the decoder that was built from loaded; None for `none`.
 
     Raises: ModelNotFoundError, ModelError and UnsupportedModelError for heads that are missing, broken or another
@@ -45,7 +45,7 @@ def build_self_drafter(
             exit_layer = config.exit_layer or max(1, int(DEFAULT_EXIT * num_layers))
             if exit_layer >= num_layers:
                 raise ConfigError(
-                    f"target.self_drafter.exit_layer is {exit_layer}; {loaded.model_id} has {num_layers} layers, "
+                    f"target.drafter.exit_layer is {exit_layer}; {loaded.model_id} has {num_layers} layers, "
                     "and fewer must draft"
                 )
             return EarlyExitDrafter(decoder, exit_layer, top_m=top_m)
@@ -55,11 +55,13 @@ def build_self_drafter(
             assert_never(config.proposer)
 
 
-def with_lookup(config: SelfDrafterConfig, draft: DraftConfig, other: SelfDrafter | None) -> SelfDrafter | None:
+def with_lookup(
+    config: InTargetDrafterConfig, draft: DraftConfig, other: InTargetDrafter | None
+) -> InTargetDrafter | None:
     """The drafter with the configured lookup before it, or the lookup alone; draft: how lookups are configured."""
     if config.lookup == "none":
         return other
-    return LookupSelfDrafter(
+    return InTargetLookup(
         config.lookup if other is None else other.name,
         LOOKUPS[config.lookup](draft),
         other=other,
