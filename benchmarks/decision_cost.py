@@ -21,7 +21,7 @@ from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.types import SamplingParams
 from tests.support.simulated_stack.controllers import ENDLESS
 from tests.support.simulated_stack.sequence import SimulatedSequence

@@ -21,7 +21,7 @@ from emulation.never_slower import run_never_slower
 from emulation.stack import PROFILE
 from report import Report, parser
 
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 
 PARTS = {
     "grid": run_grid,

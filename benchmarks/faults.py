@@ -22,7 +22,7 @@ from chaos.outage import measure_outage
 from report import Report, parser
 
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 
 PROFILE = "a100-70b"
 NUM_TARGETS, NUM_DRAFTS, NUM_ORCHESTRATORS = 3, 2, 2

@@ -23,7 +23,7 @@ from report import Report, parser
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 from tests.support.simulated_stack.closed_loop import closed_loop_tokens_per_s
 from tests.support.simulated_stack.controllers import controller
 from tests.support.simulated_stack.stack import SimulatedStack

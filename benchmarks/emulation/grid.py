@@ -19,8 +19,8 @@ from emulation.client import Client, Span, connected, span_of
 from emulation.stack import PROFILE, cpu_times_s, emulated_config
 from report import Report
 
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.profiles import load_profile
 from pilotfish.speculation.cost import expected_tokens, speedup
 
 PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}

@@ -23,8 +23,8 @@ from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, 
 from pilotfish.cli.up import pull_models
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import load_config
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import load_profile
 
 
 @fail_on_error()

@@ -15,6 +15,7 @@ from pilotfish.cli.options import NoColor
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.cli.plan_memory import print_memory_plan
 from pilotfish.config import SpeculationConfig
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
@@ -25,7 +26,6 @@ from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show
 from pilotfish.planning.trace import read_workload
 from pilotfish.planning.workload import PoissonWorkload, Workload
-from pilotfish.profiles import load_profile
 
 DEFAULT_RATE = 1.0
 DEFAULT_GPU_MEMORY_GB = 80.0

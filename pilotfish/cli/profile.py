@@ -19,13 +19,13 @@ from pilotfish.cli.models import pull_with_progress
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import Config, load_config
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.speculation.lookups import LOOKUPS
 
 if TYPE_CHECKING:
-    from pilotfish.engine.process.cost_measurement import MeasurementPlan
-    from pilotfish.profiles import MeasuredCost
+    from pilotfish.emulation.cost_measurement import MeasurementPlan
+    from pilotfish.emulation.profiles import MeasuredCost
 
 _QUICK_SAMPLES = 3
 _QUICK_SEQUENCES = (1, 4, 16)
@@ -122,7 +122,7 @@ def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | Roofl
     service = config.target if role is Role.TARGET else config.draft
     pull_with_progress(service.model, Path(config.cache_dir))
     # torch takes seconds to import, and the command line is free of it.
-    from pilotfish.engine.process.cost_measurement import CostMeasurement, MeasurementPlan
+    from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
     from pilotfish.engine.process.factory import build_engine
 
     core = build_engine(config, "target" if role is Role.TARGET else "draft")

@@ -20,9 +20,9 @@ from pilotfish.cli.preflight import require_free, require_free_http, reserved
 from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config, replace
 from pilotfish.emulation.factory import describe_emulation
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor
-from pilotfish.profiles import load_profile
 
 
 @fail_on_error()

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.emulation.verdict import emulated_verdict
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.block_pool import BlockPool
@@ -31,7 +32,6 @@ from pilotfish.messages import (
     SequenceError,
     Verify,
 )
-from pilotfish.profiles import RooflineCost, StepCost
 from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 

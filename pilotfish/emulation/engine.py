@@ -10,12 +10,12 @@ from typing import Literal
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.drafting import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.emulation.step_timer import StepTimer
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
-from pilotfish.profiles import RooflineCost, StepCost
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"

@@ -7,9 +7,9 @@ from typing import Literal
 from pilotfish.config import Config
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import HardwareProfile, ScaledCost, load_profile
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.profiles import HardwareProfile, ScaledCost, load_profile
 from pilotfish.types import Limits
 
 

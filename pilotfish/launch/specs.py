@@ -13,10 +13,10 @@ from types import MappingProxyType
 
 from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
 from pilotfish.config.paths import NamedKind
+from pilotfish.emulation.profiles import hardware_profile
 from pilotfish.launch.child import ChildSpec
 from pilotfish.launch.tether import tethered
 from pilotfish.models import catalogue, shipped
-from pilotfish.profiles import hardware_profile
 from pilotfish.security.link_token import write_new_token
 
 _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(

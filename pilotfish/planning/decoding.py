@@ -6,9 +6,9 @@ step is rounds.py's business.
 
 from __future__ import annotations
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.profiles import HardwareProfile
 from pilotfish.speculation.cost import best_gain
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import simpy
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.outcome import Outcome
 from pilotfish.planning.rates import ReplicaRates
@@ -20,7 +21,6 @@ from pilotfish.planning.replica import Replica
 from pilotfish.planning.router import LeastLoaded
 from pilotfish.planning.running import Running
 from pilotfish.planning.workload import Request
-from pilotfish.profiles import HardwareProfile
 
 
 class FleetSimulation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
@@ -14,7 +15,6 @@ from pilotfish.planning.outcome import Outcome, quantile
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.steady_state import steady_state
 from pilotfish.planning.workload import Workload
-from pilotfish.profiles import HardwareProfile
 
 ROUND_TRIP_S = 0.0005
 HANDLING_S = 0.0001

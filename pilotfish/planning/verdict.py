@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.planning.result import BatchRow, FleetRow
-from pilotfish.profiles import HardwareProfile
 
 _TIE = 0.02
 """Differences below this are the model's own error."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pilotfish.cli.checks.finding import Finding, Verdict
 from pilotfish.config import Config, PublicSecurityConfig, default_config_file, load_config, setting_variables
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import load_profile
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.security.certificates import CertificateFiles, CertificateSource
 from pilotfish.security.key_ring import KeyRing

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pilotfish.emulation.profiles import StepCost
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.scheduler import PREFILL_SHARE
 from pilotfish.messages import CloseSequence, Command
-from pilotfish.profiles import StepCost
 from pilotfish.types import LoadReport
 from tests.support.simulated_stack.task import Task
 from tests.support.simulated_stack.world import World

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.profiles import HardwareProfile
+from pilotfish.emulation.profiles import HardwareProfile
 from tests.support.simulated_stack.replica import DelayingTarget, Replica
 from tests.support.simulated_stack.world import Noise, World
 

@@ -13,7 +13,7 @@ from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.step_table import StepTable
 from tests.support.simulated_stack.closed_loop import Client, closed_loop_tokens_per_s
 from tests.support.simulated_stack.controllers import controller

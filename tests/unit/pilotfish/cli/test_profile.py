@@ -13,8 +13,8 @@ from pilotfish.cli import profile as command
 from pilotfish.cli.main import app
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import MeasuredCost, RooflineCost, load_profile
 from pilotfish.engine.process import factory
-from pilotfish.profiles import MeasuredCost, RooflineCost, load_profile
 from pilotfish.types import Limits, ModelInfo
 
 runner = CliRunner()

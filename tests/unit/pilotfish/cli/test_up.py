@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from pilotfish.cli import up as command
 from pilotfish.cli.main import app
 from pilotfish.config import Config
+from pilotfish.emulation.profiles import load_profile, profile_to_yaml
 from pilotfish.launch.specs import prepare
-from pilotfish.profiles import load_profile, profile_to_yaml
 
 runner = CliRunner()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.errors import UnavailableError
@@ -26,7 +27,6 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.profiles import RooflineCost
 from pilotfish.types import AcceptanceMode, FinishReason, Limits, ModelInfo, SamplingParams, SequenceErrorCode
 
 LANGUAGE_MODEL = HashLanguageModel()

@@ -9,9 +9,9 @@ import pytest
 
 from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
 from pilotfish.emulation.factory import describe_emulation, start_emulated_engine
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
-from pilotfish.profiles import load_profile
 from pilotfish.types import SamplingParams
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.profiles import HardwareProfile, RooflineCost
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 
 ProfileMaker = Callable[..., HardwareProfile]
 

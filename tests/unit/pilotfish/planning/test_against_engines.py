@@ -10,6 +10,7 @@ import simpy
 
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import HardwareProfile, StepCost, load_profile
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.messages import (
     AheadRequest,
@@ -25,7 +26,6 @@ from pilotfish.messages import (
 from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Drafting
-from pilotfish.profiles import HardwareProfile, StepCost, load_profile
 from pilotfish.types import Limits, ModelInfo, SamplingParams
 
 ACCEPTANCE = 0.8

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.profiles import HardwareProfile
 
 
 def test_formulas_are_corrected_where_drafters_are_apart(profile: HardwareProfile) -> None:

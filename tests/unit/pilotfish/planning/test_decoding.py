@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
 from pilotfish.planning.rates import ReplicaRates
-from pilotfish.profiles import HardwareProfile, RooflineCost, load_profile
 from pilotfish.speculation.cost import speedup
 
 

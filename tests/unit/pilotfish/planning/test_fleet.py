@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN
@@ -17,7 +18,6 @@ from pilotfish.planning.fleet import FleetSimulation
 from pilotfish.planning.outcome import Outcome
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import PoissonWorkload, Request
-from pilotfish.profiles import HardwareProfile, RooflineCost
 
 Profile = Callable[..., HardwareProfile]
 

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
 from pilotfish.planning.html import to_html
@@ -16,7 +17,6 @@ from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import Plan, to_json
 from pilotfish.planning.tables import show
 from pilotfish.planning.workload import PoissonWorkload
-from pilotfish.profiles import load_profile
 
 
 def planner(rate: float = 10.0, **changes: Any) -> Planner:

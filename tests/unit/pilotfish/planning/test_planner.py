@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.workload import PoissonWorkload
-from pilotfish.profiles import load_profile
 
 
 def planner(rate: float = 30.0, **changes: Any) -> Planner:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting
 from pilotfish.planning.rates import ReplicaRates
-from pilotfish.profiles import HardwareProfile
 
 
 def test_plain_rates_are_those_of_steps(profile: HardwareProfile) -> None:

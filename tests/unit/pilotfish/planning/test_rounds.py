@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Drafting
 from pilotfish.planning.rounds import Rounds
-from pilotfish.profiles import HardwareProfile, RooflineCost
 
 
 @pytest.mark.parametrize("k", [1, 5])

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.emulation.profiles import HardwareProfile, load_profile
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import Drafting
 from pilotfish.planning.fleet import FleetSimulation
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.steady_state import capacity, steady_state
 from pilotfish.planning.workload import PoissonWorkload
-from pilotfish.profiles import HardwareProfile, load_profile
 
 WORKLOAD = PoissonWorkload(10, parse_lengths("100"), parse_lengths("100"))
 A100 = ReplicaRates(DecodingModel(load_profile("a100-70b"), Drafting()), stepwise=False)

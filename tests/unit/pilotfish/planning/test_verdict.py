@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.result import FleetRow
 from pilotfish.planning.verdict import judge
-from pilotfish.profiles import load_profile
 
 
 def row(name: str, token_ms: float, capacity: float, *, meets: bool = True, drafters: int = 0) -> FleetRow:

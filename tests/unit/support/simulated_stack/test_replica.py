@@ -8,10 +8,10 @@ import pytest
 
 from orchestrator.control.replica_state import ControlState
 from pilotfish.config import SpeculationConfig
+from pilotfish.emulation.profiles import load_profile
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.messages import Command, Decode, Event, Verdict, Verify
-from pilotfish.profiles import load_profile
 from tests.support.simulated_stack import replica
 from tests.support.simulated_stack.closed_loop import Client
 from tests.support.simulated_stack.controllers import controller

@@ -5,7 +5,7 @@ import pytest
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
-from pilotfish.profiles import load_profile
+from pilotfish.emulation.profiles import load_profile
 from tests.support.simulated_stack.controllers import controller
 from tests.support.simulated_stack.sequence import SimulatedSequence
 from tests.support.simulated_stack.stack import SimulatedStack

@@ -6,9 +6,9 @@ import pytest
 
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
+from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.engine.process.calibration import BUDGET_S, calibrate
 from pilotfish.messages import Event
-from pilotfish.profiles import RooflineCost
 from pilotfish.types import Limits, ModelInfo
 
 

@@ -12,9 +12,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT, require
 from pilotfish.config.yaml_file import read_yaml
+from pilotfish.emulation.profiles.measured_cost import MeasuredCost
+from pilotfish.emulation.profiles.roofline_cost import RooflineCost
 from pilotfish.errors import ConfigError
-from pilotfish.profiles.measured_cost import MeasuredCost
-from pilotfish.profiles.roofline_cost import RooflineCost
 
 AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]
 
@@ -65,7 +65,7 @@ class HardwareProfile:
 
 
 _ADAPTER = TypeAdapter(HardwareProfile)
-_DATA = resources.files("pilotfish.profiles") / "data"
+_DATA = resources.files("pilotfish.emulation.profiles") / "data"
 
 
 def profile_names() -> tuple[str, ...]:

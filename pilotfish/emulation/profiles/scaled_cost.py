@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pilotfish.profiles.step_cost import StepCost
+from pilotfish.emulation.profiles.step_cost import StepCost
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.emulation.core import EmulatedCore
+from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.engine.process.cost_measurement import CostMeasurement, MeasurementPlan
+from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Event
-from pilotfish.profiles import RooflineCost
 from pilotfish.types import Limits, ModelInfo
 
 COST = RooflineCost(overhead_s=0.001, weights_s=0.008, token_s=0.0005, context_token_s=1e-6)

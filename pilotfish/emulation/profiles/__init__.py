@@ -5,11 +5,11 @@ Pure arithmetic over data files. The emulation and the planner read the same cos
 
 from __future__ import annotations
 
-from pilotfish.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
-from pilotfish.profiles.measured_cost import MeasuredCost
-from pilotfish.profiles.roofline_cost import RooflineCost
-from pilotfish.profiles.scaled_cost import ScaledCost
-from pilotfish.profiles.step_cost import StepCost
+from pilotfish.emulation.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
+from pilotfish.emulation.profiles.measured_cost import MeasuredCost
+from pilotfish.emulation.profiles.roofline_cost import RooflineCost
+from pilotfish.emulation.profiles.scaled_cost import ScaledCost
+from pilotfish.emulation.profiles.step_cost import StepCost
 
 __all__ = [
     "HardwareProfile",

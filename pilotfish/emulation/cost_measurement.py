@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pilotfish.emulation.profiles import MeasuredCost
 from pilotfish.engine.process.client import Core
 from pilotfish.engine.process.step_timing import StepTimes
-from pilotfish.profiles import MeasuredCost
 
 Progress = Callable[[int, int], None]
 """Called with the number of measurements done and to do."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import RooflineCost
 
 COST = RooflineCost(weights_s=8.0, token_s=0.1, context_token_s=0.01, overhead_s=1.0)
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pilotfish.emulation.profiles import MeasuredCost
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import MeasuredCost
 
 COST = MeasuredCost(
     num_sequences=(1, 5),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.emulation.profiles import MeasuredCost, RooflineCost, load_profile, profile_names, profile_to_yaml
 from pilotfish.errors import ConfigError
-from pilotfish.profiles import MeasuredCost, RooflineCost, load_profile, profile_names, profile_to_yaml
 
 
 def test_these_profiles_come_with_pilotfish() -> None:
