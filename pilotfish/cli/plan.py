@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from pilotfish.bench.load.lengths import FORMS, parse_lengths
 from pilotfish.cli.console import error_console, output_console
@@ -24,8 +23,7 @@ from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
 from pilotfish.planning.result import to_json
 from pilotfish.planning.tables import show
-from pilotfish.planning.trace import read_workload
-from pilotfish.planning.workload import PoissonWorkload, Workload
+from pilotfish.planning.workload import Workload, poisson_workload, read_workload
 
 DEFAULT_RATE = 1.0
 DEFAULT_GPU_MEMORY_GB = 80.0
@@ -64,13 +62,6 @@ def plan(
     max_draft_tokens: Annotated[
         int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round at most.", min=0)
     ] = 8,
-    fixed: Annotated[
-        bool, typer.Option("--fixed", help="Always so many, whatever the batch: without the controller.")
-    ] = False,
-    per_batch_size: Annotated[
-        str | None,
-        typer.Option("--per-batch-size", metavar="[[LO,HI,K],...]", help="Limits of K by ranges of the batch."),
-    ] = None,
     ahead_tokens: Annotated[
         int,
         typer.Option("--ahead-tokens", help="Drafted ahead in a round while the target verifies; 0: none.", min=0),
@@ -86,10 +77,6 @@ def plan(
     network_ms: Annotated[
         float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
     ] = ROUND_TRIP_S * 1e3,
-    requests: Annotated[
-        int, typer.Option("--requests", help="Simulated for each fleet; 0: 4,000 to 200,000, by the load.", min=0)
-    ] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="Of arrivals and lengths.", min=0)] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     model: Annotated[
         str | None,
@@ -139,12 +126,9 @@ def plan(
         raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
     if html:
         require_writable(html)
-    rates = _rates(acceptance)
     drafting = Drafting(
-        acceptance=rates,
+        acceptance=_rates(acceptance),
         max_draft_tokens=max_draft_tokens,
-        fixed_draft_tokens=max_draft_tokens if fixed else None,
-        per_batch_size=_ranges(per_batch_size),
         ahead_tokens=ahead_tokens,
     )
     planner = Planner(
@@ -152,8 +136,6 @@ def plan(
         drafting=drafting,
         workload=_workload(trace, rate, prompt_tokens, output_tokens),
         round_trip_s=network_ms / 1e3,
-        num_requests=requests,
-        seed=seed,
     )
     goals = Goals(first_token_s=ttft_ms / 1e3, token_s=token_ms / 1e3, share=share)
     with error_console().status("planning"):
@@ -173,20 +155,11 @@ def _rates(text: str) -> tuple[float, ...]:
         raise ConfigError(f"--acceptance {text!r} is no rate: write 0.8, or 0.85,0.8,0.7 by position") from None
 
 
-def _ranges(text: str | None) -> tuple[tuple[int, int, int], ...]:
-    if text is None:
-        return ()
-    try:
-        return tuple((int(first), int(last), int(k)) for first, last, k in yaml.safe_load(text))
-    except (yaml.YAMLError, TypeError, ValueError):
-        raise ConfigError(f"--per-batch-size {text!r} must look like [[1,16,5],[17,64,2]]") from None
-
-
 def _workload(trace: Path | None, rate: float | None, prompt_tokens: str, output_tokens: str) -> Workload:
     if trace is not None:
-        return read_workload(trace, rate=rate)
+        return read_workload(trace, rate)
     wanted = DEFAULT_RATE if rate is None else rate
-    return PoissonWorkload(wanted, parse_lengths(prompt_tokens), parse_lengths(output_tokens))
+    return poisson_workload(wanted, parse_lengths(prompt_tokens), parse_lengths(output_tokens))
 
 
 def _fleet(num_targets: int | None, num_drafters: int) -> Fleet | None:

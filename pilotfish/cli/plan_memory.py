@@ -15,8 +15,9 @@ from pilotfish.models.folder import read_json
 from pilotfish.models.pull import cached_folder
 from pilotfish.parallel.inventory import take_inventory
 from pilotfish.parallel.sizes import ModelSizes
-from pilotfish.planning.memory import plan_memory, to_json
-from pilotfish.planning.memory_table import show_memory
+from pilotfish.planning.memory import plan_memory
+from pilotfish.planning.result import to_json
+from pilotfish.planning.tables import show_memory
 
 _SHAPES = Path(__file__).parents[1] / "planning" / "data"
 """Configurations of models whose weights are not here."""

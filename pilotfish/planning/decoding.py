@@ -1,7 +1,9 @@
 """What a token takes in a batch, plainly and with drafts: closed formulas.
 
-All sequences of a replica draft equally far and are verified in one step. What becomes of that where they get out of
-step is rounds.py's business.
+A round of B sequences with K drafts each takes K steps of the drafter, a verification of B x (K + 1) rows, the way
+there and back twice, and 2 x B messages that an orchestrator handles one after the other. Either all are verified in
+one step, or two halves take turns: one is drafted for while the other is verified, and the weights are read twice. The
+target does what is faster (engine/batching), and so does this.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.speculation.cost import best_gain
+
+_TOLERANCE = 0.03
+"""Of draft lengths that differ by less the shortest is best: the rows of longer ones are taken from prompts."""
 
 
 class DecodingModel:
@@ -25,11 +29,9 @@ class DecodingModel:
         round_trip_s: float = 0.0,
         handling_s: float = 0.0,
         targets_per_drafter: float = 1.0,
-        max_batch_tokens: int = 0,
     ) -> None:
         """context_tokens: mean length of a sequence while it decodes. round_trip_s: between the orchestrator and a
-        replica, with all that is done on the way. handling_s: of each message by an orchestrator, which takes one after
-        the other; only simulated rounds know of it. max_batch_tokens: of a step; 0 takes the profile's.
+        replica, with all that is done on the way. handling_s: of each message by an orchestrator.
 
         Raises ConfigError for a profile whose steps take no time.
         """
@@ -37,57 +39,59 @@ class DecodingModel:
         self.drafting = drafting
         self.placement = placement
         self.context_tokens = context_tokens
-        self.round_trip_s = round_trip_s if placement is Placement.SEPARATE else 0.0
+        self.round_trip_s = round_trip_s
         self.handling_s = handling_s
-        self.targets_per_drafter = targets_per_drafter if placement is Placement.SEPARATE else 1.0
-        self.max_batch_tokens = max_batch_tokens or profile.max_batch_tokens
+        self.targets_per_drafter = targets_per_drafter
         if self.step_s(1, 1) <= 0:
             raise ConfigError(f"profile {profile.name} has steps that take no time: there is nothing to plan")
 
-    def step_s(self, num_sequences: float, num_tokens: float) -> float:
+    def step_s(self, num_sequences: int, num_tokens: int) -> float:
         """Of the target: what num_tokens rows of num_sequences sequences take, in as many steps as they need."""
-        num_steps = max(1, -int(-num_tokens // self.max_batch_tokens))
+        num_steps = max(1, -(-num_tokens // self.profile.max_batch_tokens))
         sequences = num_sequences / num_steps
-        rows = num_tokens / num_steps
+        context_tokens = round(sequences * self.context_tokens)
         return num_steps * self.profile.target.step_s(
-            _at_least_one(sequences), _at_least_one(rows), round(sequences * self.context_tokens)
+            _at_least_one(sequences), _at_least_one(num_tokens / num_steps), context_tokens
         )
 
-    def draft_step_s(self, num_sequences: float, num_tokens: float | None = None) -> float:
-        """Of a drafter: a token for each of num_sequences sequences, or num_tokens for all of them."""
-        sequences = _at_least_one(num_sequences)
-        rows = sequences if num_tokens is None else _at_least_one(num_tokens)
-        return self.profile.draft.step_s(sequences, rows, round(sequences * self.context_tokens))
+    def draft_step_s(self, batch: int, rows_each: int = 1) -> float:
+        """Of a drafter, for so many sequences of each of its targets, with so many rows each."""
+        sequences = _at_least_one(batch * self.targets_per_drafter)
+        return self.profile.draft.step_s(sequences, sequences * rows_each, round(sequences * self.context_tokens))
 
     def verify_s(self, batch: int, num_draft_tokens: int) -> float:
         """Without the way there and back."""
         return self.step_s(batch, batch * (num_draft_tokens + 1))
 
-    def draft_s(self, batch: int, num_draft_tokens: int) -> float:
-        """Without the way there and back. A drafter that serves several targets drafts for all their batches."""
-        return num_draft_tokens * self.draft_step_s(batch * self.targets_per_drafter)
-
     def round_s(self, batch: int, num_draft_tokens: int) -> float:
         """From one verdict to the next; with 0 draft tokens a plain step, which needs no round trip."""
         if num_draft_tokens == 0:
             return self.step_s(batch, batch)
+        if self.placement is Placement.COLOCATED:
+            return self.verify_s(batch, num_draft_tokens) + num_draft_tokens * self.draft_step_s(batch)
+        num_outcomes = self.drafting.num_outcomes_ahead(num_draft_tokens, round(batch * self.targets_per_drafter))
+        fastest_s = self._together_s(batch, num_draft_tokens, num_outcomes)
+        if batch > 1:
+            first = (batch + 1) // 2
+            verify_s = self.verify_s(first, num_draft_tokens) + self.verify_s(batch - first, num_draft_tokens)
+            fastest_s = min(fastest_s, max(verify_s, self._together_s(first, num_draft_tokens, num_outcomes)))
+        return max(fastest_s, 2 * batch * self.handling_s)
+
+    def _together_s(self, batch: int, num_draft_tokens: int, num_outcomes: int) -> float:
+        """Of sequences that are all verified in one step. num_outcomes: of each, drafted for ahead."""
         verify_s = self.verify_s(batch, num_draft_tokens) + self.round_trip_s
-        draft_s = self.draft_s(batch, num_draft_tokens)
-        missed_s = draft_s + self.round_trip_s + verify_s
-        num_outcomes = self.num_outcomes_ahead(batch, num_draft_tokens)
+        draft_step_s = self.draft_step_s(batch)
+        handling_s = batch * self.handling_s
+        # The last draft waits for the messages before it, or for the step that the first ones have begun.
+        last_s = max(handling_s, draft_step_s) if batch > 1 else handling_s
+        missed_s = verify_s + num_draft_tokens * draft_step_s + self.round_trip_s + handling_s + last_s
         if not num_outcomes:
             return missed_s
-        hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes)
-        # What is drafted ahead is begun when the draft before it is done, and pushed when it is ready.
-        drafters_batch = batch * self.targets_per_drafter
-        ahead_s = (num_draft_tokens + 1) * self.draft_step_s(drafters_batch, drafters_batch * num_outcomes)
-        return hit_rate * max(verify_s, ahead_s) + (1 - hit_rate) * missed_s
-
-    def num_outcomes_ahead(self, batch: int, num_draft_tokens: int) -> int:
-        """Of each sequence. Drafting ahead needs somebody who is free while the target verifies."""
-        if self.placement is not Placement.SEPARATE:
-            return 0
-        return self.drafting.num_outcomes_ahead(num_draft_tokens, round(batch * self.targets_per_drafter))
+        # One outcome that was not foreseen, and the others wait for its draft.
+        hit_rate = self.drafting.hit_rate(num_draft_tokens, num_outcomes) ** batch
+        # One step more: the outcomes are chosen when the token after the draft is known, too.
+        ahead_s = (num_draft_tokens + 1) * self.draft_step_s(batch, num_outcomes)
+        return hit_rate * max(verify_s + handling_s, ahead_s) + (1 - hit_rate) * missed_s
 
     def token_s(self, batch: int, num_draft_tokens: int) -> float:
         """Mean time from token to token of one sequence."""
@@ -98,13 +102,10 @@ class DecodingModel:
         return self.token_s(batch, 0) / self.token_s(batch, num_draft_tokens)
 
     def best_k(self, batch: int) -> int:
-        """The K that makes this batch fastest, if all its sequences are in step."""
-        if self.placement is Placement.NONE:
-            return 0
-        limit = self.drafting.max_draft_tokens
-        rounds_s = [self.round_s(batch, k) for k in range(limit + 1)]
-        best, gain = best_gain(self.drafting.rates(limit), rounds_s[0], rounds_s)
-        return best if gain > 1 else 0
+        """The K that makes this batch fastest, as a controller decides whose measurements are right."""
+        times_s = [self.token_s(batch, k) for k in range(self.drafting.max_draft_tokens + 1)]
+        limit_s = (1 + _TOLERANCE) * min(times_s)
+        return next(k for k, token_s in enumerate(times_s) if token_s <= limit_s)
 
 
 def _at_least_one(value: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pilotfish.errors import ConfigError
-from pilotfish.planning.outcome import Outcome, quantile
+from pilotfish.planning.fleet import Outcome, quantile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,8 +79,3 @@ def _bytes(parameter: Parameter, num_ranks: int, *, quantised: bool) -> int:
     if quantised and parameter.is_layer_linear:
         return prod(shape) + shape[0] * _SCALE_BYTES  # one byte each, and a float32 scale for each output
     return prod(shape) * _BFLOAT16_BYTES
-
-
-def to_json(plan: MemoryPlan) -> str:
-    """Indented, for programs."""
-    return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()

@@ -9,23 +9,21 @@ from datetime import UTC, datetime
 
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Placement
+from pilotfish.planning.fleet import quantile
 from pilotfish.planning.goals import Goals
-from pilotfish.planning.outcome import Outcome, quantile
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import BatchRow, FleetRow, Plan
-from pilotfish.planning.steady_state import capacity
 from pilotfish.planning.verdict import judge
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SPARE = 0.01
 """Share of the GPUs that no target replica can be made of, for a fleet of equal cost to be called one."""
 _SHOWN_K = (1, 2, 3, 5, 8)
-_APPROXIMATIONS = [
-    "Replicas are simulated as fluids between events: tokens of an answer come evenly.",
-    "How fast a batch decodes comes from a simulation of its steps with equal sequences that all draft equally far.",
-    "Contexts count with their mean length. Whole answers are reserved in the KV cache; nothing is preempted.",
-    "No prefix cache. Drafters read prompts at no cost. Requests go to the target with the fewest.",
-]
+_NAMES = {
+    Placement.SEPARATE: "drafters apart",
+    Placement.NONE: "all targets, plain",
+    Placement.COLOCATED: "drafters on the targets' GPUs",
+}
 
 
 def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Plan:
@@ -38,24 +36,23 @@ def make_plan(planner: Planner, goals: Goals, fleet: Fleet | None = None) -> Pla
     fleets = [fleet] if fleet is not None else _sized(planner, goals, notes)
     rows = [_row(planner, goals, one) for one in fleets]
     equal = _equal_gpus(planner, goals, fleets[0])
-    batches = batch_rows(planner)
+    batches = _batch_rows(planner)
+    unit = "GPUs" if planner.profile.target_gpus else "machines"
     return Plan(
         date=datetime.now(UTC).date().isoformat(),
         profile=planner.profile.name,
         description=planner.profile.description,
         conditions=_conditions(planner),
         goals=str(goals),
-        best_k=rates.num_draft_tokens[1],
         crossover_batch=rates.crossover_batch,
         batches=batches,
         fleets=rows,
         equal_gpus=equal,
-        verdict=[*judge(planner.profile, batches, rates.crossover_batch, rows, equal), *notes],
-        approximations=_APPROXIMATIONS,
+        verdict=[*judge(batches, rates.crossover_batch, rows, equal, unit), *notes],
     )
 
 
-def batch_rows(planner: Planner) -> list[BatchRow]:
+def _batch_rows(planner: Planner) -> list[BatchRow]:
     """By powers of two up to the most sequences that a replica holds."""
     rates = planner.rates(Placement.SEPARATE)
     model = rates.model
@@ -65,10 +62,9 @@ def batch_rows(planner: Planner) -> list[BatchRow]:
         BatchRow(
             batch=batch,
             plain_token_ms=model.token_s(batch, 0) * 1e3,
-            best_k=(k := rates.num_draft_tokens[batch]),
-            token_ms=model.token_s(batch, k) * 1e3,
-            speed_up=model.speed_up(batch, k),
-            simulated_speed_up=model.token_s(batch, 0) / rates.token_s[batch],
+            best_k=(best_k := rates.num_draft_tokens[batch]),
+            token_ms=rates.token_s[batch] * 1e3,
+            speed_up=model.speed_up(batch, best_k),
             tokens_per_s=batch / rates.token_s[batch],
             speed_up_by_k={k: model.speed_up(batch, k) for k in _SHOWN_K if k <= planner.drafting.max_draft_tokens},
         )
@@ -78,8 +74,7 @@ def batch_rows(planner: Planner) -> list[BatchRow]:
 
 def _sized(planner: Planner, goals: Goals, notes: list[str]) -> list[Fleet]:
     """The cheapest fleets, the one with drafters first; without it where nothing drafts."""
-    drafts = planner.rates(Placement.SEPARATE).num_draft_tokens[1] > 0
-    if not drafts:
+    if not planner.rates(Placement.SEPARATE).num_draft_tokens[1]:
         notes.append("Drafts never pay here, not even for one sequence alone: plan without drafters.")
         return [planner.smallest(Placement.NONE, goals)]
     fleets = [planner.smallest(Placement.SEPARATE, goals)]
@@ -100,39 +95,26 @@ def _equal_gpus(planner: Planner, goals: Goals, fleet: Fleet) -> list[FleetRow]:
     )
     scaled = planner.scaled(scale) if scale > 1 else planner
     ours = replace(fleet, num_targets=scale * fleet.num_targets, num_drafters=scale * fleet.num_drafters)
-    num_targets = planner.num_gpus(ours) // target_gpus
+    num_targets = scale * num_gpus // target_gpus
     others = [Fleet(placement, num_targets) for placement in (Placement.NONE, Placement.COLOCATED)]
     return [_row(scaled, goals, one) for one in (ours, *others)]
 
 
 def _row(planner: Planner, goals: Goals, fleet: Fleet) -> FleetRow:
-    outcome = planner.simulate(fleet)
-    rates = planner.rates_of(fleet)
+    outcome, rates = planner.simulate(fleet), planner.rates_of(fleet)
     return FleetRow(
         name=_NAMES[fleet.placement],
         num_targets=fleet.num_targets,
         num_drafters=fleet.num_drafters,
         num_gpus=planner.num_gpus(fleet),
         rate=planner.workload.rate,
-        capacity=fleet.num_targets * capacity(rates, planner.workload, token_s=goals.token_s),
+        capacity=fleet.num_targets * rates.capacity(planner.workload, goals.token_s),
         first_token_ms=_quantiles_ms(outcome.first_token_s),
         token_ms=_quantiles_ms(outcome.token_s),
         mean_batch=outcome.mean_decoding,
-        k_at_mean_batch=rates.num_draft_tokens[_batch(outcome)],
-        utilisation=outcome.utilisation,
+        k_at_mean_batch=rates.num_draft_tokens[max(1, round(outcome.mean_decoding))],
         meets_goals=goals.are_met(outcome),
     )
-
-
-_NAMES = {
-    Placement.SEPARATE: "drafters apart",
-    Placement.NONE: "all targets, plain",
-    Placement.COLOCATED: "drafters on the targets' GPUs",
-}
-
-
-def _batch(outcome: Outcome) -> int:
-    return max(1, round(outcome.mean_decoding))
 
 
 def _quantiles_ms(values_s: Sequence[float]) -> dict[str, float]:
@@ -142,18 +124,12 @@ def _quantiles_ms(values_s: Sequence[float]) -> dict[str, float]:
 def _conditions(planner: Planner) -> dict[str, str]:
     drafting, workload = planner.drafting, planner.workload
     rates = ", ".join(f"{rate:g}" for rate in drafting.acceptance)
-    how = f"by the batch, at most {drafting.max_draft_tokens}"
-    if drafting.fixed_draft_tokens is not None:
-        how = f"{drafting.fixed_draft_tokens} always"
-    if drafting.per_batch_size:
-        how += f", limited by the ranges {[list(one) for one in drafting.per_batch_size]}"
     return {
         "acceptance": rates + (" by position" if len(drafting.acceptance) > 1 else " a token"),
-        "draft tokens": how,
+        "draft tokens": f"at most {drafting.max_draft_tokens}",
         "drafting ahead": f"up to {drafting.ahead_tokens} tokens a round" if drafting.ahead_tokens else "off",
         "rate": f"{workload.rate:g} requests/s",
         "prompt": f"{workload.mean_prompt_tokens:.0f} tokens on average",
         "output": f"{workload.mean_output_tokens:.0f} tokens on average",
         "round trip": f"{planner.round_trip_s * 1e3:g} ms",
-        "seed": str(planner.seed),
     }

@@ -1,52 +1,30 @@
-"""How fast each sequence of a replica decodes, by how many decode there: what the fleet's fluids flow at."""
+"""How fast a replica reads prompts and decodes, by how many sequences decode there: what a simulated fleet runs at."""
 
 from __future__ import annotations
 
 from pilotfish.engine.core.scheduler import PREFILL_SHARE
-from pilotfish.planning.batch_times import BatchTimes
 from pilotfish.planning.decoding import DecodingModel
+from pilotfish.planning.workload import Workload
 
 
 class ReplicaRates:
     """Of one target replica, its drafters included. All tables are indexed by the batch, 0 included."""
 
-    def __init__(self, model: DecodingModel, *, stepwise: bool = True) -> None:
-        """stepwise: correct the closed formulas by simulated rounds, which takes some seconds."""
+    def __init__(self, model: DecodingModel) -> None:
         self.model = model
-        self.times = BatchTimes(model, stepwise=stepwise)
-        sizes = range(model.profile.max_sequences + 1)
-        self.num_draft_tokens = [0, *(self.times.policy_k(batch) for batch in sizes[1:])]
+        batches = range(1, model.profile.max_sequences + 1)
+        self.num_draft_tokens = [0, *(model.best_k(batch) for batch in batches)]
         """K."""
-        self.step_s = [0.0, *(model.verify_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
+        self.step_s = [0.0, *(model.verify_s(batch, self.num_draft_tokens[batch]) for batch in batches)]
         """An ordinary step of the target."""
-        self.token_s = [0.0, *(self.times.token_s(batch, self.num_draft_tokens[batch]) for batch in sizes[1:])]
+        self.token_s = [0.0, *(model.token_s(batch, self.num_draft_tokens[batch]) for batch in batches)]
         """From token to token of one sequence, on average."""
-        self.num_rows = [batch * (self.num_draft_tokens[batch] + 1) for batch in sizes]
+        self.num_rows = [0, *(batch * (self.num_draft_tokens[batch] + 1) for batch in batches)]
         """Of an ordinary step, if all sequences are in it."""
-        limit = model.max_batch_tokens
+        limit = model.profile.max_batch_tokens
         reserved = max(1, int(PREFILL_SHARE * limit))
         self.num_chunk_tokens = [max(reserved, limit - rows) for rows in self.num_rows]
         """Prompt tokens that a step takes along, at most."""
-
-    def prefill_s(self, batch: int, num_prompt_tokens: int) -> float:
-        """Until prompts of so many tokens in all are read, in steps that go on decoding for the batch."""
-        num_full, rest = divmod(num_prompt_tokens, self.num_chunk_tokens[batch])
-        result = num_full * self._mixed_step_s(batch, self.num_chunk_tokens[batch])
-        if rest:
-            result += self._mixed_step_s(batch, rest)
-        # Reading on in a prompt reads what was read of it before: half of it on average.
-        cost = self.model.profile.target
-        context_s = cost.step_s(1, 1, num_prompt_tokens // 2) - cost.step_s(1, 1)
-        return result + (num_full + bool(rest) - 1) * context_s
-
-    def slowdown(self, batch: int, num_prompt_tokens: int, duration_s: float) -> float:
-        """How much longer tokens of the batch take while prompts are read, as prefill_s says."""
-        if not batch:
-            return 1.0
-        num_steps = -(-num_prompt_tokens // self.num_chunk_tokens[batch])
-        # Rows that a step with a prompt has no room for wait for the next.
-        delay = max(1.0, self.num_rows[batch] / self._num_mixed_rows(batch))
-        return max(1.0, delay * duration_s / num_steps / self.step_s[batch])
 
     @property
     def crossover_batch(self) -> int | None:
@@ -54,8 +32,37 @@ class ReplicaRates:
         last = max((batch for batch, k in enumerate(self.num_draft_tokens) if k), default=0)
         return last + 1 if last < self.model.profile.max_sequences else None
 
-    def _num_mixed_rows(self, batch: int) -> int:
-        return min(self.num_rows[batch], self.model.max_batch_tokens - self.num_chunk_tokens[batch])
+    def prefill(self, batch: int, num_prompt_tokens: int) -> tuple[float, float]:
+        """Seconds until prompts of so many tokens in all are read, in steps that go on decoding for the batch; and how
+        many times as long the batch's tokens take meanwhile."""
+        chunk, num_rows = self.num_chunk_tokens[batch], self.num_rows[batch]
+        num_mixed_rows = min(num_rows, max(1, self.model.profile.max_batch_tokens - chunk))
+        num_full, rest = divmod(num_prompt_tokens, chunk)
+        num_steps = num_full + bool(rest)
+        duration_s = num_full * self.model.step_s(batch + 1, num_mixed_rows + chunk)
+        if rest:
+            duration_s += self.model.step_s(batch + 1, num_mixed_rows + rest)
+        # Reading on in a prompt reads what was read of it before: half of it on average.
+        cost = self.model.profile.target
+        duration_s += (num_steps - 1) * (cost.step_s(1, 1, num_prompt_tokens // 2) - cost.step_s(1, 1))
+        if not batch:
+            return duration_s, 1.0
+        # Rows that a step with a prompt has no room for wait for the next.
+        return duration_s, max(1.0, num_rows / num_mixed_rows * duration_s / num_steps / self.step_s[batch])
 
-    def _mixed_step_s(self, batch: int, num_chunk_tokens: int) -> float:
-        return self.model.step_s(batch + 1, self._num_mixed_rows(batch) + num_chunk_tokens)
+    def capacity(self, workload: Workload, token_s: float) -> float:
+        """Requests per second with which tokens come within token_s of each other, by mean values.
+
+        Where `batch` sequences decode on average, so many requests come as make them so many (Little's law); tokens
+        are slower for the share of the time in which prompts are read.
+        """
+        num_prompt_tokens, num_gaps = round(workload.mean_prompt_tokens), max(1.0, workload.mean_output_tokens - 1)
+        profile = self.model.profile
+        room = int(profile.kv_cache_tokens // (workload.mean_prompt_tokens + workload.mean_output_tokens))
+        best = 0.0
+        for batch in range(1, min(profile.max_sequences, room) + 1):
+            prefill_s, slowdown = self.prefill(batch, num_prompt_tokens)
+            rate = batch / (num_gaps * self.token_s[batch] + batch * prefill_s * (1 - 1 / slowdown))
+            if batch / (rate * num_gaps) <= token_s:
+                best = max(best, min(rate, 1 / prefill_s))
+        return best

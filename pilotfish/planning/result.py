@@ -1,8 +1,10 @@
-"""A plan, as JSON holds it."""
+"""A plan, as JSON holds it; memory.py has the other kind."""
 
 from __future__ import annotations
 
 import msgspec
+
+from pilotfish.planning.memory import MemoryPlan
 
 
 class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,15 +16,13 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     best_k: int
     """Draft tokens of a round; 0: plain decoding is fastest."""
     token_ms: float
-    """By the closed formula: all sequences in step."""
+    """With the best K."""
     speed_up: float
-    """Over plain, by the closed formula."""
-    simulated_speed_up: float
-    """Over plain, as sequences get out of step."""
+    """Over plain."""
     tokens_per_s: float
-    """Of all sequences together, simulated."""
+    """Of all sequences together."""
     speed_up_by_k: dict[int, float]
-    """By the closed formula, for some fixed K."""
+    """For some fixed K."""
 
 
 class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +44,6 @@ class FleetRow(msgspec.Struct, frozen=True, kw_only=True):
     mean_batch: float
     """Sequences that decode at once on a replica that is busy."""
     k_at_mean_batch: int
-    utilisation: float
-    """Share of the time that a target replica is busy."""
     meets_goals: bool
 
 
@@ -58,8 +56,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     conditions: dict[str, str]
     goals: str
-    best_k: int
-    """For one sequence alone."""
     crossover_batch: int | None
     """The smallest batch from which on drafts do not pay; None: they pay up to the largest."""
     batches: list[BatchRow]
@@ -69,9 +65,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """As many GPUs each, scaled up with the load until they are equal to the last."""
     verdict: list[str]
     """Sentences."""
-    approximations: list[str]
 
 
-def to_json(plan: Plan) -> str:
+def to_json(plan: Plan | MemoryPlan) -> str:
     """Indented, for programs."""
     return msgspec.json.format(msgspec.json.encode(plan), indent=1).decode()

@@ -1,4 +1,4 @@
-"""A plan on the terminal."""
+"""Plans on the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.table import Table
 
+from pilotfish.planning.memory import MemoryPlan
 from pilotfish.planning.result import BatchRow, FleetRow, Plan
+from pilotfish.types import BLOCK_SIZE
 
 _QUANTILES = ("p50", "p95", "p99")
 _FLEET_LINES: tuple[tuple[str, Callable[[FleetRow], str]], ...] = (
@@ -20,7 +22,6 @@ _FLEET_LINES: tuple[tuple[str, Callable[[FleetRow], str]], ...] = (
     ("ms/token, p50 p95 p99", lambda row: _quantiles(row.token_ms, ".2f")),
     ("mean batch", lambda row: f"{row.mean_batch:.1f}"),
     ("draft tokens at it", lambda row: str(row.k_at_mean_batch or "off")),
-    ("targets busy", lambda row: f"{row.utilisation:.0%}"),
     ("goals", lambda row: "[green]met[/]" if row.meets_goals else "[red]missed[/]"),
 )
 
@@ -32,14 +33,8 @@ def show(plan: Plan, console: Console) -> None:
     console.print(conditions, style="dim", soft_wrap=True, markup=False)
     console.print(f"goals: {plan.goals}", style="dim", soft_wrap=True, markup=False)
     console.print(_batch_table(plan.batches))
-    if not plan.equal_gpus:
-        console.print(_fleet_table("Fleets", plan.fleets))
-    elif plan.equal_gpus[0].num_gpus == plan.fleets[0].num_gpus:
-        console.print(
-            _fleet_table("Fleets; the last use the first one's GPUs otherwise", [*plan.fleets, *plan.equal_gpus[1:]])
-        )
-    else:
-        console.print(_fleet_table("Fleets", plan.fleets))
+    console.print(_fleet_table("Fleets", plan.fleets))
+    if plan.equal_gpus:
         console.print(_fleet_table("Equal GPUs, at so many times the load that they come out even", plan.equal_gpus))
     for sentence in plan.verdict:
         console.print(f"- {sentence}", soft_wrap=True, markup=False)
@@ -47,15 +42,14 @@ def show(plan: Plan, console: Console) -> None:
 
 def _batch_table(rows: Sequence[BatchRow]) -> Table:
     table = Table(title="By batch of one replica with a drafter of its own", title_justify="left", box=None)
-    for name in ("batch", "plain\nms/token", "best\nK", "drafted\nms/token", "speed-up\n", "if in\nstep", "tokens/s\n"):
+    for name in ("batch", "plain\nms/token", "best\nK", "drafted\nms/token", "speed-up\n", "tokens/s\n"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
             str(row.batch),
             f"{row.plain_token_ms:.2f}",
             str(row.best_k) if row.best_k else "off",
-            f"{row.plain_token_ms / row.simulated_speed_up:.2f}",
-            f"{row.simulated_speed_up:.2f}x",
+            f"{row.token_ms:.2f}",
             f"{row.speed_up:.2f}x",
             f"{row.tokens_per_s:.0f}",
         )
@@ -74,3 +68,28 @@ def _fleet_table(title: str, rows: Sequence[FleetRow]) -> Table:
 
 def _quantiles(values: dict[str, float], form: str) -> str:
     return " ".join(format(values[name], form) for name in _QUANTILES)
+
+
+def show_memory(plan: MemoryPlan, console: Console) -> None:
+    """The table, and what it stands on."""
+    billions = plan.num_parameters / 1e9
+    console.print(f"{plan.model}: {plan.architecture}, {billions:.2f} billion parameters", style="bold", markup=False)
+    console.print(
+        f"GPUs of {plan.gpu_memory_gb:g} GB, of which {plan.usable_share:.0%} for weights and KV cache (bfloat16, "
+        f"blocks of {BLOCK_SIZE} tokens)",
+        style="dim",
+        markup=False,
+    )
+    table = Table(box=None)
+    for name in ("weights", "GPUs\n(TP)", "weights\nGB/GPU", "KV cache\nbytes/token/GPU", "KV blocks\n", "tokens\n"):
+        table.add_column(name, justify="left" if name == "weights" else "right", no_wrap=True)
+    for row in plan.rows:
+        table.add_row(
+            row.weights,
+            str(row.num_ranks),
+            f"{row.weight_bytes / 1e9:.2f}",
+            f"{row.kv_bytes_per_token:,}",
+            f"{row.num_kv_blocks:,}" if row.num_kv_blocks else "does not fit",
+            f"{row.num_kv_tokens:,}" if row.num_kv_blocks else "",
+        )
+    console.print(table)

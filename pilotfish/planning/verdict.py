@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.planning.result import BatchRow, FleetRow
 
-_TIE = 0.02
-"""Differences below this are the model's own error."""
+_TIE = 0.05
+"""Differences below this are the model's own error (docs/planning.md)."""
 
 
 def judge(
-    profile: HardwareProfile,
     batches: Sequence[BatchRow],
     crossover_batch: int | None,
     fleets: Sequence[FleetRow],
     equal_gpus: Sequence[FleetRow],
+    unit: str,
 ) -> list[str]:
-    """When drafts pay, the cheapest fleet, and what the drafters' GPUs would do as targets."""
+    """When drafts pay, the cheapest fleet, and what the drafters' GPUs would do as targets.
+
+    unit: what fleets are counted in, "GPUs" or "machines".
+    """
     sentences = []
     if batches and batches[0].best_k:
-        alone = batches[0]
-        sentences.append(
-            f"One sequence alone: {alone.best_k} draft tokens a round, {alone.simulated_speed_up:.2f}x plain decoding."
-        )
-        sentences.append(
-            f"Drafts stop to pay at a batch of {crossover_batch}."
-            if crossover_batch
-            else f"Drafts pay up to the largest batch, {profile.max_sequences}."
-        )
-    unit = "GPUs" if profile.target_gpus else "machines"
+        k, speed_up = batches[0].best_k, batches[0].speed_up
+        sentences.append(f"One sequence alone: {k} draft tokens a round, {speed_up:.2f}x plain decoding.")
+        end = f"stop to pay at a batch of {crossover_batch}" if crossover_batch else "pay up to the largest batch"
+        sentences.append(f"Drafts {end}.")
     sentences += [_fleet_sentence(row, unit) for row in fleets]
     if equal_gpus:
-        sentences.append(_equal_sentence(equal_gpus, unit))
+        sentences.append(_equal_sentence(equal_gpus[0], equal_gpus[1], unit))
         sentences += [_colocated_sentence(equal_gpus[0], row, unit) for row in equal_gpus[2:]]
     return sentences
 
@@ -47,33 +43,37 @@ def _fleet_sentence(row: FleetRow, unit: str) -> str:
     )
 
 
-def _equal_sentence(rows: Sequence[FleetRow], unit: str) -> str:
-    ours, plain = rows[0], rows[1]
-    gain = plain.token_ms["p50"] / ours.token_ms["p50"] if ours.token_ms["p50"] else 1.0
-    more = ours.capacity / plain.capacity if plain.capacity else float("inf")
-    figures = f"{_times(gain)} in time per token (median), {_times(more)} in capacity within the goal"
-    beginning = f"Equal {unit} ({ours.num_gpus} each, {ours.rate:g} requests/s): drafters apart against all as targets"
+def _equal_sentence(ours: FleetRow, plain: FleetRow, unit: str) -> str:
+    faster = _faster(ours, plain)
     if not ours.meets_goals and plain.meets_goals:
-        return f"{beginning}: {figures}, but only the targets meet the goals. They would serve better as targets."
-    if gain > 1 + _TIE and more > 1 - _TIE:
-        return f"{beginning}: {figures}. The drafters earn their {unit}."
-    if gain < 1 + _TIE and more < 1 + _TIE:
-        return f"{beginning}: {figures}. They would serve better as targets."
-    return f"{beginning}: {figures}. Latency and throughput disagree: choose by what is short."
-
-
-def _colocated_sentence(ours: FleetRow, colocated: FleetRow, unit: str) -> str:
-    gain = colocated.token_ms["p50"] / ours.token_ms["p50"] if ours.token_ms["p50"] else 1.0
-    reason = " Sequences that are drafted for elsewhere get out of step ('if in step' above)." if gain < 1 else ""
+        conclusion = "Only the targets meet the goals: they would serve better as targets."
+    elif faster > 1 + _TIE and ours.capacity > (1 - _TIE) * plain.capacity:
+        conclusion = f"The drafters earn their {unit}."
+    elif faster < 1 + _TIE and ours.capacity < (1 + _TIE) * plain.capacity:
+        conclusion = "They would serve better as targets."
+    else:
+        conclusion = "Latency and throughput disagree: choose by what is short."
     return (
-        f"Drafters on the targets' own {unit}, if they fit: drafters apart have {_times(gain)} their speed per token "
-        f"(median) and {_times(ours.capacity / colocated.capacity if colocated.capacity else 1.0)} their capacity."
-        + reason
+        f"Equal {unit} ({ours.num_gpus} each, {ours.rate:g} requests/s): drafters apart against all as targets: "
+        f"{faster:.2f}x in time per token (median), {_capacities(ours, plain)}. {conclusion}"
     )
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}x"
+def _colocated_sentence(ours: FleetRow, colocated: FleetRow, unit: str) -> str:
+    faster = _faster(ours, colocated)
+    reason = " Drafts from elsewhere come over a network, and wait for each other." if faster < 1 else ""
+    return (
+        f"Drafters on the targets' own {unit}, if they fit: drafters apart have {faster:.2f}x their speed per token "
+        f"(median), {_capacities(ours, colocated)}.{reason}"
+    )
+
+
+def _faster(ours: FleetRow, theirs: FleetRow) -> float:
+    return theirs.token_ms["p50"] / ours.token_ms["p50"] if ours.token_ms["p50"] else 1.0
+
+
+def _capacities(ours: FleetRow, theirs: FleetRow) -> str:
+    return f"and serve {ours.capacity:.3g} against {theirs.capacity:.3g} requests/s within the goal"
 
 
 def _count(number: int, noun: str) -> str:

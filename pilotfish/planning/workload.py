@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
 
 from pilotfish.bench.load.lengths import Lengths
+from pilotfish.bench.load.trace import load_trace
 from pilotfish.errors import ConfigError
 
-_MEAN_DRAWS = 20_000
-"""That a mean is taken from: right within 1 % for what people call a length distribution."""
+_NUM_DRAWN = 50_000
+"""Requests of a Poisson workload before they come again: means are within 1 % for what people call a distribution."""
 
 
 class Request(NamedTuple):
@@ -22,51 +28,64 @@ class Request(NamedTuple):
     num_prompt_tokens: int
     num_output_tokens: int
 
-
-class Workload(Protocol):
-    """Requests by the thousand."""
-
     @property
-    def rate(self) -> float:
-        """Requests per second."""
-
-    @property
-    def mean_prompt_tokens(self) -> float: ...
-
-    @property
-    def mean_output_tokens(self) -> float: ...
-
-    def requests(self, num_requests: int, seed: int) -> Iterator[Request]:
-        """The first of them, in the order of arrival. Equal seeds give equal requests."""
-
-    def scaled(self, factor: float) -> Workload:
-        """The same at a rate so many times as high."""
+    def num_kv_tokens(self) -> int:
+        return self.num_prompt_tokens + self.num_output_tokens
 
 
-class PoissonWorkload:
-    """Independent arrivals, independent lengths. See Workload."""
+@dataclass(frozen=True)
+class Workload:
+    """Requests that come again and again, at any rate: comparisons share their luck."""
 
-    def __init__(self, rate: float, prompt_lengths: Lengths, output_lengths: Lengths) -> None:
-        """rate: requests per second. Raises ConfigError for one that is not above 0."""
-        if not 0 < rate < math.inf:
-            raise ConfigError(f"a rate of {rate:g} requests/s cannot be planned for: it must be above 0")
-        self.rate = rate
-        self._prompt_lengths, self._output_lengths = prompt_lengths, output_lengths
-        self.mean_prompt_tokens = _mean(prompt_lengths)
-        self.mean_output_tokens = _mean(output_lengths)
+    rate: float
+    """Requests per second."""
+    sample: Sequence[Request]
+    """As they arrive at one request per second."""
 
-    def requests(self, num_requests: int, seed: int) -> Iterator[Request]:
-        # One source each: another rate must not change the lengths, so that comparisons share their luck.
-        arrivals, prompts, outputs = (random.Random(f"{seed}/{name}") for name in ("arrival", "prompt", "output"))
-        now_s = 0.0
-        for _ in range(num_requests):
-            now_s += arrivals.expovariate(self.rate)
-            yield Request(now_s, self._prompt_lengths.draw(prompts), self._output_lengths.draw(outputs))
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < math.inf:
+            raise ConfigError(f"a rate of {self.rate:g} requests/s cannot be planned for: it must be above 0")
 
-    def scaled(self, factor: float) -> PoissonWorkload:
-        return PoissonWorkload(factor * self.rate, self._prompt_lengths, self._output_lengths)
+    @cached_property
+    def mean_prompt_tokens(self) -> float:
+        return statistics.fmean(request.num_prompt_tokens for request in self.sample)
+
+    @cached_property
+    def mean_output_tokens(self) -> float:
+        return statistics.fmean(request.num_output_tokens for request in self.sample)
+
+    def requests(self, num_requests: int) -> Iterator[Request]:
+        """The first of them, in the order of arrival."""
+        for index in range(num_requests):
+            lap, place = divmod(index, len(self.sample))
+            request = self.sample[place]
+            yield request._replace(arrival_s=(lap * len(self.sample) + request.arrival_s) / self.rate)
 
 
-def _mean(lengths: Lengths) -> float:
+def recorded_workload(requests: Sequence[Request], rate: float | None = None) -> Workload:
+    """Requests as they once came, in the order of arrival; rate: faster or slower.
+
+    Raises ConfigError for requests that all arrive at once.
+    """
+    start_s, span_s = requests[0].arrival_s, requests[-1].arrival_s - requests[0].arrival_s
+    if span_s <= 0:
+        raise ConfigError("a trace must hold requests that arrive at different times")
+    recorded_rate = (len(requests) - 1) / span_s
+    sample = [request._replace(arrival_s=recorded_rate * (request.arrival_s - start_s)) for request in requests]
+    return Workload(recorded_rate if rate is None else rate, sample)
+
+
+def read_workload(path: Path, rate: float | None = None) -> Workload:
+    """A file of `pilotfish bench load --trace`. Raises ConfigError, naming the line, for what cannot be used."""
+    entries = load_trace(path)
+    return recorded_workload(
+        [Request(entry.time_s, entry.input_length, entry.output_length) for entry in entries], rate
+    )
+
+
+def poisson_workload(rate: float, prompt_lengths: Lengths, output_lengths: Lengths) -> Workload:
+    """Independent arrivals, independent lengths; the same ones each time."""
     source = random.Random(0)
-    return sum(lengths.draw(source) for _ in range(_MEAN_DRAWS)) / _MEAN_DRAWS
+    arrivals = accumulate(source.expovariate(1.0) for _ in range(_NUM_DRAWN))
+    requests = [Request(arrival, prompt_lengths.draw(source), output_lengths.draw(source)) for arrival in arrivals]
+    return recorded_workload(requests, rate)

@@ -12,8 +12,6 @@ from pilotfish.cli.main import app
 
 FAST = [
     "plan",
-    "--requests",
-    "300",
     "--prompt-tokens",
     "100",
     "--output-tokens",
@@ -70,7 +68,6 @@ def test_a_trace(tmp_path: Path) -> None:
         (["--prompt-tokens", "long"], "no length distribution"),
         (["--token-ms", "1"], "no fleet reaches 1 ms a token"),
         (["--ttft-ms", "2"], "reading the prompt alone takes"),
-        (["--per-batch-size", "[[1,2]]"], "must look like [[1,16,5],[17,64,2]]"),
         (["--prompt-tokens", "2000000"], "never fits"),
         (["--rate", "1e9"], "20,000 are the most that is planned"),
         (["--html", "/nowhere/plan.html"], "there is no folder"),

@@ -5,12 +5,12 @@ from array import array
 import pytest
 
 from pilotfish.errors import ConfigError
+from pilotfish.planning.fleet import Outcome
 from pilotfish.planning.goals import Goals
-from pilotfish.planning.outcome import Outcome
 
 
 def test_goals_hold_for_a_share() -> None:
-    outcome = Outcome(num_targets=1)
+    outcome = Outcome()
     outcome.first_token_s = array("d", [0.1] * 94 + [2.0] * 6)
     outcome.token_s = array("d", [0.01] * 100)
     assert not Goals().are_met(outcome)

@@ -9,8 +9,9 @@ from rich.console import Console
 
 from pilotfish.parallel.inventory import Inventory, Layer, Parameter
 from pilotfish.parallel.sizes import Cut
-from pilotfish.planning.memory import MemoryPlan, plan_memory, to_json
-from pilotfish.planning.memory_table import show_memory
+from pilotfish.planning.memory import MemoryPlan, plan_memory
+from pilotfish.planning.result import to_json
+from pilotfish.planning.tables import show_memory
 
 TINY = Inventory(
     architecture="TinyForCausalLM",

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.result import FleetRow
 from pilotfish.planning.verdict import judge
 
@@ -19,7 +18,6 @@ def row(name: str, token_ms: float, capacity: float, *, meets: bool = True, draf
         token_ms={"p50": token_ms},
         mean_batch=1.0,
         k_at_mean_batch=0,
-        utilisation=0.5,
         meets_goals=meets,
     )
 
@@ -35,18 +33,25 @@ def row(name: str, token_ms: float, capacity: float, *, meets: bool = True, draf
 )
 def test_the_drafters_gpus(ours: tuple[float, float], plain: tuple[float, float], conclusion: str) -> None:
     rows = [row("drafters apart", *ours, drafters=8), row("all targets, plain", *plain)]
-    assert conclusion in judge(load_profile("a100-70b"), [], None, [], rows)[-1]
+    assert conclusion in judge([], None, [], rows, "GPUs")[-1]
+
+
+def test_a_goal_that_targets_alone_never_reach() -> None:
+    rows = [row("drafters apart", 5.0, 20.0, drafters=8), row("all targets, plain", 14.0, 0.0, meets=False)]
+    sentence = judge([], None, [], rows, "GPUs")[-1]
+    assert "20 against 0 requests/s" in sentence
+    assert "earn their GPUs" in sentence
 
 
 def test_meeting_the_goals_comes_first() -> None:
     rows = [row("drafters apart", 5.0, 20.0, meets=False), row("all targets, plain", 8.0, 18.0)]
-    assert "only the targets meet the goals" in judge(load_profile("a100-70b"), [], None, [], rows)[-1]
+    assert "Only the targets meet the goals" in judge([], None, [], rows, "GPUs")[-1]
 
 
 @pytest.mark.parametrize(("token_ms", "is_explained"), [(4.0, True), (6.0, False)])
 def test_drafters_beside_the_target_are_compared(token_ms: float, is_explained: bool) -> None:
     rows = [row("apart", 5.0, 20.0, drafters=8), row("plain", 8.0, 18.0), row("beside", token_ms, 10.0)]
-    sentence = judge(load_profile("a100-70b"), [], None, [], rows)[-1]
+    sentence = judge([], None, [], rows, "GPUs")[-1]
     assert f"{token_ms / 5:.2f}x their speed per token" in sentence
-    assert "2.00x their capacity" in sentence
-    assert ("out of step" in sentence) == is_explained
+    assert "20 against 10 requests/s" in sentence
+    assert ("over a network" in sentence) == is_explained
