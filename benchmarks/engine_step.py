@@ -19,7 +19,7 @@ from report import Report, interleaved_ms, median_ms, parser
 from transformers import DynamicCache
 
 from pilotfish.config import Quantization, default_cache_dir
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model

@@ -17,9 +17,9 @@ from pilotfish.bench.suite import Settings
 from pilotfish.bench.tables import show
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import Config
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import resolve
-from pilotfish.models.pull import cached_folder
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
 
 ANSWER_TIMEOUT_S = 900.0
 

@@ -27,7 +27,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage, SamplingParams
 
 PROMPT = "Write a long story about a harbour, its lighthouse and the people who live there."

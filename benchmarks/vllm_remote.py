@@ -29,7 +29,7 @@ from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.config import load_config
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess

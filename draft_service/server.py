@@ -11,7 +11,7 @@ from pilotfish.engine.process.client import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.types import LoadReport, ModelInfo
 
 

@@ -33,9 +33,9 @@ from orchestrator.requests.request_queue import RequestQueue, actual_cost, estim
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
 

@@ -22,7 +22,7 @@ from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
 from pilotfish.config import Config, OrchestratorConfig
 from pilotfish.errors import ConfigError, UnavailableError
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.server import GrpcServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
-from pilotfish.cli.demo import REWRITE
+from pilotfish.cli.commands.demo import REWRITE
 from pilotfish.config import config_from_dict
 from pilotfish.launch.local_stack import LocalStack
 

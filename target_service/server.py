@@ -8,7 +8,7 @@ from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.types import LoadReport, ModelInfo
 

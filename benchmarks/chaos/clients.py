@@ -17,7 +17,7 @@ import grpc.aio
 from pilotfish.config import Config
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc

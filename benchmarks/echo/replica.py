@@ -19,7 +19,7 @@ from draft_service.server import DraftServer
 from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig, environment
 from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.process_engine import ProcessEngine
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.frames import Service
 from target_service.server import TargetServer
 

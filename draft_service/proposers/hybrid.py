@@ -20,10 +20,10 @@ from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Decode, Event, OpenSequence, Proposal, Propose, Verify
-from pilotfish.speculation.grafting import graft
-from pilotfish.speculation.lookup import LookupDraft, one_hot_probs
-from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.lookup.index import LookupDraft, one_hot_probs
+from pilotfish.speculation.lookup.lookups import LOOKUPS, MakeIndex
+from pilotfish.speculation.trees.grafting import graft
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, TreeRequest
 
 _LOOKUP = "suffix"

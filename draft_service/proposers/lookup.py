@@ -23,12 +23,12 @@ from pilotfish.messages import (
     SequenceError,
     Verify,
 )
-from pilotfish.models.catalogue import LocalFolder, resolve
-from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.models.folder import read_metadata
-from pilotfish.models.pull import pull_tokenizer
-from pilotfish.speculation.lookup import LookupDraft, one_hot_probs
-from pilotfish.speculation.lookups import LOOKUPS, MakeIndex
+from pilotfish.models.store.catalogue import LocalFolder, resolve
+from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.pull import pull_tokenizer
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.speculation.lookup.index import LookupDraft, one_hot_probs
+from pilotfish.speculation.lookup.lookups import LOOKUPS, MakeIndex
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 

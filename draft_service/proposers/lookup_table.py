@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.messages import OpenSequence, Propose, SequenceError
-from pilotfish.speculation.lookup import LookupDraft, LookupIndex
-from pilotfish.speculation.lookups import MakeIndex
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex
+from pilotfish.speculation.lookup.lookups import MakeIndex
 from pilotfish.types import SamplingParams, SequenceErrorCode
 
 TOKENS_PER_TURN = 256

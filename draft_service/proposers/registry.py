@@ -12,7 +12,7 @@ from draft_service.proposers.model import start_model_proposer
 from pilotfish.config import Config
 from pilotfish.engine.process.client import EngineClient
 from pilotfish.errors import ConfigError
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 Proposer = Callable[[Config], Awaitable[EngineClient]]
 """Starts an engine that answers OpenSequence with Opened and Propose with Proposal (or SequenceError).

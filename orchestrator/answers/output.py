@@ -6,8 +6,8 @@ import msgspec
 
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.messages import Verdict
-from pilotfish.models.byte_detokenizer import detokenizer_of
-from pilotfish.models.detokenizer import Decoder
+from pilotfish.models.tokens.byte_detokenizer import detokenizer_of
+from pilotfish.models.tokens.detokenizer import Decoder
 from pilotfish.speculation.stopping import StopStringMatcher
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
 

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from orchestrator.drafting.speculation_cache import AheadCounters
 from pilotfish.averages import ClippedAverage
-from pilotfish.speculation.fan_out import MAX_STEP_ROWS
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
 
 _NEVER_AHEAD = frozenset((*LOOKUPS, "hybrid"))

@@ -7,7 +7,7 @@ import time
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock
-from pilotfish.speculation.lookup import LookupIndex, one_hot_probs
+from pilotfish.speculation.lookup.index import LookupIndex, one_hot_probs
 from pilotfish.types import TreeRequest
 
 _TOKENS_PER_SLICE = 128

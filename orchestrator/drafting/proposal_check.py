@@ -7,8 +7,8 @@ import math
 from orchestrator.answers.sequence import Sequence
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Proposal
-from pilotfish.speculation.lookup import needs_draft_probs
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.lookup.index import needs_draft_probs
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import TreeRequest
 
 _PROBS_TOLERANCE = 1e-3

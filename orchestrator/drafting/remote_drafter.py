@@ -17,7 +17,7 @@ from orchestrator.drafting.proposal_check import check_proposal
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import PreparedDrafts, Proposal, Propose, SequenceError
-from pilotfish.speculation.lookup import needs_draft_probs
+from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
 _log = logging.getLogger(__name__)

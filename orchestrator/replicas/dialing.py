@@ -11,8 +11,8 @@ from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import Config
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
 from pilotfish.errors import ModelError, PilotfishError
-from pilotfish.models.pull import pull_tokenizer
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.store.pull import pull_tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.stream import MuxStream

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from orchestrator.requests.request import check_token_ids
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 
 _MAX_INLINE_CHARS = 512

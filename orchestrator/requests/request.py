@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SELF_DRAFTERS, SamplingParams
 
 MAX_STOP_STRINGS = 16

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from orchestrator.requests.json_object_end import JsonObjectEnd, NotJsonError
-from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END, parse_arguments
+from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END, parse_arguments
 from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import ToolCall
 

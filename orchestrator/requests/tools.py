@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
+from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.structured.bounds import check_numbers
 from pilotfish.structured.grammar import check_text, json_rule, lark_rule
 from pilotfish.types import Grammar, GrammarKind

@@ -7,21 +7,21 @@ from typing import Annotated
 import typer
 
 from pilotfish import __version__
-from pilotfish.cli.bench import bench
-from pilotfish.cli.bench_load import load
-from pilotfish.cli.chat import chat
-from pilotfish.cli.demo import demo
-from pilotfish.cli.doctor import doctor
-from pilotfish.cli.generate import generate
-from pilotfish.cli.health import health
-from pilotfish.cli.keys import keys_app
-from pilotfish.cli.models import models_app
-from pilotfish.cli.plan import plan
-from pilotfish.cli.profile import profile
-from pilotfish.cli.serve import serve
-from pilotfish.cli.show_config import config
-from pilotfish.cli.train import train
-from pilotfish.cli.up import up
+from pilotfish.cli.commands.bench import bench
+from pilotfish.cli.commands.bench_load import load
+from pilotfish.cli.commands.chat import chat
+from pilotfish.cli.commands.demo import demo
+from pilotfish.cli.commands.doctor import doctor
+from pilotfish.cli.commands.generate import generate
+from pilotfish.cli.commands.health import health
+from pilotfish.cli.commands.keys import keys_app
+from pilotfish.cli.commands.models import models_app
+from pilotfish.cli.commands.plan import plan
+from pilotfish.cli.commands.profile import profile
+from pilotfish.cli.commands.serve import serve
+from pilotfish.cli.commands.show_config import config
+from pilotfish.cli.commands.train import train
+from pilotfish.cli.commands.up import up
 
 app = typer.Typer(
     name="pilotfish",

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.messages import PreparedDrafts, Proposal, Propose
-from pilotfish.speculation.fan_out import MAX_RIVALS, likeliest_outcomes, rivals, split_budget
-from pilotfish.speculation.tree_growth import Candidate
-from pilotfish.speculation.trees import ROOT
+from pilotfish.speculation.trees.fan_out import MAX_RIVALS, likeliest_outcomes, rivals, split_budget
+from pilotfish.speculation.trees.growth import Candidate
+from pilotfish.speculation.trees.tree import ROOT
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 Acceptance = float | Sequence[float]

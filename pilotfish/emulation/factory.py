@@ -9,7 +9,7 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, ScaledCost, load_profile
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits
 
 

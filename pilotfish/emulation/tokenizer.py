@@ -15,10 +15,10 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from pilotfish.config import Config
 from pilotfish.errors import PilotfishError
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import resolve
-from pilotfish.models.pull import cached_folder
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
+from pilotfish.models.tokens.tokenizer import Tokenizer
 
 SPECIAL_TOKENS = ("<|end|>", "<|start|>")
 _TEXT = (

@@ -16,7 +16,7 @@ from pilotfish.config.paths import NamedKind
 from pilotfish.emulation.profiles import hardware_profile
 from pilotfish.launch.child import ChildSpec
 from pilotfish.launch.tether import tethered
-from pilotfish.models import catalogue, shipped
+from pilotfish.models.store import catalogue, shipped
 from pilotfish.security.link_token import write_new_token
 
 _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(

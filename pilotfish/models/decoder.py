@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import AttentionShape, SequenceSlice
+from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models.attention import AttentionBatch, AttentionShape
-from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput, bytes_per_block
 from pilotfish.models.graphs.attention import RecordableBackend
@@ -25,7 +25,7 @@ from pilotfish.models.graphs.runner import GraphRunner, StaticStep
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.models.packing import MIN_ROWS, pack_linears
 from pilotfish.models.scaled_linear import ScaledLinear
-from pilotfish.speculation.transfer import to_device
+from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 ATTENTION_NAME = "pilotfish_paged"

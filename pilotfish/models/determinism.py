@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import BLOCK_SIZE
 
 _NUM_TOKENS = 48

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import AttentionKernels, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention_choice import choose_backend
+from pilotfish.models.attention.choice import choose_backend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
 from pilotfish.models.graphs.shapes import Buckets

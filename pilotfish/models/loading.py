@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.catalogue import CatalogueModel, HubModel, ModelSource, resolve
-from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.models.folder import ModelMetadata, read_metadata
-from pilotfish.models.pull import pull_model
+from pilotfish.models.store.catalogue import CatalogueModel, HubModel, ModelSource, resolve
+from pilotfish.models.store.folder import ModelMetadata, read_metadata
+from pilotfish.models.store.pull import pull_model
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.transformers_output import silence_transformers
 
 

@@ -8,14 +8,14 @@ import torch
 
 from pilotfish.config import Config, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.catalogue import resolve
 from pilotfish.models.decoder_transformers import check_supported
 from pilotfish.models.device import resolve_device
 from pilotfish.models.factory import BuiltDecoder, probed
-from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.models.folder import read_metadata
 from pilotfish.models.loading import LoadedModel, model_id, require_supported
-from pilotfish.models.pull import pull_model
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.pull import pull_model
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.messages import Setup
 from pilotfish.parallel.rank import DTYPES
 from pilotfish.parallel.ranks import start_ranks

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pilotfish.errors import ConfigError
 from pilotfish.speculation.cost import expected_tokens_by_position
-from pilotfish.speculation.fan_out import MAX_RIVALS, MAX_STEP_ROWS
+from pilotfish.speculation.trees.fan_out import MAX_RIVALS, MAX_STEP_ROWS
 
 MAX_DRAFT_TOKENS = 32
 """As in engine.max_draft_tokens."""

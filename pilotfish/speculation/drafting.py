@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.speculation import greedy
-from pilotfish.speculation.blocks import BlockedLogits
-from pilotfish.speculation.constraints import TokenConstraint
-from pilotfish.speculation.coupling import keys_of, pick_rows
-from pilotfish.speculation.history import TokenHistory
-from pilotfish.speculation.logits import process
-from pilotfish.speculation.noise import Stream, gumbel
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.rules import Rule, group
+from pilotfish.speculation.sampling import greedy
+from pilotfish.speculation.sampling.blocks import BlockedLogits
+from pilotfish.speculation.sampling.constraints import TokenConstraint
+from pilotfish.speculation.sampling.coupling import keys_of, pick_rows
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.logits import process
+from pilotfish.speculation.sampling.noise import Stream, gumbel
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.types import SamplingParams, SparseDistribution
 
 

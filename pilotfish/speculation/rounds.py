@@ -16,17 +16,17 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.speculation import greedy, rejection
-from pilotfish.speculation.blocks import BlockedLogits
-from pilotfish.speculation.constraints import TokenConstraint
-from pilotfish.speculation.coupling import pick_rows
-from pilotfish.speculation.history import TokenHistory
-from pilotfish.speculation.logits import Distribution, process
-from pilotfish.speculation.logprobs import token_logprobs
-from pilotfish.speculation.noise import Stream
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.rules import Rule, group
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling import greedy, rejection
+from pilotfish.speculation.sampling.blocks import BlockedLogits
+from pilotfish.speculation.sampling.constraints import TokenConstraint
+from pilotfish.speculation.sampling.coupling import pick_rows
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.logits import Distribution, process
+from pilotfish.speculation.sampling.logprobs import token_logprobs
+from pilotfish.speculation.sampling.noise import Stream
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.sampling.rules import Rule, group
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution, TokenLogprobs
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pilotfish.training.conversations import write_text_atomically
+from pilotfish.training.data.conversations import write_text_atomically
 
 _FILE = "curve.csv"
 

@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import LoadedModel
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
-from pilotfish.training.samples import Sample
 
 _CHUNK_ROWS = 256
 """Rows whose logits over the whole vocabulary are in memory at once."""

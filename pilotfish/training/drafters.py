@@ -15,13 +15,13 @@ from transformers import PreTrainedModel
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import save_medusa
-from pilotfish.training.conversations import write_json_atomically
+from pilotfish.training.data.conversations import write_json_atomically
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.draft import DraftObjective, new_draft_model
 from pilotfish.training.eagle3 import Eagle3Objective, new_head
 from pilotfish.training.loop import Objective
 from pilotfish.training.medusa import MedusaObjective, new_heads
 from pilotfish.training.request import Method, TrainingRequest
-from pilotfish.training.samples import Sample
 from pilotfish.training.vocabulary import draft_vocabulary
 
 _TOKENIZER_FILES = (

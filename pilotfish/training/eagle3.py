@@ -22,8 +22,8 @@ from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
-from pilotfish.training.samples import Sample
 
 DEPTH_DECAY = 0.8
 """Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pilotfish.training.checkpoints import load_checkpoint, save_checkpoint
 from pilotfish.training.curve import Curve, CurvePoint
-from pilotfish.training.samples import Sample
+from pilotfish.training.data.samples import Sample
 
 
 class Objective(Protocol):

@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
-from pilotfish.training.samples import Sample
 
 HEAD_DECAY = 0.8
 """Weight of a head relative to the one before it (the paper's lambda)."""

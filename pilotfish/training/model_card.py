@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pilotfish.training.curve import CurvePoint
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.request import Method, TrainingRequest
-from pilotfish.training.samples import Sample
 
 _KINDS = {
     Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",

@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from pilotfish.errors import InvalidRequestError, ResourceExhaustedError
-from pilotfish.training.conversations import write_json_atomically
+from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.request import TrainingRequest
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)

@@ -21,9 +21,9 @@ from scipy import stats
 from torch import Tensor
 
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
-from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Outcome, Round, verify
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution
 
 VOCAB_SIZE = 12

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
 from pilotfish.messages import AheadRequest
-from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import DraftRow, draft
-from pilotfish.speculation.history import TokenHistory
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.trees.branching import branch
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 NUM_CANDIDATES = 5

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from pilotfish.config import TargetConfig, default_cache_dir
-from pilotfish.models.cache import ModelCache
+from pilotfish.models.store.model_store import ModelCache
 
 START_TIMEOUT_S = 240.0
 """The first start on a machine compiles the kernels, beside the other tests."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.attention_choice import choose_backend
+from pilotfish.models.attention.choice import choose_backend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.graphs.shapes import Buckets
 from tests.support.tiny_llama import tiny_llama

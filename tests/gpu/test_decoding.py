@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 
 Make = Callable[..., TransformersDecoder]
 

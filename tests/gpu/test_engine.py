@@ -15,8 +15,8 @@ from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Round, verify
+from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import ModelInfo, SamplingParams
 
 NUM_TOKENS = 24

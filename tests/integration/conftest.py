@@ -10,7 +10,7 @@ import torch
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 
 VOCAB, HIDDEN, NUM_LAYERS, CONTEXT = PRINTABLE_VOCAB_SIZE, 32, 6, 512

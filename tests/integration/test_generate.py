@@ -24,11 +24,11 @@ from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, Targ
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.errors import ModelError, UnavailableError
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.replica.stream_server import StreamServer
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.stream import CODECS
-from pilotfish.rpc.stream_server import StreamServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.types import Limits

@@ -19,8 +19,8 @@ from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, Targ
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.errors import ResourceExhaustedError
-from pilotfish.models.tokenizer import Tokenizer
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb

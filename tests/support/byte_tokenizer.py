@@ -12,8 +12,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
-from pilotfish.models.folder import ModelMetadata
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.store.folder import ModelMetadata
+from pilotfish.models.tokens.tokenizer import Tokenizer
 
 SPECIAL_TOKENS = ("<|end|>", "<|im_start|>", "<|im_end|>")
 """Ids 0, 1 and 2; no text of an answer."""

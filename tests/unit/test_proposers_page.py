@@ -18,8 +18,8 @@ from draft_service.server import DraftServer
 from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import Config, DraftConfig
 from pilotfish.messages import OpenSequence, Proposal, Propose
-from pilotfish.speculation.lookups import LOOKUPS, Lookup
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.lookup.lookups import LOOKUPS, Lookup
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SELF_DRAFTERS, SamplingParams, TreeRequest
 from tests.support.peer import RecordingPeer
 

@@ -26,7 +26,7 @@ from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.report import Report
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import FinishReason, ToolCall
 
 

@@ -15,7 +15,7 @@ from orchestrator.http.completions.speculation import ChoiceDetails, speculation
 from orchestrator.http.completions.usage import Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.report import Report
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 
 
 class CompletionChoice(msgspec.Struct, kw_only=True):

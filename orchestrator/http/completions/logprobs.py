@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from pilotfish.models.token_offsets import token_offsets_of
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.token_offsets import token_offsets_of
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import TokenLogprobs
 
 

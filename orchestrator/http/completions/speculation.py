@@ -6,7 +6,7 @@ import msgspec
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.request_telemetry.report import Report
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import TokenOrigin
 
 _ORIGIN_NAMES = {origin: origin.name.lower() for origin in TokenOrigin}

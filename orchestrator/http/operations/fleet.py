@@ -24,7 +24,7 @@ from orchestrator.inference import InferenceService
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.routing import kv_usage
 from pilotfish.config import SpeculationConfig
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 
 class FleetApi:

@@ -10,9 +10,9 @@ from pathlib import Path
 from pilotfish.cli.checks.finding import Finding, Verdict
 from pilotfish.config import Config
 from pilotfish.errors import ModelError
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import CatalogueModel, resolve
-from pilotfish.models.pull import cached_folder
+from pilotfish.models.store.catalogue import CatalogueModel, resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
 
 ELSEWHERE = "or set PILOTFISH_CACHE (cache_dir in the configuration) to another folder"
 LITTLE_SPACE_BYTES = 500_000_000

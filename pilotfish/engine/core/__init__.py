@@ -1,0 +1,1 @@
+"""Sequences, their cache, the scheduler and the step."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pilotfish.messages import AheadRequest
-from pilotfish.speculation.fan_out import likeliest_outcomes, rivals, split_budget
-from pilotfish.speculation.tree_growth import Candidate
-from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.speculation.trees.fan_out import likeliest_outcomes, rivals, split_budget
+from pilotfish.speculation.trees.growth import Candidate
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
 from pilotfish.types import SparseDistribution
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import NO_DRAFTS
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, Thresholds
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.speculation.trees import MAX_TREE_NODES
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import TreeRequest
 
 

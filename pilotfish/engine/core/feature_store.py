@@ -21,7 +21,7 @@ from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
-from pilotfish.speculation.transfer import to_device
+from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE, Features
 
 MAX_FEATURE_TOKENS = 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.errors import InvalidRequestError
-from pilotfish.models.folder import read_metadata
+from pilotfish.models.store.folder import read_metadata
 from pilotfish.structured.compiler import Compiled, GrammarCompiler
 from pilotfish.structured.grammar import load_vocabulary
 from pilotfish.structured.guard import GrammarGuard

@@ -28,7 +28,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.speculation.common_prefix import num_common_tokens
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 logger = logging.getLogger(__name__)

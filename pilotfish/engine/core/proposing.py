@@ -13,12 +13,12 @@ from pilotfish.engine.core.going_ahead import begin_ahead, chain_proposal, prepa
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import DraftEvent, PreparedDrafts, Proposal
-from pilotfish.speculation.branching import branch
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
-from pilotfish.speculation.fan_out import MAX_RIVALS
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.transfer import to_device
-from pilotfish.speculation.tree_growth import Candidate, GrownTree
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.sampling.transfer import to_device
+from pilotfish.speculation.trees.branching import branch
+from pilotfish.speculation.trees.fan_out import MAX_RIVALS
+from pilotfish.speculation.trees.growth import Candidate, GrownTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, Timings
 
 DRAFTING_TASKS = (ProposeTask, AheadTask)
@@ -146,7 +146,7 @@ def _tree_proposal(sequence: EngineSequence, task: ProposeTask, grown: GrownTree
         sequence_id=sequence.sequence_id,
         base_length=task.base_length,
         draft_token_ids=grown.token_ids,
-        # Chosen, not drawn: all the probability is on the token itself (see speculation/branching.py).
+        # Chosen, not drawn: all the probability is on the token itself (see speculation/trees/branching.py).
         draft_probs=tuple(SparseDistribution((t,), (1.0,)) for t in grown.token_ids) if needs_probs else (),
         timings=_timings(sequence, task),
         parents=() if grown.tree.is_chain else grown.tree.parents,

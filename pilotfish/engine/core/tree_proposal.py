@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.speculation.tree_growth import Candidate, GrowingTree, GrownTree
-from pilotfish.speculation.trees import MAX_TREE_NODES, ROOT, DraftTree
+from pilotfish.speculation.trees.growth import Candidate, GrowingTree, GrownTree
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
 from pilotfish.types import TreeRequest
 
 

@@ -18,14 +18,14 @@ from torch import Tensor
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.models.attention import SequenceSlice
-from pilotfish.speculation.branching import branch
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.drafting import Draft, DraftRow, draft
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.transfer import to_device
-from pilotfish.speculation.tree_growth import Candidate, GrownTree
-from pilotfish.speculation.trees import ROOT, DraftTree
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.sampling.transfer import to_device
+from pilotfish.speculation.trees.branching import branch
+from pilotfish.speculation.trees.growth import Candidate, GrownTree
+from pilotfish.speculation.trees.tree import ROOT, DraftTree
 from pilotfish.types import AcceptanceMode, SparseDistribution, TreeRequest
 
 
@@ -94,7 +94,7 @@ class _Chain:
 
 
 class _Tree:
-    """Grown by confidence; see speculation/tree_growth.py."""
+    """Grown by confidence; see speculation/trees/growth.py."""
 
     def __init__(self, wish: DraftWish, request: TreeRequest) -> None:
         self._sequence = wish.sequence
@@ -147,7 +147,7 @@ class _Tree:
         token_ids, tree, sampling = self._grown.token_ids, self._grown.tree, self._sequence.sampling
         probs: tuple[SparseDistribution, ...] = ()
         if sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy:
-            # Chosen, not drawn: all the probability is on the token itself (see speculation/branching.py).
+            # Chosen, not drawn: all the probability is on the token itself (see speculation/trees/branching.py).
             probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids)
         return Drafts(token_ids, probs, None if tree.is_chain else tree)
 

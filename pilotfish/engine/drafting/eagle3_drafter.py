@@ -23,7 +23,7 @@ from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.drafting.head_growth import HeadGrowth, HeadRows
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
-from pilotfish.speculation.transfer import to_device
+from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 

@@ -15,7 +15,7 @@ from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts, last_token
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 

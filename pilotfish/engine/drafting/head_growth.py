@@ -14,10 +14,10 @@ from torch import Tensor
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import load_medusa
 from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.shipped import head_folder
-from pilotfish.models.tensor_folder import check_target
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.models.store.shipped import head_folder
+from pilotfish.models.store.tensor_folder import check_target
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 DEFAULT_EXIT = 0.75
 """Share of the layers that draft where none is named: earlier ones guess too badly without training."""

@@ -13,10 +13,10 @@ from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
-from pilotfish.speculation.grafting import graft
-from pilotfish.speculation.lookup import LookupDraft, LookupIndex, one_hot_probs
-from pilotfish.speculation.lookups import MakeIndex
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
+from pilotfish.speculation.lookup.lookups import MakeIndex
+from pilotfish.speculation.trees.grafting import graft
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, TreeRequest
 
 _GRAFTED_SHARE = 4

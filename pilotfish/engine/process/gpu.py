@@ -10,7 +10,7 @@ import torch
 
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import device_memory, enter_device, resolve_device

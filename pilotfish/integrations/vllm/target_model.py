@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pilotfish.errors import HandshakeError, ModelNotFoundError
-from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.types import ModelInfo
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pilotfish.errors import ModelError
 from pilotfish.models.eagle3.config import Eagle3Config, eagle3_config_json, read_eagle3_config
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
 
 _EMBEDDINGS = "embed_tokens.weight"
 _OTHER_NAMES = (("model.", ""), ("layers.0.", "midlayer."))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models.folder import read_json
+from pilotfish.models.store.folder import read_json
 
 _NUM_FEATURES = 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.errors import UnsupportedModelError
-from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head

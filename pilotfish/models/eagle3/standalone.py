@@ -11,16 +11,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import FeatureHead
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
-from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.models.folder import read_metadata
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.eagle3 import NativeEagle3Head
 from pilotfish.models.native.threads import NativeThreads
+from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 logger = logging.getLogger(__name__)
 

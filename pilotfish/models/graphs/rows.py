@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.shapes import StepShape
-from pilotfish.speculation.transfer import write
+from pilotfish.speculation.sampling.transfer import write
 from pilotfish.types import BLOCK_SIZE
 
 NUM_ROW_FIELDS = 6

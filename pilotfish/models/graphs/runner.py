@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.attention import RecordableBackend, StaticAttention
 from pilotfish.models.graphs.recorder import Recorder, Work

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.types import BLOCK_SIZE
 
 MAX_ROWS = 256

@@ -9,7 +9,7 @@ import torch
 
 from pilotfish.models.medusa.config import MedusaConfig, medusa_config_json, read_medusa_config
 from pilotfish.models.medusa.module import MedusaHeads
-from pilotfish.models.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
 
 
 def load_medusa(folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> MedusaHeads:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pilotfish.speculation.noise import Stream, gumbel, row_keys
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling.noise import Stream, gumbel, row_keys
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 SHAPES = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.speculation import rejection
-from pilotfish.speculation.noise import Stream
-from pilotfish.speculation.rejection import _Walk
 from pilotfish.speculation.rounds import Outcome, Round, verify
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling import rejection
+from pilotfish.speculation.sampling.noise import Stream
+from pilotfish.speculation.sampling.rejection import _Walk
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams
 
 SAMPLING = SamplingParams(acceptance=AcceptanceMode.REJECTION)

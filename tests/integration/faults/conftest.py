@@ -22,7 +22,7 @@ from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, profile_to_yaml
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
 from pilotfish.types import SamplingParams

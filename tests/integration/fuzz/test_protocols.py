@@ -24,11 +24,11 @@ from pilotfish.errors import PilotfishError
 from pilotfish.messages import OpenSequence
 from pilotfish.rpc.frames import EOF, FrameCodec, Service
 from pilotfish.rpc.handshake import PROTOCOL_VERSION, Hello, Welcome, check_handshake
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
+from pilotfish.rpc.replica.validation import check_command
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2
-from pilotfish.rpc.validation import check_command
 from pilotfish.types import Limits, ModelInfo, SamplingParams
 from tests.support.peer import RecordingPeer
 

@@ -18,10 +18,10 @@ import pytest
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.config import Config, environment, load_config
 from pilotfish.errors import UnavailableError
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import resolve
-from pilotfish.models.pull import cached_folder
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 from tests.support.draft_process import DraftProcess
 

@@ -22,7 +22,7 @@ from pilotfish.messages import (
     Propose,
     SequenceError,
 )
-from pilotfish.speculation.suffix import SuffixIndex
+from pilotfish.speculation.lookup.suffix import SuffixIndex
 from pilotfish.types import (
     AcceptanceMode,
     Limits,

@@ -12,8 +12,8 @@ from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError, Verify
-from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.speculation.ngram import NgramIndex
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import (
     AcceptanceMode,
     Limits,

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draft_service.proposers.lookup_table import LookupSequence
-from pilotfish.speculation.ngram import NgramIndex
+from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)

@@ -23,7 +23,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.step_table import StepTable
 from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
 

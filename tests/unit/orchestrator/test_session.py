@@ -24,7 +24,7 @@ from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig, SpeculationConfig
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import (
     SELF_DRAFTERS,
     FinishReason,

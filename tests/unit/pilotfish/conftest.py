@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from pilotfish.config import Config, load_config
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.loop_thread import LoopThread
 
 SPECIAL_TOKENS = ["<|end|>", "<|start|>"]

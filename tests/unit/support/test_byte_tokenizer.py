@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pilotfish.models.token_bytes import TokenBytes
+from pilotfish.models.tokens.token_bytes import TokenBytes
 from tests.support.byte_tokenizer import (
     SPECIAL_TOKENS,
     VOCAB_SIZE,

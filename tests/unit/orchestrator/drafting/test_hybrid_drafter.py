@@ -9,7 +9,7 @@ from orchestrator.drafting.hybrid_drafter import HybridDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import DraftConfig
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import SamplingParams
 
 COPIED = (1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4)

@@ -10,9 +10,9 @@ from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Verdict
-from pilotfish.speculation.lookup import LookupIndex
-from pilotfish.speculation.lookups import LOOKUPS
-from pilotfish.speculation.ngram import NgramIndex
+from pilotfish.speculation.lookup.index import LookupIndex
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt, prompt_text, token_ids_of
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 from tests.support.byte_tokenizer import byte_backend, byte_tokenizer
 

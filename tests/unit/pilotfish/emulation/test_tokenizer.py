@@ -8,7 +8,7 @@ import pytest
 
 from pilotfish.config import Config, TargetConfig
 from pilotfish.emulation.tokenizer import SPECIAL_TOKENS, WORDS, emulated_tokenizer_folder, spoken_tokens
-from pilotfish.models.tokenizer import Tokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 
 

@@ -8,9 +8,9 @@ import pytest
 from filelock import FileLock
 
 from pilotfish.config import default_cache_dir
-from pilotfish.models.cache import ModelCache
-from pilotfish.models.catalogue import DEFAULT_MODEL
 from pilotfish.models.native.build import NativeKernelsUnavailableError, build_kernels
+from pilotfish.models.store.catalogue import DEFAULT_MODEL
+from pilotfish.models.store.model_store import ModelCache
 from tests.support.byte_tokenizer import byte_backend, byte_vocabulary
 
 TEMPLATE = (

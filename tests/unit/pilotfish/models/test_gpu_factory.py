@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.config import Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder

@@ -7,8 +7,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
-from pilotfish.models.fingerprint import tokenizer_fingerprint
 from pilotfish.models.loading import load_model
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 
 
 @pytest.fixture

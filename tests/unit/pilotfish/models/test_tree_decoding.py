@@ -22,14 +22,14 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import is_batch_invariant
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.loading import load_model
 from pilotfish.models.native.decoder import NativeDecoder
-from pilotfish.speculation.trees import MAX_TREE_NODES, DraftTree
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES, DraftTree
 from pilotfish.types import BLOCK_SIZE
 
 VOCAB = 96

@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.parallel.sharded_model import empty_model, load_shard
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 
 SavedModel = Callable[[str], tuple[PreTrainedModel, Path]]
 BLOCKS = [5, 2, 9, 7]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.parallel.messages import Forward, encoder, order_decoder, unpack
 from pilotfish.parallel.step_codec import StepPacker, StepUnpacker
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import BLOCK_SIZE
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from pilotfish.emulation.engine import EmulatedEngine
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.types import Limits
 

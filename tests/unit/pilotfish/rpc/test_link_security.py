@@ -15,7 +15,7 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import AuthenticationError, ConfigError, PilotfishError, UnavailableError
 from pilotfish.messages import OpenSequence
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.types import SamplingParams
 from tests.support.peer import RecordingPeer

@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.channel import open_channel
 from pilotfish.rpc.frames import FrameCodec
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.target_frames import TargetFrames
 

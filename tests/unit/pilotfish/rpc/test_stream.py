@@ -24,7 +24,7 @@ from pilotfish.messages import CloseSequence, Decode, Opened, OpenSequence, Verd
 from pilotfish.rpc import stream as stream_module
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Hello
-from pilotfish.rpc.replica_server import ReplicaServer
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import MuxStream
 from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2

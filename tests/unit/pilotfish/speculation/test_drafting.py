@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pilotfish.speculation.drafting import DraftRow, draft
-from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Round, verify
+from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import AcceptanceMode, SamplingParams
 
 VOCAB_SIZE = 500

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from pilotfish.speculation.drafting import DraftRow, draft
-from pilotfish.speculation.history import TokenHistory
 from pilotfish.speculation.rounds import Round, verify
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 VOCAB_SIZE = 700

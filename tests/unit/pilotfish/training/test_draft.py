@@ -11,8 +11,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.loading import LoadedModel
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.draft import DraftObjective, new_draft_model
-from pilotfish.training.samples import Sample
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective
-from pilotfish.training.samples import Sample
 
 HIDDEN, VOCAB, DEPTHS = 16, 30, 3
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])

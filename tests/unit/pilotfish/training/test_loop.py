@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.training.checkpoints import save_checkpoint
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.loop import LoopConfig, TrainingLoop
-from pilotfish.training.samples import Sample
 
 CONFIG = LoopConfig(max_epochs=5, batch_tokens=20, warm_up_steps=2, evaluate_every=4, learning_rate=0.2, bfloat16=False)
 

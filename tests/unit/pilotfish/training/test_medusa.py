@@ -9,8 +9,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.medusa import HEAD_DECAY, MedusaObjective
-from pilotfish.training.samples import Sample
 
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pilotfish.training.samples import Sample
+from pilotfish.training.data.samples import Sample
 from pilotfish.training.vocabulary import draft_vocabulary
 
 

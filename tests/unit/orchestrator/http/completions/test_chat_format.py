@@ -13,7 +13,7 @@ from orchestrator.http.completions.envelope import Envelope
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import tool_use
-from pilotfish.models.tool_prompt import CALL_BEGIN, CALL_END
+from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.speculation.statistics import AcceptanceStatistics
 from pilotfish.types import FinishReason, SamplingParams, TokenOrigin
 

@@ -20,7 +20,7 @@ from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.suffix import SuffixIndex
+from pilotfish.speculation.lookup.suffix import SuffixIndex
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.types import (
     FeatureFormat,

@@ -24,7 +24,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.models.decoder import StepInput
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
 VOCAB = 8

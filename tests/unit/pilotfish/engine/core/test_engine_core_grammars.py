@@ -28,7 +28,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.trees import DraftTree, tree_of_paths
+from pilotfish.speculation.trees.tree import DraftTree, tree_of_paths
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.structured.matching import GrammarMatcher

@@ -13,8 +13,8 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
-from pilotfish.speculation.tree_growth import Candidate, GrowingTree
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.growth import Candidate, GrowingTree
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, TreeRequest
 
 VOCAB = 64

@@ -29,9 +29,9 @@ from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
-from pilotfish.speculation.branching import branch
-from pilotfish.speculation.penalties import Row
-from pilotfish.speculation.tree_growth import GrowingTree
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.trees.branching import branch
+from pilotfish.speculation.trees.growth import GrowingTree
 from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
 
 VOCAB, CONTEXT, HIDDEN = 64, 128, 32

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.speculation.tree_growth import Candidate
+from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.types import TreeRequest
 
 

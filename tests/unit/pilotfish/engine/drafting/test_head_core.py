@@ -34,7 +34,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head

@@ -18,7 +18,7 @@ from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
 
 VOCAB, CONTEXT = 64, 128

@@ -16,7 +16,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process import gpu
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
-from pilotfish.models.attention_sdpa import SdpaBackend
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import DeviceMemory
 from pilotfish.models.graphs.recorder import EagerRecorder

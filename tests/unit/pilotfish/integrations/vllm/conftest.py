@@ -20,8 +20,8 @@ from pilotfish.engine.process.client import EngineClient
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Propose
-from pilotfish.models.fingerprint import tokenizer_fingerprint
-from pilotfish.speculation.lookups import LOOKUPS
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import Limits, LoadReport, ModelInfo
 from tests.support.faulty_drafter import Fault, FaultyDrafter
 from tests.support.loop_thread import LoopThread

@@ -11,7 +11,7 @@ import pytest
 
 from pilotfish.errors import HandshakeError, ModelNotFoundError
 from pilotfish.integrations.vllm.target_model import TargetModel
-from pilotfish.models.fingerprint import tokenizer_fingerprint
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.types import ModelInfo
 
 

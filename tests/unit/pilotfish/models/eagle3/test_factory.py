@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pilotfish.models.attention import AttentionShape, SequenceSlice
-from pilotfish.models.attention_sdpa import SdpaBackend, SdpaBatch
+from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
+from pilotfish.models.attention.sdpa import SdpaBackend, SdpaBatch
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head

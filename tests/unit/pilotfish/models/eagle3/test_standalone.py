@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head

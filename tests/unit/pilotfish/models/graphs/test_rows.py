@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.rows import StaticRows, num_values
 from pilotfish.models.graphs.shapes import StepShape
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 
 SHAPE = StepShape(3, 4, 2)
 

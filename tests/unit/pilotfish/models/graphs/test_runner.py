@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.shapes import Buckets
-from pilotfish.speculation.trees import DraftTree
+from pilotfish.speculation.trees.tree import DraftTree
 
 BUCKETS = Buckets(num_sequences=(1, 4), rows_each=(1, 6), key_blocks=(4,))
 SHAPES = 4

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.graphs.shapes import Buckets, StepShape, num_key_blocks
 
 BUCKETS = Buckets.of_engine(max_sequences=64, max_draft_tokens=32, max_context_tokens=8192)

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from pilotfish.config import Quantization
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native import build

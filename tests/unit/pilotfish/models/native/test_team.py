@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.source import SOURCE, find_compiler

@@ -1,0 +1,184 @@
+"""`pilotfish bench`: is speculation worth it here, with which proposer and how many draft tokens?"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pilotfish.bench.peers.process import PeerArm
+from pilotfish.bench.peers.transformers_process import transformers_arms, transformers_process
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
+from pilotfish.bench.result import result_of, to_json
+from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, has_proposer, run_stations, stations_of
+from pilotfish.bench.tables import show
+from pilotfish.cli.bench_progress import BenchProgress
+from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
+from pilotfish.cli.commands.up import pull_models
+from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
+from pilotfish.client.access import Access
+from pilotfish.client.answer import GenerateOptions
+from pilotfish.client.inference import InferenceClient
+from pilotfish.config import Config, load_config
+from pilotfish.errors import ConfigError, ModelNotFoundError
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
+from pilotfish.types import AcceptanceMode
+
+DEFAULT_LENGTHS = (3, 5)
+DEFAULT_MAX_TOKENS = 128
+
+
+class Peer(StrEnum):
+    TRANSFORMERS = "transformers"
+
+
+@fail_on_error()
+def bench(
+    context: typer.Context,
+    prompts: Annotated[
+        Path | None,
+        typer.Option("--prompts", "-p", metavar="FILE", help="Spec-Bench's .jsonl, or a text file with one a line."),
+    ] = None,
+    per_category: Annotated[int | None, typer.Option("--per-category", help="Prompts of each category.", min=1)] = None,
+    proposers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--proposers",
+            metavar="NAME[=MODEL],...",
+            help=f"Of {', '.join(PROPOSERS)}; MODEL: its weights. Default: the configuration's.",
+        ),
+    ] = None,
+    lengths: Annotated[
+        list[int] | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round; repeatable.")
+    ] = None,
+    auto: Annotated[bool, typer.Option("--auto/--no-auto", help="Also let the controller choose.")] = True,
+    max_tokens: MaxTokens = DEFAULT_MAX_TOKENS,
+    repeats: Annotated[int, typer.Option("--repeats", help="Answers of each arm to each prompt.", min=1)] = 1,
+    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of sampled answers.", min=0)] = 0,
+    acceptance: Annotated[
+        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0.")
+    ] = Acceptance.COUPLED,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")
+    ] = False,
+    address: BenchAddress = None,
+    against: Annotated[Peer | None, typer.Option("--against", help="Also run this one on the same prompts.")] = None,
+    assistant_model: Annotated[
+        Path | None, typer.Option("--assistant-model", metavar="FOLDER", help="For transformers' assisted generation.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    no_color: NoColor = False,
+) -> None:
+    """Measure plain and speculative decoding on the same prompts, in turns, and say whether speculation pays.
+
+    Starts the services on this machine for each configuration that the proposers need, or uses a running one.
+    Ends with a verdict for each category of prompts. docs/benchmarking.md explains the figures.
+
+    [bold]Examples[/]
+
+      pilotfish bench                                         what the configuration has, on our prompts
+
+      pilotfish bench --proposers ngram,suffix -k 3 -k 8 --max-tokens 64
+
+      pilotfish bench --proposers eagle3=models/smollm2-135m-instruct-eagle3 --json
+
+      pilotfish bench --address server:50051 --prompts mine.txt --json
+
+      pilotfish bench load --help                             many at once
+    """
+    if context.invoked_subcommand:
+        _require_no_options(context)
+        return
+    chosen = load_prompts(prompts, per_category=per_category)
+    settings = Settings(
+        lengths=tuple(dict.fromkeys(lengths or DEFAULT_LENGTHS)),
+        with_auto=auto,
+        max_tokens=max_tokens or DEFAULT_MAX_TOKENS,
+        num_repeats=repeats,
+        options=GenerateOptions(
+            temperature=temperature, seed=seed, ignore_eos=ignore_eos, acceptance=AcceptanceMode[acceptance.name]
+        ),
+        timeout_s=timeout,
+    )
+    if against and temperature:
+        raise ConfigError("--against compares greedy answers only: leave --temperature at 0")
+    stations = _stations(proposers, address, config_file, overrides or ())
+    with _peers(against, stations[0], assistant_model, timeout) as peers, BenchProgress(error_console()) as progress:
+        run = run_stations(stations, chosen, settings, peers=peers, progress=progress)
+    result = result_of(run, settings, prompts_from=str(prompts or "our own set"), overrides=overrides or ())
+    if as_json:
+        print(to_json(result))
+    else:
+        show(result, output_console(no_color=no_color))
+
+
+def _require_no_options(context: typer.Context) -> None:
+    """Options before a sub-command would be ignored in silence."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise ConfigError(f"options of `{context.invoked_subcommand}` come after it, but {given[0]} came before")
+
+
+def _stations(
+    names: Sequence[str] | None, address: str | None, config_file: Path | None, overrides: Sequence[str]
+) -> list[Station]:
+    """One at an address, or a stack for each configuration that the proposers need."""
+    if address:
+        if config_file or overrides:
+            raise ConfigError("--config and --set are for a stack that bench starts; --address names one that runs")
+        return [Station(proposers=_running_proposers(names, address), address=address)]
+
+    def configure(extra: Sequence[str]) -> Config:
+        config = load_config(config_file, [*STACK_DEFAULTS, *extra, *overrides])
+        pull_models(config)
+        return config
+
+    default = load_config(config_file, overrides).orchestrator.speculation.proposer
+    return stations_of(parse_proposers(names or [default]), configure)
+
+
+def _running_proposers(names: Sequence[str] | None, address: str) -> list[Proposer]:
+    """By the names of requests; which of them there are is checked against what serves there."""
+    if names:
+        return [Proposer(name.strip(), name.strip()) for name in ",".join(names).split(",")]
+    with InferenceClient(address, access=Access.from_environment()) as client:
+        info = client.info()
+    return [Proposer(name, name) for name in info.proposers if has_proposer(info, name)]
+
+
+@contextlib.contextmanager
+def _peers(
+    peer: Peer | None, station: Station, assistant: Path | None, timeout_s: float
+) -> Iterator[Sequence[PeerArm]]:
+    """The started peer's arms, none without a peer."""
+    if peer is None:
+        if assistant:
+            raise ConfigError("--assistant-model is for --against transformers")
+        yield ()
+        return
+    config = station.config or load_config()
+    name = config.target.model
+    if station.address:
+        with InferenceClient(station.address, access=station.access) as client:
+            name = client.info().model_id
+    folder = cached_folder(resolve(name), ModelCache(Path(config.cache_dir)))
+    if folder is None:
+        raise ModelNotFoundError(f"--against needs the weights of {name} here: run `pilotfish models pull {name}`")
+    if assistant and not (assistant / "config.json").is_file():
+        raise ModelNotFoundError(f"--assistant-model {assistant} is not a model folder: it holds no config.json")
+    with transformers_process(folder, config.target.engine, assistant) as process:
+        yield transformers_arms(process, timeout_s=timeout_s)

@@ -1,0 +1,134 @@
+"""`pilotfish bench load`: how does a service hold up when many ask at once?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pilotfish.bench.load.lengths import FORMS, parse_lengths
+from pilotfish.bench.load.settings import MODES, LoadSettings
+from pilotfish.bench.load.suite import run_load
+from pilotfish.bench.load.tables import show
+from pilotfish.bench.prompts import load_prompts
+from pilotfish.bench.result import to_json
+from pilotfish.bench.suite import STACK_DEFAULTS, Station
+from pilotfish.cli.bench_progress import BenchProgress
+from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S
+from pilotfish.cli.commands.up import pull_models
+from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout
+from pilotfish.client.answer import GenerateOptions
+from pilotfish.config import load_config
+from pilotfish.emulation.profiles import load_profile
+from pilotfish.errors import ConfigError
+
+
+@fail_on_error()
+def load(
+    concurrency: Annotated[
+        str,
+        typer.Option(
+            "--concurrency",
+            "-n",
+            metavar="N,...",
+            help="Requests in flight, one load after the other.",
+        ),
+    ] = "1,4,16",
+    modes: Annotated[
+        str, typer.Option("--modes", metavar="MODE,...", help=f"Of {', '.join(MODES)}; held against `off`.")
+    ] = "off,auto",
+    prompts: Annotated[
+        Path | None, typer.Option("--prompts", "-p", metavar="FILE", help="As for bench; else synthetic ones.")
+    ] = None,
+    prompt_tokens: Annotated[
+        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Of synthetic prompts: {FORMS}.")
+    ] = "128",
+    output_tokens: Annotated[str, typer.Option("--output-tokens", metavar="LENGTHS", help="Of answers.")] = "128",
+    requests: Annotated[
+        int | None, typer.Option("--requests", help="Measured ones of a run. Default: by the load.", min=1)
+    ] = None,
+    turns: Annotated[int, typer.Option("--turns", help="Runs of each mode at each load.", min=1)] = 1,
+    num_speculative_tokens: Annotated[
+        int | None, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round.", min=1)
+    ] = None,
+    proposer: Annotated[str, typer.Option("--proposer", help="Default: the server's.")] = "",
+    temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", help="Of lengths, prompts and sampling.", min=0)] = 0,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos/--no-ignore-eos", help="Go on after the end, so that lengths are as given.")
+    ] = True,
+    address: BenchAddress = None,
+    emulate: Annotated[
+        str | None, typer.Option("--emulate", metavar="PROFILE", help="Start services over emulated hardware.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    no_color: NoColor = False,
+) -> None:
+    """Keep so many requests in flight, and hold the modes of speculation against each other on the same ones.
+
+    Failed requests are reported; the exit status only says whether it ran. docs/load-testing.md explains the figures.
+
+    [bold]Examples[/]
+
+      pilotfish bench load --concurrency 1,8 --output-tokens 64
+
+      pilotfish bench load --emulate a100-70b --modes off,on,auto --turns 3
+
+      pilotfish bench load --address server:50051 --json
+    """
+    settings = LoadSettings(
+        concurrencies=_concurrencies(concurrency),
+        modes=tuple(mode.strip() for mode in modes.split(",")),
+        options=GenerateOptions(
+            temperature=temperature,
+            seed=seed,
+            ignore_eos=ignore_eos,
+            num_speculative_tokens=num_speculative_tokens,
+            proposer=proposer,
+        ),
+        prompts=[prompt.text for prompt in load_prompts(prompts)] if prompts else (),
+        prompt_lengths=parse_lengths(prompt_tokens),
+        output_lengths=parse_lengths(output_tokens),
+        num_requests=requests,
+        num_turns=turns,
+        seed=seed,
+        timeout_s=timeout,
+    )
+    station = _station(address, config_file, overrides or (), emulate)
+    with BenchProgress(error_console()) as progress:
+        result = run_load(station, settings, progress)
+    if as_json:
+        print(to_json(result))
+    else:
+        show(result, output_console(no_color=no_color))
+
+
+def _concurrencies(text: str) -> tuple[int, ...]:
+    """Numbers with commas between them, each once. Raises ConfigError."""
+    try:
+        return tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        raise ConfigError(f"concurrency {text!r} is no list of whole numbers such as 1,4,16") from None
+
+
+def _station(address: str | None, config_file: Path | None, overrides: Sequence[str], emulate: str | None) -> Station:
+    """What runs at an address, or a stack of our own."""
+    if address:
+        if config_file or overrides or emulate:
+            raise ConfigError(
+                "--config, --set and --emulate are for a stack that bench starts; --address names one that runs"
+            )
+        return Station(proposers=(), address=address)
+    emulation = (f"emulation.profile={emulate}",) if emulate else ()
+    config = load_config(config_file, [*STACK_DEFAULTS, *emulation, *overrides])
+    if config.emulation.is_on:
+        load_profile(config.emulation.profile)  # an unknown one is told before anything starts
+    pull_models(config)
+    return Station(proposers=(), config=config)

@@ -1,0 +1,170 @@
+"""`pilotfish plan`: how far to draft, how many replicas, and whether the drafters earn their GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pilotfish.bench.load.lengths import FORMS, parse_lengths
+from pilotfish.cli.commands.plan_memory import print_memory_plan
+from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import NoColor
+from pilotfish.cli.output_file import require_writable, write_whole
+from pilotfish.config import SpeculationConfig
+from pilotfish.emulation.profiles import load_profile
+from pilotfish.errors import ConfigError
+from pilotfish.planning.drafting import Drafting, Placement
+from pilotfish.planning.goals import Goals
+from pilotfish.planning.html import to_html
+from pilotfish.planning.plan import make_plan
+from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
+from pilotfish.planning.result import to_json
+from pilotfish.planning.tables import show
+from pilotfish.planning.workload import Workload, poisson_workload, read_workload
+
+DEFAULT_RATE = 1.0
+DEFAULT_GPU_MEMORY_GB = 80.0
+
+
+@fail_on_error()
+def plan(
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile", "-p", metavar="NAME|FILE", help="Hardware that comes with Pilotfish, or measured by `profile`."
+        ),
+    ] = "a100-70b",
+    acceptance: Annotated[
+        str,
+        typer.Option("--acceptance", "-a", metavar="RATE[,RATE...]", help="Of a draft token; several: by position."),
+    ] = "0.8",
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", "-r", help=f"Requests per second. Default {DEFAULT_RATE:g}, or the trace's."),
+    ] = None,
+    prompt_tokens: Annotated[
+        str, typer.Option("--prompt-tokens", metavar="LENGTHS", help=f"Of prompts: {FORMS}.")
+    ] = "512",
+    output_tokens: Annotated[
+        str, typer.Option("--output-tokens", metavar="LENGTHS", help="Of answers, likewise.")
+    ] = "256",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE.jsonl",
+            help="Requests as they once came, instead: lines with timestamp (ms), input_length, output_length.",
+        ),
+    ] = None,
+    max_draft_tokens: Annotated[
+        int, typer.Option("--num-speculative-tokens", "-k", help="Draft tokens a round at most.", min=0)
+    ] = 8,
+    ahead_tokens: Annotated[
+        int,
+        typer.Option("--ahead-tokens", help="Drafted ahead in a round while the target verifies; 0: none.", min=0),
+    ] = SpeculationConfig.draft_ahead_tokens,
+    ttft_ms: Annotated[float, typer.Option("--ttft-ms", help="Goal: time to first token.")] = Goals.first_token_s * 1e3,
+    token_ms: Annotated[float, typer.Option("--token-ms", help="Goal: time from token to token.")] = Goals.token_s
+    * 1e3,
+    share: Annotated[float, typer.Option("--share", help="Of the requests that the goals hold for.")] = Goals.share,
+    targets: Annotated[
+        int | None, typer.Option("--targets", help="Judge a fleet of so many target replicas instead.", min=1)
+    ] = None,
+    drafters: Annotated[int, typer.Option("--drafters", help="With --targets: draft replicas.", min=0)] = 1,
+    network_ms: Annotated[
+        float, typer.Option("--network-ms", help="Round trip from orchestrator to replica, handling included.", min=0)
+    ] = ROUND_TRIP_S * 1e3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            metavar="NAME|FOLDER",
+            help="Instead: the memory that this target takes, and the KV cache that fits beside it.",
+        ),
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", help="With --model: GPUs of one replica at most (default 1).", min=1)
+    ] = None,
+    gpu_memory_gb: Annotated[
+        float | None, typer.Option("--gpu-memory-gb", help="With --model: memory of one GPU (default 80).", min=0.1)
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
+    no_color: NoColor = False,
+) -> None:
+    """Plan a deployment before it is bought: nothing runs but a simulation.
+
+    Tells how many tokens to draft, from which batch on drafts do not pay, the cheapest fleet that meets the latency
+    goals, and whether the drafters' GPUs would serve better as target replicas. docs/planning.md says how, and how
+    exact it is.
+
+    [bold]Examples[/]
+
+      pilotfish plan                                              one request per second of a 70B on A100s
+
+      pilotfish plan --profile a100-70b --acceptance 0.8 --rate 10
+
+      pilotfish plan -a 0.85,0.8,0.7 --rate 40 --token-ms 12 --ttft-ms 500
+
+      pilotfish plan --trace requests.jsonl --html plan.html       requests as they once came
+
+      pilotfish plan --rate 30 --targets 8 --drafters 2            what would this fleet do?
+
+      pilotfish plan --model llama-3.1-70b --gpus 8                what fits on tensor-parallel GPUs?
+
+      pilotfish profile --out mine.yaml; pilotfish plan -p mine.yaml   your own machine
+    """
+    if model is not None:
+        console = output_console(no_color=no_color)
+        print_memory_plan(model, gpus or 1, gpu_memory_gb or DEFAULT_GPU_MEMORY_GB, as_json=as_json, console=console)
+        return
+    if gpus is not None or gpu_memory_gb is not None:
+        raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
+    if html:
+        require_writable(html)
+    drafting = Drafting(
+        acceptance=_rates(acceptance),
+        max_draft_tokens=max_draft_tokens,
+        ahead_tokens=ahead_tokens,
+    )
+    planner = Planner(
+        profile=load_profile(profile),
+        drafting=drafting,
+        workload=_workload(trace, rate, prompt_tokens, output_tokens),
+        round_trip_s=network_ms / 1e3,
+    )
+    goals = Goals(first_token_s=ttft_ms / 1e3, token_s=token_ms / 1e3, share=share)
+    with error_console().status("planning"):
+        result = make_plan(planner, goals, _fleet(targets, drafters))
+    if html:
+        write_whole(html, to_html(result))
+    if as_json:
+        print(to_json(result))
+    else:
+        show(result, output_console(no_color=no_color))
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ConfigError(f"--acceptance {text!r} is no rate: write 0.8, or 0.85,0.8,0.7 by position") from None
+
+
+def _workload(trace: Path | None, rate: float | None, prompt_tokens: str, output_tokens: str) -> Workload:
+    if trace is not None:
+        return read_workload(trace, rate)
+    wanted = DEFAULT_RATE if rate is None else rate
+    return poisson_workload(wanted, parse_lengths(prompt_tokens), parse_lengths(output_tokens))
+
+
+def _fleet(num_targets: int | None, num_drafters: int) -> Fleet | None:
+    if num_targets is None:
+        return None
+    if not num_drafters:
+        return Fleet(Placement.NONE, num_targets)
+    return Fleet(Placement.SEPARATE, num_targets, num_drafters)

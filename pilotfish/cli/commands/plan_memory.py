@@ -1,0 +1,60 @@
+"""`pilotfish plan --model`: what a model takes on so many GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from pilotfish.cli.console import error_console
+from pilotfish.config import default_cache_dir
+from pilotfish.errors import ModelNotFoundError
+from pilotfish.models.store.catalogue import resolve
+from pilotfish.models.store.folder import read_json
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.pull import cached_folder
+from pilotfish.parallel.inventory import take_inventory
+from pilotfish.parallel.sizes import ModelSizes
+from pilotfish.planning.memory import plan_memory
+from pilotfish.planning.result import to_json
+from pilotfish.planning.tables import show_memory
+
+_SHAPES = Path(__file__).parents[2] / "planning" / "data"
+"""Configurations of models whose weights are not here."""
+_SHAPES_ARE = "one whose shape comes with Pilotfish:"
+
+
+def print_memory_plan(model: str, num_gpus: int, gpu_memory_gb: float, *, as_json: bool, console: Console) -> None:
+    """Print the table or JSON. Raises ConfigError for a number of GPUs that the model does not go into evenly."""
+    folder = _folder(model)
+    sizes = ModelSizes.of_config(read_json(folder / "config.json"))
+    sizes.require(num_gpus, model=model, setting="--gpus")
+    with error_console().status("building the model without its weights"):
+        inventory = take_inventory(folder)
+    counts = [count for count in sizes.rank_counts() if count <= num_gpus]
+    plan = plan_memory(model, inventory, counts, gpu_memory_gb)
+    if as_json:
+        print(to_json(plan))
+    else:
+        show_memory(plan, console)
+
+
+def _folder(model: str) -> Path:
+    """A folder, a model of the cache, or the configuration of one that comes with Pilotfish."""
+    if model in known_shapes():
+        return _SHAPES / model
+    try:
+        found = cached_folder(resolve(model), ModelCache(Path(default_cache_dir()).expanduser()))
+    except ModelNotFoundError as error:
+        raise ModelNotFoundError(f"{error}, nor {_SHAPES_ARE} {', '.join(known_shapes())}") from None
+    if found is None:
+        raise ModelNotFoundError(
+            f"--model {model} is not on this machine: pull it with `pilotfish models pull {model}`, give a folder with "
+            f"its config.json, or {_SHAPES_ARE} {', '.join(known_shapes())}"
+        )
+    return found
+
+
+def known_shapes() -> list[str]:
+    """Names of models whose configuration comes with Pilotfish."""
+    return sorted(path.name for path in _SHAPES.iterdir())

@@ -1,0 +1,133 @@
+"""`pilotfish train draft | eagle3 | medusa`: a drafter for a target, from nothing but the target."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pilotfish.cli.commands.models import pull_with_progress
+from pilotfish.cli.console import error_console, output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import AsJson
+from pilotfish.cli.train_progress import TrainProgress
+from pilotfish.config import TargetConfig, default_cache_dir
+from pilotfish.errors import ConfigError
+from pilotfish.training.request import Method, TrainingRequest
+
+
+@fail_on_error()
+def train(
+    method: Annotated[Method, typer.Argument(help="Kind of drafter.")],
+    target: Annotated[
+        str, typer.Option("--target", "-t", help="The model to draft for: catalogue name, hub id or local folder.")
+    ] = TargetConfig.model,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="New folder of the drafter; default ./TARGET-METHOD.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--data",
+            metavar="FILE.jsonl",
+            help="Learn from this instead of synthesis: lines with messages, text, or prompt_len and token_ids. "
+            "Repeatable.",
+        ),
+    ] = None,
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--prompts",
+            metavar="FILE.jsonl",
+            help="Let the target answer these before prompts of its own: lines with turns, the first of which is "
+            "asked. Repeatable.",
+        ),
+    ] = None,
+    answers_per_prompt: Annotated[
+        int, typer.Option("--answers-per-prompt", help="Of --prompts: one may be greedy, the others are sampled.")
+    ] = 1,
+    tokens: Annotated[int, typer.Option("--tokens", help="Answer tokens to synthesise.")] = 2_000_000,
+    max_minutes: Annotated[float, typer.Option("--max-minutes", help="Of training; 0: --epochs decide.")] = 0,
+    epochs: Annotated[float, typer.Option("--epochs", help="Times the data is seen at most.")] = 4,
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="At its peak.")] = 1e-3,
+    batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens of a training step.")] = 2048,
+    vocab: Annotated[
+        int, typer.Option("--vocab", help="Tokens that eagle3 and medusa can propose, by frequency; 0: all.")
+    ] = 8192,
+    depths: Annotated[int, typer.Option("--depths", help="Draft depths that eagle3 is trained through.")] = 3,
+    layers: Annotated[int, typer.Option("--layers", help="Layers of a draft.")] = 4,
+    heads: Annotated[int, typer.Option("--heads", help="Heads of medusa.")] = 4,
+    sequences: Annotated[int, typer.Option("--sequences", help="Conversations synthesised at once.")] = 64,
+    threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+    work: Annotated[
+        Path | None, typer.Option("--work", help="Folder of the state that a killed run goes on from.")
+    ] = None,
+    cache_dir: Annotated[Path | None, typer.Option("--cache-dir", help="Cache folder.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a drafter; start the same command again after a kill and it goes on.
+
+    Stages: synthesise conversations with the target, train, evaluate, export. Needs hours
+    for a good drafter, minutes (--tokens 20000 --max-minutes 3) for a trial.
+
+    [bold]Examples[/]
+
+      pilotfish train eagle3                                  for the default target
+
+      pilotfish train eagle3 --target MODEL --out my-head --tokens 20000 --max-minutes 3
+
+      pilotfish train eagle3 --prompts prompts.jsonl          from the target's answers to what your users ask
+
+      pilotfish train draft --data conversations.jsonl        from conversations with the target
+
+      pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.model=$PWD/my-head
+    """
+    cache = (cache_dir or Path(default_cache_dir())).expanduser()
+    request = TrainingRequest(
+        method=method,
+        target=target,
+        out=out or Path(f"{Path(target).name}-{method}"),
+        cache_dir=cache,
+        work=work,
+        data=tuple(data or ()),
+        prompts=tuple(prompts or ()),
+        answers_per_prompt=answers_per_prompt,
+        num_answer_tokens=tokens,
+        max_minutes=max_minutes,
+        max_epochs=epochs,
+        learning_rate=learning_rate,
+        batch_tokens=batch_tokens,
+        draft_vocab_size=vocab,
+        num_depths=depths,
+        num_layers=layers,
+        num_heads=heads,
+        num_sequences=sequences,
+        num_threads=threads,
+        seed=seed,
+    )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("training draws its curves with matplotlib: pip install 'pilotfish[train]'")
+    pull_with_progress(target, cache)
+    # torch takes seconds to import, and the command line is free of it.
+    from pilotfish.training.pipeline import run_training
+
+    with TrainProgress(error_console()) as progress:
+        result = run_training(request, progress)
+    if as_json:
+        point = result.point
+        report = {
+            "folder": str(result.out),
+            "mean_acceptance_length": point.mean_acceptance_length,
+            "num_draft_tokens": len(point.chained),
+        }
+        print(json.dumps(report))
+        return
+    output_console().print(
+        f"{result.out}: mean acceptance length {result.point.mean_acceptance_length:.2f} with chains of "
+        f"{len(result.point.chained)} on held-out conversations",
+        soft_wrap=True,
+    )

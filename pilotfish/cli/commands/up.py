@@ -1,0 +1,131 @@
+"""`pilotfish up`: the three services on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pilotfish.cli.commands.models import pull_with_progress
+from pilotfish.cli.console import output_console
+from pilotfish.cli.errors import fail_on_error
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides
+from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.cli.service_lines import JsonPrinter, Printer
+from pilotfish.config import Config, DraftConfig, TargetConfig, load_config, replace
+from pilotfish.emulation.factory import describe_emulation
+from pilotfish.emulation.profiles import load_profile
+from pilotfish.launch.specs import prepare
+from pilotfish.launch.supervisor import Supervisor
+
+
+@fail_on_error()
+def up(
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="Plain processes instead of a Ray Serve application.")
+    ] = False,
+    emulate: Annotated[
+        str,
+        typer.Option(
+            "--emulate",
+            metavar="PROFILE",
+            help="Engines that take the time of other hardware: a100-70b, h100-70b-tp4, cpu, instant or a file.",
+        ),
+    ] = "",
+    as_json: AsJson = False,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
+
+    By default as a Ray Serve application on a Ray of its own. The model is pulled first.
+
+    With --json every line is an object with an `event`: notice, line, ready, up, stopped.
+
+    [bold]Examples[/]
+
+      pilotfish up                                            under Ray Serve
+
+      pilotfish up --standalone --set draft.proposer=suffix   plain processes, another drafter
+
+      pilotfish up --config pilotfish.yaml --set orchestrator.port=50151
+
+      pilotfish up --emulate a100-70b                         no model, the time of other hardware
+    """
+    config = load_config(config_file, overrides or ())
+    if emulate:
+        config = replace(config, emulation=dataclasses.replace(config.emulation, profile=emulate))
+    with reserved(config.orchestrator.host, config.orchestrator.port):
+        require_free(config.orchestrator.host, config.orchestrator.port)
+        if config.orchestrator.http_port > 0:
+            require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
+        printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
+        if config.emulation.is_on:
+            printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
+        target, draft = config.target, config.draft
+        ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
+        if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
+            printer.notice(f"{' and '.join(unused)} not used: `pilotfish up` takes free ports for its replicas")
+        pull_models(config)
+        asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
+    printer.stopped()
+
+
+def http_url(config: Config) -> str:
+    """Where the HTTP API will be; empty if that is known only once it listens, or if it is off."""
+    scheme = "https" if config.security.public.uses_tls else "http"
+    host, port = config.orchestrator.http_host, config.orchestrator.http_port
+    return f"{scheme}://{host}:{port}" if port > 0 else ""
+
+
+def pull_models(config: Config) -> None:
+    """Fetch what the services will load, with a progress bar. Emulated engines load nothing."""
+    if config.emulation.is_on:
+        return
+    names = {config.target.model} | ({config.draft.model} if config.draft.num_replicas else set())
+    for name in sorted(names):
+        pull_with_progress(name, Path(config.cache_dir))
+
+
+async def run_services(
+    config: Config,
+    *,
+    standalone: bool,
+    on_line: Callable[[str, str], None],
+    on_up: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run the services until SIGINT, SIGTERM, SIGHUP or `stop`; nothing is left when it ends.
+
+    on_line(child, line) for every line that a child prints; on_up(public address) once all are
+    ready. A second signal kills what is still stopping. Raises UnavailableError when a service
+    that is needed ends.
+    """
+    stop, force = stop or asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: force.set() if stop.is_set() else stop.set())
+    with tempfile.TemporaryDirectory(prefix="pilotfish-", ignore_cleanup_errors=True) as name:
+        launch = prepare(config, Path(name), standalone=standalone)
+        waiting = {service for spec in launch.specs for service in spec.services}
+        public = ""
+
+        def on_ready(service: str, address: str) -> None:
+            nonlocal public
+            if service == "orchestrator":
+                public = address
+            if service in waiting:
+                waiting.discard(service)
+                # Requests are served without drafts too.
+                if waiting <= {"draft_service"} and public:
+                    on_up(public)
+                    public = ""
+
+        supervisor = Supervisor(launch.specs, environment=launch.environment, on_line=on_line, on_ready=on_ready)
+        await supervisor.run(stop, force)

@@ -1,0 +1,1 @@
+"""Paged attention: what a step computes, and the back ends that do."""

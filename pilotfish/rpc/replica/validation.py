@@ -1,0 +1,125 @@
+"""What a peer may ask of a replica: checked where the frames come in, before the engine sees them.
+
+Whether a command fits the state of its sequence is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.messages import (
+    MAX_AHEAD_TOKENS,
+    AheadRequest,
+    CloseSequence,
+    Command,
+    Decode,
+    OpenSequence,
+    Propose,
+    Verify,
+)
+from pilotfish.speculation.trees.tree import DraftTree
+from pilotfish.types import Limits, ModelInfo, TreeRequest
+
+_MAX_PROB = 1.001
+"""float32 probabilities may be this far above 1."""
+
+
+def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
+    """Raises InvalidRequestError, saying what is wrong, for what no engine with this model and limits can serve."""
+    match command:
+        case Verify():
+            _check_verify(command, model, limits)
+        case Propose():
+            _check_num_draft_tokens(command.num_draft_tokens, limits)
+            _check_tree_request(command.tree, limits)
+            _check_ahead_request(command.ahead)
+            _check_token_ids(command.new_token_ids, model, "token id")
+            if len(command.new_token_ids) > command.base_length:
+                raise InvalidRequestError(
+                    f"{len(command.new_token_ids)} new tokens cannot end at length {command.base_length}"
+                )
+        case Decode():
+            if command.num_tokens < 1:
+                raise InvalidRequestError("num_tokens is 0; it must be at least 1")
+            if command.num_draft_tokens:
+                _check_num_draft_tokens(command.num_draft_tokens, limits)
+            _check_tree_request(command.tree, limits)
+        case OpenSequence():
+            _check_open(command, model)
+        case CloseSequence():
+            pass
+        case _:
+            assert_never(command)
+
+
+def _check_open(command: OpenSequence, model: ModelInfo) -> None:
+    if not command.prompt_token_ids:
+        raise InvalidRequestError("the prompt is empty; it needs at least one token")
+    num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)
+    if num_tokens >= model.max_context_tokens:
+        raise InvalidRequestError(
+            f"prompt and output have {num_tokens} tokens; the context of {model.model_id} holds "
+            f"{model.max_context_tokens}, the next token included"
+        )
+    _check_token_ids(command.prompt_token_ids, model, "prompt token id")
+    _check_token_ids(command.output_token_ids, model, "output token id")
+    _check_token_ids([token_id for token_id, _ in command.sampling.logit_bias], model, "logit_bias token id")
+
+
+def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
+    num_drafts = len(command.draft_token_ids)
+    if num_drafts > limits.max_draft_tokens:
+        raise InvalidRequestError(f"{num_drafts} draft tokens; at most {limits.max_draft_tokens} (max_draft_tokens)")
+    _check_token_ids(command.draft_token_ids, model, "draft token id")
+    if command.draft_probs and len(command.draft_probs) != num_drafts:
+        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
+    for distribution in command.draft_probs:
+        _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
+        # Not so for NaN either. Sums are the drafter's affair: they shape this sequence's answer only.
+        if not all(0 <= prob <= _MAX_PROB for prob in distribution.probs):
+            raise InvalidRequestError("a draft distribution holds what is no probability")
+    if command.parents and len(command.parents) != num_drafts:
+        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
+    if not command.parents:
+        return
+    try:
+        DraftTree(command.parents)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from None
+
+
+def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:
+    if not 1 <= num_draft_tokens <= limits.max_draft_tokens:
+        raise InvalidRequestError(
+            f"{num_draft_tokens} draft tokens wanted; 1 to {limits.max_draft_tokens} are possible (max_draft_tokens)"
+        )
+
+
+def _check_tree_request(request: TreeRequest | None, limits: Limits) -> None:
+    if request is None:
+        return
+    if not 1 <= request.max_nodes <= limits.max_draft_tokens:
+        raise InvalidRequestError(
+            f"a tree of {request.max_nodes} draft tokens wanted; 1 to {limits.max_draft_tokens} are possible "
+            "(max_draft_tokens)"
+        )
+    if request.branching < 1:
+        raise InvalidRequestError("a tree's branching is 0; it must be at least 1")
+
+
+def _check_ahead_request(request: AheadRequest | None) -> None:
+    if request is None:
+        return
+    if not 1 <= request.max_tokens <= MAX_AHEAD_TOKENS:
+        raise InvalidRequestError(f"{request.max_tokens} tokens ahead wanted; 1 to {MAX_AHEAD_TOKENS} are possible")
+    if not request.acceptance or not all(0 <= probability <= 1 for probability in request.acceptance):
+        raise InvalidRequestError("drafting ahead needs the acceptance of each position, between 0 and 1")
+
+
+def _check_token_ids(token_ids: Sequence[int], model: ModelInfo, what: str) -> None:
+    # Protobuf holds them unsigned, so the largest decides.
+    largest = max(token_ids, default=0)
+    if largest >= model.vocab_size:
+        raise InvalidRequestError(f"{what} {largest} is not in the vocabulary of {model.vocab_size}")

@@ -1,0 +1,1 @@
+"""Drafts copied from text that is there already. Torch-free."""

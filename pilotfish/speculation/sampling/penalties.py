@@ -1,0 +1,105 @@
+"""Penalties, logit bias and grammar: the steps that look at the tokens before a position.
+
+Shapes: R rows, V vocabulary, E (row, token) pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pilotfish.speculation.sampling.blocks import BlockedLogits
+from pilotfish.speculation.sampling.constraints import TokenConstraint, without_forbidden
+from pilotfish.speculation.sampling.history import CountTable, TokenHistory
+from pilotfish.speculation.sampling.transfer import moved, to_device
+from pilotfish.types import SamplingParams
+
+_MAX_LOGIT = 1e30
+"""Far beyond any logit, and a difference of two stays within float32: infinite logits make NaN."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What shapes the distribution of one row besides its logits."""
+
+    sampling: SamplingParams
+    position: int
+    """Absolute index (prompt + output) of the token that the row decides."""
+    history: TokenHistory | None
+    """Prompt and output before the drafts; None when no penalty looks at it."""
+    draft_token_ids: Sequence[int] = ()
+    """Drafts between the history and the position."""
+    constraint: TokenConstraint | None = None
+    """The grammar after prompt and output before the drafts; None: the row is free."""
+
+
+def needs_adjustment(sampling: SamplingParams) -> bool:
+    """Whether penalties, bias or a grammar change the logits."""
+    return sampling.has_penalties or bool(sampling.logit_bias) or sampling.grammar is not None
+
+
+def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
+    """Penalties, then logit bias, then the grammar, on a copy; the input itself when no row has any.
+
+    Raises ValueError for a row with penalties and no history.
+    """
+    if any(row.sampling.has_penalties or row.sampling.logit_bias for row in rows):
+        logits = blocks.logits.clone()
+        _apply_penalties_(logits, rows)
+        _apply_bias_(logits, rows)
+        blocks = BlockedLogits.of(logits)
+    return _constrain(blocks, rows)
+
+
+def _constrain(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
+    """A row that has nothing left stays free: a drafter may not know any of the allowed tokens."""
+    masks = [None if row.constraint is None else row.constraint.allowed(row.draft_token_ids) for row in rows]
+    if all(mask is None for mask in masks):
+        return blocks
+    logits = without_forbidden(blocks.logits, masks)
+    constrained = BlockedLogits.of(logits)
+    is_empty = constrained.max() == -torch.inf  # [R, 1]
+    if not is_empty.any():
+        return constrained
+    return BlockedLogits(
+        torch.where(is_empty, blocks.logits, logits), torch.where(is_empty, blocks.block_max, constrained.block_max)
+    )
+
+
+def _apply_penalties_(logits: Tensor, rows: Sequence[Row]) -> None:
+    table = CountTable()
+    for index, row in enumerate(rows):
+        if row.sampling.has_penalties:
+            if row.history is None:
+                raise ValueError(f"the row at position {row.position} has penalties but no token history")
+            row.history.add_to(table, index, row.draft_token_ids)
+    if not table.rows:
+        return
+    device = logits.device
+    entry_rows = moved(torch.frombuffer(table.rows, dtype=torch.int64), device)  # [E]
+    token_ids = moved(torch.frombuffer(table.token_ids, dtype=torch.int64), device)  # [E]
+    counts = moved(torch.frombuffer(table.output_counts, dtype=torch.int64), device)  # [E]
+    samplings = [row.sampling for row in rows]
+    parameters = to_device(
+        [(s.repetition_penalty, s.presence_penalty, s.frequency_penalty) for s in samplings], torch.float32, device
+    )
+    repetition, presence, frequency = parameters[entry_rows].unbind(-1)
+    values = logits[entry_rows, token_ids]
+    values = torch.where(values > 0, values / repetition, values * repetition)
+    values -= presence * (counts > 0) + frequency * counts
+    logits[entry_rows, token_ids] = values.clamp_(-_MAX_LOGIT, _MAX_LOGIT)
+
+
+def _apply_bias_(logits: Tensor, rows: Sequence[Row]) -> None:
+    entries = [(index, *pair) for index, row in enumerate(rows) for pair in row.sampling.logit_bias]
+    if not entries:
+        return
+    entry_rows, token_ids, biases = zip(*entries, strict=True)
+    device = logits.device
+    index = (to_device(entry_rows, torch.int64, device), to_device(token_ids, torch.int64, device))
+    logits.index_put_(index, to_device(biases, torch.float32, device), accumulate=True)
+    # A token may be named more than once, and two large finite addends make an infinite one.
+    logits[index] = logits[index].clamp_(-_MAX_LOGIT, _MAX_LOGIT)

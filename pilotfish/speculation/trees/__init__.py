@@ -1,0 +1,1 @@
+"""Several continuations of one text: their shape, and how they grow."""

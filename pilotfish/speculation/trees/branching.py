@@ -1,0 +1,78 @@
+"""Branching: the likeliest next tokens of every node that a draft tree expands.
+
+Candidates are chosen, not drawn: in rejection mode each is proposed with certainty (a one-hot draft
+distribution), so that a tree may be pruned by what it holds and stays exact (as in EAGLE-2's code).
+
+Shapes: R rows, one per node; V vocabulary; C candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
+from pilotfish.speculation.sampling.coupling import keys_of, pick_rows
+from pilotfish.speculation.sampling.logits import process
+from pilotfish.speculation.sampling.noise import Stream, gumbel
+from pilotfish.speculation.sampling.penalties import Row, adjust
+from pilotfish.speculation.sampling.rules import Rule, group
+from pilotfish.speculation.trees.growth import Candidate
+
+_NUM_RIVALS = 32
+"""Likeliest tokens among which coupled rows look for those that could win beside the one that does."""
+
+
+@torch.inference_mode()
+def branch(logits: Tensor, rows: Sequence[Row], width: int) -> list[list[Candidate]]:
+    """At most width candidates per row of logits [R, V], the likeliest first; what is cut is none.
+
+    Greedy rows take the greatest logits. Coupled rows take the greatest of logit and the noise that is
+    shared with the target, so the first is the drafter's own pick. Rejection rows take the greatest
+    probabilities. Raises ValueError when the rows do not add up or penalties come without a history.
+    """
+    if logits.shape[0] != len(rows):
+        raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} nodes")
+    candidates: list[list[Candidate]] = [[]] * len(rows)
+    if not rows:
+        return candidates
+    blocks = BlockedLogits.of(logits)
+    for (rule, _), members in group(row.sampling for row in rows).items():
+        chosen = [rows[index] for index in members]
+        token_ids, log_probs = _rank(rule, blocks.select(members), chosen, width)
+        for index, ids, values in zip(members, token_ids.tolist(), log_probs.tolist(), strict=True):
+            candidates[index] = [
+                Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -torch.inf
+            ]
+    return candidates
+
+
+def _rank(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
+    """Token ids and log-probabilities [R, C], descending."""
+    match rule:
+        case Rule.GREEDY:
+            blocks = adjust(blocks, rows)
+            logits, token_ids = blocks.rank(width)
+            greatest = blocks.max()
+            return token_ids, logits - greatest - block_sums((blocks.logits - greatest).exp_()).log_()
+        case Rule.COUPLED:
+            return _rank_coupled(blocks, rows, width)
+        case Rule.REJECTION:
+            distribution = process(blocks, rows)
+            logits, token_ids = distribution.blocks.rank(width)
+            return token_ids, distribution.scores_of(logits, token_ids) - distribution.log_norm()
+
+
+def _rank_coupled(blocks: BlockedLogits, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
+    """A candidate's probability stands for how far its noisy score is from the others' (a softmax of them)."""
+    distribution = process(blocks, rows)
+    keys = keys_of(rows, Stream.COUPLED, blocks.logits.device)
+    winner = pick_rows(distribution, rows, Stream.COUPLED).unsqueeze(1)
+    _, rivals = distribution.blocks.rank(max(width, _NUM_RIVALS))
+    token_ids = torch.cat((winner, rivals), 1)
+    scores = distribution.scores_at(token_ids) + gumbel(keys, token_ids)
+    scores[:, 1:].masked_fill_(rivals == winner, -torch.inf)
+    log_probs, places = scores.log_softmax(-1).topk(min(width, scores.shape[1]))
+    return token_ids.gather(1, places), log_probs

@@ -1,0 +1,111 @@
+"""Confidence-grown draft trees (EAGLE-2, 2406.16858, section 4): expand what is likely, keep what is likeliest.
+
+A node's value is the probability of its whole path, as the drafter sees it. Each level expands the
+best `width` nodes of the level before; at the end the best nodes of all levels stay. As no node is
+worth more than its parent, these make a tree. Torch-free and deterministic: equals go by age.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A possible next token of one node."""
+
+    token_id: int
+    log_prob: float
+    """Confidence that the target says it after this node: at most 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrownTree:
+    """What growth came to."""
+
+    token_ids: tuple[int, ...]
+    tree: DraftTree
+    nodes: tuple[int, ...]
+    """The growing tree's index of each node."""
+
+
+class GrowingTree:
+    """A tree that gains a level for each round of the drafter.
+
+    `frontier` says which nodes the drafter is to run (first the root); `extend` takes their candidates.
+    """
+
+    def __init__(self, width: int) -> None:
+        """width: nodes expanded in each level, at least 1."""
+        if width < 1:
+            raise ValueError(f"width is {width}; it must be at least 1")
+        self.width = width
+        self._token_ids: list[int] = []
+        self._parents: list[int] = []
+        self._values: list[float] = []
+        self._frontier: tuple[int, ...] = (ROOT,)
+        self.num_levels = 0
+
+    @property
+    def frontier(self) -> tuple[int, ...]:
+        """Nodes to expand next, oldest first; the root before the first level, nothing when no level can follow."""
+        return self._frontier
+
+    def __len__(self) -> int:
+        """Candidates seen, kept or not."""
+        return len(self._parents)
+
+    def token_id(self, node: int) -> int:
+        return self._token_ids[node]
+
+    def parent(self, node: int) -> int:
+        return self._parents[node]
+
+    def path(self, node: int) -> list[int]:
+        """Token ids from a child of the root down to node; none for the root."""
+        token_ids = []
+        while node != ROOT:
+            token_ids.append(self._token_ids[node])
+            node = self._parents[node]
+        return token_ids[::-1]
+
+    def extend(self, candidates: Sequence[Sequence[Candidate]]) -> None:
+        """Add the children of each frontier node, in the order of `frontier`, and choose the next frontier.
+
+        Raises ValueError when there is not one list per frontier node.
+        """
+        first = len(self._parents)
+        for node, children in zip(self._frontier, candidates, strict=True):
+            value = 0.0 if node == ROOT else self._values[node]
+            for child in children:
+                self._token_ids.append(child.token_id)
+                self._parents.append(node)
+                self._values.append(value + min(child.log_prob, 0.0))
+        self._frontier = self._best(range(first, len(self._parents)), self.width)
+        self.num_levels += 1
+
+    @property
+    def frontier_confidence(self) -> float:
+        """Probability that the target comes to a frontier node, as the drafter sees it."""
+        return sum(1.0 if node == ROOT else math.exp(self._values[node]) for node in self._frontier)
+
+    def finish(self, max_nodes: int, min_confidence: float = 0.0) -> GrownTree:
+        """The best max_nodes nodes (at most MAX_TREE_NODES), level by level, each node's likeliest child first.
+
+        Of them only the best one, and those that the target comes to with a probability of min_confidence.
+        """
+        best = self._best(range(len(self._parents)), min(max_nodes, MAX_TREE_NODES))
+        least = math.log(min_confidence) if min_confidence > 0 else -math.inf
+        kept = tuple(node for node in best if self._values[node] >= least) or self._best(range(len(self._parents)), 1)
+        index_of = {ROOT: ROOT} | {node: index for index, node in enumerate(kept)}
+        tree = DraftTree(tuple(index_of[self._parents[node]] for node in kept))
+        return GrownTree(tuple(self._token_ids[node] for node in kept), tree, kept)
+
+    def _best(self, nodes: range, count: int) -> tuple[int, ...]:
+        """The count nodes of most value, the older of equals (so a parent before its child), by age."""
+        ranked = sorted(nodes, key=lambda node: (-self._values[node], node))
+        return tuple(sorted(ranked[:count]))

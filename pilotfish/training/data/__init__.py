@@ -1,0 +1,1 @@
+"""What drafters learn from: prompts, conversations, and what the target computed of them."""

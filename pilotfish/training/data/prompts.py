@@ -1,0 +1,87 @@
+"""Prompts that a user brings for the target to answer: jsonl with lines `{"turns": ["...", ...]}`, read as a whole.
+
+Of a conversation of several turns the first is asked. Other fields of a line are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.types import ChatMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a user asks."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    """In the target's chat template, up to where its answer begins."""
+
+
+class PromptQueue:
+    """Answers that given prompts still wait for, in the prompts' order."""
+
+    def __init__(self, prompts: Sequence[Prompt], answers_each: int, max_tokens: int, answered: Counter[int]) -> None:
+        """answered: by the index of a prompt, answers that are done; prompts above max_tokens are left out."""
+        usable = [index for index, prompt in enumerate(prompts) if len(prompt.token_ids) <= max_tokens]
+        self._prompts = prompts
+        self._num_too_long = len(prompts) - len(usable)
+        self._total = len(usable) * answers_each
+        self._due = deque((index, number) for index in usable for number in range(answered[index], answers_each))
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def take(self) -> tuple[int, int, Prompt]:
+        """The next prompt: its index, how many answers to it were begun before, and what it says."""
+        index, number = self._due.popleft()
+        return index, number, self._prompts[index]
+
+    @property
+    def note(self) -> str:
+        """How far it is, for people."""
+        note = f"{self._total - len(self._due):,} of {self._total:,} answers to prompts begun" if self._prompts else ""
+        return f"{note}, {self._num_too_long:,} prompts are too long" if self._num_too_long else note
+
+
+class _Line(msgspec.Struct):
+    turns: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def read_prompts(path: Path, tokenizer: Tokenizer) -> list[Prompt]:
+    """All prompts of a file.
+
+    Raises: InvalidRequestError for a file that cannot be read or holds no prompt, naming the line of what is wrong.
+    """
+    try:
+        prompts = list(_read(path, tokenizer))
+    except OSError as error:
+        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
+    if not prompts:
+        raise InvalidRequestError(f"{path} holds no prompts")
+    return prompts
+
+
+def _read(path: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                turns = _decoder.decode(line).turns
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise InvalidRequestError(f"{path}, line {number}: {error}") from None
+            if not turns or not turns[0].strip():
+                raise InvalidRequestError(f"{path}, line {number}: turns must begin with what the user says")
+            yield Prompt(turns[0], tuple(tokenizer.apply_chat_template([ChatMessage("user", turns[0])])))

@@ -1,0 +1,66 @@
+"""`pilotfish plan --model` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pilotfish.cli.commands import plan_memory
+from pilotfish.cli.main import app
+from pilotfish.parallel.take_inventory import inventory_of
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that imports torch takes seconds; test_take_inventory starts one."""
+    monkeypatch.setattr(plan_memory, "take_inventory", inventory_of)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "120"})
+    return result.exit_code, result.stdout, " ".join(result.stderr.split())
+
+
+def test_a_70b_on_eight_gpus() -> None:
+    code, output, _ = run("--model", "llama-3.1-70b", "--gpus", "8", "--json")
+    assert code == 0
+    plan = json.loads(output)
+    assert plan["gpu_memory_gb"] == 80
+    rows = {(row["weights"], row["num_ranks"]): row for row in plan["rows"]}
+    assert sorted({count for _, count in rows}) == [1, 2, 4, 8]
+    assert rows["bfloat16", 1]["num_kv_blocks"] == 0
+    assert rows["bfloat16", 8]["weight_bytes"] == 17_640_734_720
+    assert rows["bfloat16", 8]["kv_bytes_per_token"] == 80 * 2 * 128 * 2
+    assert rows["int8 or fp8", 2]["num_kv_tokens"] > 200_000
+
+
+def test_gpus_that_the_heads_do_not_go_into() -> None:
+    code, _, error = run("--model", "llama-3.1-70b", "--gpus", "6")
+    assert code != 0
+    assert "--gpus is 6; llama-3.1-70b has 64 heads" in error
+    assert "1, 2, 4, 8: choose one" in error
+
+
+def test_a_model_that_is_nowhere() -> None:
+    code, _, error = run("--model", "llama-70", "--gpus", "2")
+    assert code != 0
+    assert "llama-3.1-70b" in error
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    sizes = {"num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 64, "hidden_size": 48}
+    config = {"model_type": "llama", "vocab_size": 100, "num_hidden_layers": 2, **sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    code, output, _ = run("--model", str(tmp_path), "--gpus", "2", "--gpu-memory-gb", "24")
+    assert code == 0
+    assert "LlamaForCausalLM" in output
+    assert "24 GB" in output
+
+
+def test_gpus_without_a_model() -> None:
+    code, _, error = run("--gpus", "2")
+    assert code != 0
+    assert "--gpus and --gpu-memory-gb go with --model" in error

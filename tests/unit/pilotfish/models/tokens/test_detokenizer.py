@@ -1,0 +1,163 @@
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.models.tokens.detokenizer import IncrementalDetokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from tests.support.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
+
+NUM_TOKENS = 265
+TEXTS = st.text(alphabet=st.sampled_from("ab c\n€ñ😀👩‍🔬中\u200d"), max_size=40)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory, write_tiny_model: Callable[[Path], None]) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_model(folder)
+    return Tokenizer.load(folder)
+
+
+def stream(detokenizer: IncrementalDetokenizer, token_ids: Sequence[int], sizes: Sequence[int]) -> list[str]:
+    """The deltas of token_ids fed in pieces of these sizes (used again and again), and the flush."""
+    deltas, start, turn = [], 0, 0
+    while start < len(token_ids):
+        size = sizes[turn % len(sizes)]
+        deltas.append(detokenizer.add(token_ids[start : start + size]))
+        start, turn = start + size, turn + 1
+    return [*deltas, detokenizer.flush()]
+
+
+SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=5)
+
+
+@given(text=TEXTS, sizes=SIZES)
+def test_text_joins_and_no_delta_ends_inside_a_character(tokenizer: Tokenizer, text: str, sizes: list[int]) -> None:
+    deltas = stream(IncrementalDetokenizer(tokenizer), tokenizer.encode(text), sizes)
+    assert "".join(deltas) == text
+    assert "\ufffd" not in "".join(deltas)
+    assert deltas[-1] == ""
+
+
+@given(token_ids=st.lists(st.integers(0, NUM_TOKENS - 1), max_size=120), sizes=SIZES, skip_special=st.booleans())
+def test_any_tokens_join_to_their_decoding(
+    tokenizer: Tokenizer, token_ids: list[int], sizes: list[int], skip_special: bool
+) -> None:
+    deltas = stream(IncrementalDetokenizer(tokenizer, skip_special), token_ids, sizes)
+    assert "".join(deltas) == tokenizer.decode(token_ids, skip_special)
+
+
+@given(data=st.data())
+def test_broken_utf8_joins_to_its_decoding(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    """Long runs of the bytes of emoji and of merges that straddle characters."""
+    pool = sorted({token_id for text in ("😀😀", "€", "a") for token_id in tokenizer.encode(text)})
+    pool += [token_id for token_id in range(NUM_TOKENS) if "\ufffd" in tokenizer.decode([token_id])][-8:]
+    token_ids = data.draw(st.lists(st.sampled_from(pool), max_size=200))
+    deltas = stream(IncrementalDetokenizer(tokenizer), token_ids, [1])
+    assert "".join(deltas) == tokenizer.decode(token_ids)
+
+
+def test_character_waits_for_its_last_byte(tokenizer: Tokenizer) -> None:
+    token_ids = tokenizer.encode("€")
+    assert len(token_ids) == 2
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    assert [detokenizer.add([token_id]) for token_id in token_ids] == ["", "€"]
+
+
+def test_flush_gives_what_was_held_back_and_starts_anew(tokenizer: Tokenizer) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    assert detokenizer.add(tokenizer.encode("a€")[:-1]) == "a"
+    assert detokenizer.flush() == "\ufffd"
+    assert detokenizer.add(tokenizer.encode("b")) == "b"
+
+
+class CountingDecoder:
+    """Counts the tokens that are decoded."""
+
+    token_bytes = None
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.special_token_ids = tokenizer.special_token_ids
+        self.num_decoded_tokens = 0
+
+    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
+        self.num_decoded_tokens += len(token_ids)
+        return self.tokenizer.decode(token_ids, skip_special)
+
+
+EMOJI_CHAIN = [b"\xf0", *([b"\x9f", b"\x98", b"\x80\xf0"] * 150)]
+"""Valid emoji whose last byte always comes in one token with the next one's first: no token ends a character."""
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [b" a", b"b", b"c"] * 150,
+        [b"\xf0\x9f", b"\x98\x80"] * 150,
+        EMOJI_CHAIN,
+        [*EMOJI_CHAIN, b"a", *EMOJI_CHAIN],
+        [b"\x80"] * 300,
+        [b"\xf0"] * 300,
+        [b"\xe2\x82"] * 300,
+        [b"\xe2\x82", b"\x80\xf0", b"\x9f"] * 100,
+        [b"a", *([b"\xf0\x9f"] * 40), b"\x98\x80", b"b"],
+    ],
+)
+def test_long_runs_are_right_and_cost_the_same_for_each_token(
+    tokenizer: Tokenizer, token_of: Callable[[bytes], int], tokens: list[bytes]
+) -> None:
+    token_ids = [token_of(token) for token in tokens]
+    decoder = CountingDecoder(tokenizer)
+    deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
+    assert "".join(deltas) == tokenizer.decode(token_ids)
+    assert decoder.num_decoded_tokens < 50 * len(token_ids)
+
+
+def test_emoji_chain_streams(tokenizer: Tokenizer, token_of: Callable[[bytes], int]) -> None:
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    deltas = [detokenizer.add([token_of(token)]) for token in EMOJI_CHAIN]
+    assert deltas == ["", *(["", "", "😀"] * 150)]
+
+
+WORDS = word_vocabulary()
+UNITS = st.sampled_from(
+    [
+        [0],
+        [VOCAB_SIZE - 1],
+        *([WORDS[word]] for word in ("▁", "▁a", "b", "中")),
+        *([WORDS[bytes([byte])] for byte in text.encode()] for text in "😀€ñ"),
+    ]
+)
+
+
+@given(units=st.lists(UNITS, max_size=60), sizes=SIZES)
+def test_sentencepiece_spaces_and_byte_fallback(units: list[list[int]], sizes: list[int]) -> None:
+    decoder = word_tokenizer()
+    token_ids = [token_id for unit in units for token_id in unit]
+    deltas = stream(IncrementalDetokenizer(decoder), token_ids, sizes)
+    assert "".join(deltas) == decoder.decode(token_ids)
+
+
+def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
+    """As models have them: their vocabulary is wider than the tokenizer's."""
+    decoder, none = word_tokenizer(), VOCAB_SIZE - 1
+    a, space, emoji = WORDS["a"], WORDS["▁"], [WORDS[bytes([byte])] for byte in "😀".encode()]
+    for token_ids in (
+        [a, none, space, a],
+        [none, a, none, none, space],
+        [a, *[part for byte in emoji for part in (none, byte)]],
+    ):
+        deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
+        assert "".join(deltas) == decoder.decode(token_ids)
+
+
+@pytest.mark.model
+def test_default_model(default_model_folder: Path) -> None:
+    tokenizer = Tokenizer.load(default_model_folder)
+    text = "Ünïcödé 👩‍👩‍👧‍👦 中文 — quick 1234\n\n12. " * 20
+    deltas = stream(IncrementalDetokenizer(tokenizer), tokenizer.encode(text), [1, 3, 6])
+    assert "".join(deltas) == text
+    assert not any("\ufffd" in delta for delta in deltas)

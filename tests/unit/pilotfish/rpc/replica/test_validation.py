@@ -1,0 +1,68 @@
+import pytest
+
+from pilotfish.errors import InvalidRequestError
+from pilotfish.messages import AheadRequest, CloseSequence, Command, Decode, OpenSequence, Propose, Verify
+from pilotfish.rpc.replica.validation import check_command
+from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution, TreeRequest
+
+MODEL = ModelInfo(model_id="small", tokenizer_fingerprint="", vocab_size=10, max_context_tokens=8)
+LIMITS = Limits(max_draft_tokens=2, max_sequences=1)
+GREEDY = SamplingParams(temperature=0)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        OpenSequence(1, (0, 9), GREEDY, (5,)),
+        OpenSequence(1, (1,) * 7, GREEDY),
+        Verify(1, 3, (9, 0)),
+        Verify(1, 3, ()),
+        Verify(1, 3, (1, 2), parents=(-1, 0)),
+        Verify(1, 3, (1,), (SparseDistribution((1, 9), (0.5, 0.5)),)),
+        Decode(1, 3, 1),
+        Decode(1, 3, 5, 2),
+        Propose(1, 3, (1, 2, 9), 2),
+        Propose(1, 3, (), 2, tree=TreeRequest(2, 8)),
+        Propose(1, 3, (), 2, ahead=AheadRequest(60, (0.0, 1.0)), is_prepared=True),
+        CloseSequence(1),
+    ],
+)
+def test_sound_commands_pass(command: Command) -> None:
+    check_command(command, MODEL, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (OpenSequence(1, (), GREEDY), "the prompt is empty"),
+        (OpenSequence(1, (1,) * 8, GREEDY), "have 8 tokens; the context of small holds 8"),
+        (OpenSequence(1, (1,) * 5, GREEDY, (1,) * 3), "have 8 tokens"),
+        (OpenSequence(1, (10,), GREEDY), "prompt token id 10 is not in the vocabulary of 10"),
+        (OpenSequence(1, (1,), GREEDY, (10,)), "output token id 10"),
+        (OpenSequence(1, (1,), SamplingParams(logit_bias=((10, 1.0),))), "logit_bias token id 10"),
+        (Verify(1, 3, (1, 1, 1)), "3 draft tokens; at most 2"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(3, 2)), "a tree of 3 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (), 2, tree=TreeRequest(0, 2)), "a tree of 0 draft tokens wanted"),
+        (Decode(1, 3, 5, 2, tree=TreeRequest(2, 0)), "branching is 0"),
+        (Verify(1, 3, (10,)), "draft token id 10"),
+        (Verify(1, 3, (1, 2), (SparseDistribution((1,), (1.0,)),)), "2 draft tokens with 1 distributions"),
+        (Verify(1, 3, (1,), (SparseDistribution((10,), (1.0,)),)), "token id of a draft distribution 10"),
+        (Verify(1, 3, (1, 2), parents=(-1,)), "2 draft tokens with 1 parents"),
+        (Verify(1, 3, (1, 2), parents=(-1, 1)), "it must come before it"),
+        (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),
+        (Decode(1, 3, 0), "num_tokens is 0"),
+        (Decode(1, 3, 1, 3), "3 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(0, (0.5,))), "0 tokens ahead wanted"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(1025, (0.5,))), "1025 tokens ahead wanted; 1 to 1024"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, ())), "acceptance of each position"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (1.5,))), "between 0 and 1"),
+        (Propose(1, 3, (), 2, ahead=AheadRequest(60, (float("nan"),))), "between 0 and 1"),
+        (Propose(1, 3, (), 0), "0 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (), 3), "3 draft tokens wanted; 1 to 2"),
+        (Propose(1, 3, (10,), 1), "token id 10"),
+        (Propose(1, 1, (1, 2), 1), "2 new tokens cannot end at length 1"),
+    ],
+)
+def test_others_are_told_what_is_wrong(command: Command, message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        check_command(command, MODEL, LIMITS)

@@ -1,0 +1,79 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pilotfish.speculation.lookup.ngram import NgramIndex
+
+TOKENS = st.lists(st.integers(0, 3), max_size=40)
+
+
+def indexed(token_ids: list[int], smallest: int = 2, largest: int = 4) -> NgramIndex:
+    index = NgramIndex(smallest, largest)
+    index.append(token_ids)
+    return index
+
+
+def rescanned(token_ids: list[int], k: int, smallest: int, largest: int) -> tuple[int, ...]:
+    """The definition, by brute force."""
+    for size in range(min(largest, len(token_ids)), smallest - 1, -1):
+        end = token_ids[len(token_ids) - size :]
+        for start in range(len(token_ids) - size - 1, -1, -1):
+            if token_ids[start : start + size] == end:
+                grown = list(token_ids)
+                for offset in range(k):
+                    grown.append(grown[start + size + offset])
+                return tuple(grown[len(token_ids) :])
+    return ()
+
+
+def test_proposes_what_followed() -> None:
+    assert indexed([1, 2, 3, 4, 9, 1, 2]).propose(2).token_ids == (3, 4)
+
+
+def test_latest_occurrence_wins() -> None:
+    assert indexed([1, 2, 7, 1, 2, 8, 1, 2]).propose(1).token_ids == (8,)
+
+
+def test_longest_ngram_wins_over_later_ones() -> None:
+    assert indexed([5, 1, 2, 7, 6, 1, 2, 8, 5, 1, 2]).propose(1).token_ids == (7,)
+
+
+def test_nothing_recurs() -> None:
+    assert indexed([1, 2, 3, 4]).propose(5).token_ids == ()
+    assert indexed([]).propose(5).token_ids == ()
+
+
+def test_shorter_than_the_minimum_is_not_looked_up() -> None:
+    assert indexed([1, 9, 1]).propose(1).token_ids == ()
+    assert indexed([1, 9, 1], smallest=1).propose(1).token_ids == (9,)
+
+
+def test_a_repetition_goes_on() -> None:
+    assert indexed([1, 2, 3, 1, 2, 3, 1, 2]).propose(7).token_ids == (3, 1, 2, 3, 1, 2, 3)
+
+
+@given(TOKENS, st.integers(0, 6), st.integers(1, 3), st.integers(0, 2))
+def test_equals_a_rescan(token_ids: list[int], k: int, smallest: int, extra: int) -> None:
+    index = indexed(token_ids, smallest, smallest + extra)
+    assert index.propose(k).token_ids == rescanned(token_ids, k, smallest, smallest + extra)
+
+
+@given(TOKENS, TOKENS, st.data())
+def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], data: st.DataObject) -> None:
+    index = indexed(kept + dropped)
+    index.truncate(len(kept))
+    assert len(index) == len(kept)
+    later = data.draw(TOKENS)
+    index.append(later)
+    assert index.propose(4).token_ids == rescanned(kept + later, 4, 2, 4)
+
+
+def test_cannot_truncate_to_more_than_there_is() -> None:
+    with pytest.raises(ValueError, match="cannot cut 2 tokens to 3"):
+        indexed([1, 2]).truncate(3)
+
+
+@pytest.mark.parametrize(("smallest", "largest"), [(0, 2), (3, 2)])
+def test_refuses_an_empty_range(smallest: int, largest: int) -> None:
+    with pytest.raises(ValueError, match="make no range"):
+        NgramIndex(smallest, largest)

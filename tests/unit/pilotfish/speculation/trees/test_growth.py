@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from pilotfish.speculation.trees.growth import Candidate, GrowingTree
+from pilotfish.speculation.trees.tree import ROOT
+
+
+def candidates(*probs: float) -> list[Candidate]:
+    return [Candidate(100 + index, math.log(prob)) for index, prob in enumerate(probs)]
+
+
+def test_the_likeliest_paths_are_expanded_and_kept():
+    tree = GrowingTree(width=2)
+    assert tree.frontier == (ROOT,)
+    tree.extend([candidates(0.6, 0.3, 0.1)])
+    assert tree.frontier == (0, 1)
+    tree.extend([candidates(0.9, 0.1), candidates(0.7, 0.3)])  # 0.54, 0.06; 0.21, 0.09
+    assert tree.frontier == (3, 5)
+    grown = tree.finish(max_nodes=4)
+    assert grown.nodes == (0, 1, 3, 5)
+    assert grown.token_ids == (100, 101, 100, 100)
+    assert grown.tree.parents == (-1, -1, 0, 1)
+
+
+def test_paths_hold_the_tokens_from_the_root():
+    tree = GrowingTree(width=1)
+    tree.extend([[Candidate(7, -0.1), Candidate(8, -0.2)]])
+    tree.extend([[Candidate(9, -0.1)]])
+    assert tree.path(ROOT) == []
+    assert tree.path(1) == [8]
+    assert tree.path(2) == [7, 9]
+    assert (tree.token_id(2), tree.parent(2)) == (9, 0)
+
+
+def test_equals_go_by_age_so_a_parent_stays_with_its_certain_child():
+    tree = GrowingTree(width=3)
+    tree.extend([candidates(0.5, 0.5)])
+    tree.extend([candidates(1.0), candidates(1.0)])
+    assert tree.finish(3).nodes == (0, 1, 2)
+    assert tree.finish(3).tree.parents == (-1, -1, 0)
+
+
+def test_growth_without_candidates_ends():
+    tree = GrowingTree(width=2)
+    tree.extend([candidates(0.4)])
+    tree.extend([[]])
+    assert tree.frontier == ()
+    assert tree.finish(8).token_ids == (100,)
+
+
+def test_one_list_of_candidates_for_each_frontier_node():
+    tree = GrowingTree(width=2)
+    with pytest.raises(ValueError):
+        tree.extend([candidates(0.4), candidates(0.4)])
+    with pytest.raises(ValueError, match="at least 1"):
+        GrowingTree(width=0)
+
+
+def test_no_other_tree_of_that_size_is_worth_more():
+    generator = random.Random(5)
+    for _ in range(30):
+        tree = GrowingTree(width=3)
+        values: dict[int, float] = {ROOT: 1.0}
+        for _ in range(4):
+            level = [[generator.random() for _ in range(3)] for _ in tree.frontier]
+            first, parents = len(tree), tree.frontier
+            tree.extend([[Candidate(0, math.log(prob)) for prob in probs] for probs in level])
+            for parent, probs in zip(parents, level, strict=True):
+                for prob in probs:
+                    values[first] = values[parent] * prob
+                    first += 1
+        grown = tree.finish(max_nodes=7)
+        kept = sorted((values[node] for node in grown.nodes), reverse=True)
+        assert kept == pytest.approx(sorted(list(values.values())[1:], reverse=True)[:7])
