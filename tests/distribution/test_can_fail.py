@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pilotfish.speculation.sampling import coupling, rejection
 from pilotfish.speculation.drafting import Draft, draft
 from pilotfish.speculation.rounds import Outcome, Round, verify
+from pilotfish.speculation.sampling import coupling, rejection
 from pilotfish.speculation.sampling.coupling import keys_of
 from pilotfish.speculation.sampling.noise import Stream, uniform
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution

@@ -21,8 +21,8 @@ from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.training.data import synthesise as synthesis
 from pilotfish.training.data import samples
+from pilotfish.training.data import synthesise as synthesis
 from pilotfish.training.data.conversations import Conversation
 from pilotfish.training.data.extract import FeatureExtractor
 from pilotfish.training.data.prompts import Prompt
