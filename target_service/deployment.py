@@ -14,11 +14,11 @@ from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pilotfish.config import Config
-from pilotfish.parallel.hosts import start_beside_ranks
 from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.pools.autoscaling import WaitingRequests, load_stats
 from pilotfish.pools.options import fixed_options, num_ranks, scaling_options
 from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
+from target_service.hosts import start_beside_ranks
 from target_service.server import TargetServer
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from orchestrator.drafting.averages import ClippedAverage
 from orchestrator.drafting.speculation_cache import AheadCounters
-from pilotfish.averages import ClippedAverage
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo

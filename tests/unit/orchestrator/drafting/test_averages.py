@@ -1,6 +1,6 @@
 import pytest
 
-from pilotfish.averages import ClippedAverage
+from orchestrator.drafting.averages import ClippedAverage
 
 
 def test_a_clipped_average_hardly_moves_for_one_outlier_but_follows_a_mixture() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from pilotfish.errors import ConfigError, UnavailableError
-from pilotfish.parallel.hosts import start_beside_ranks
+from target_service.hosts import start_beside_ranks
 
 
 class Starting:
