@@ -77,7 +77,7 @@ def test_every_lookup_fulfils_the_contract(
 
 def test_the_examples_line_fits_the_registry() -> None:
     assert CODE_BLOCKS[1].strip() == '"echo": echo_lookup,'
-    source = Path(lookup.__file__).parents[2] / "pilotfish" / "speculation" / "lookups.py"
+    source = Path(lookup.__file__).parents[2] / "pilotfish" / "speculation" / "lookup" / "lookups.py"
     assert '        "suffix": suffix_lookup,\n' in source.read_text(encoding="utf-8")
 
 
