@@ -37,7 +37,7 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
-from pilotfish.types import SELF_DRAFTERS, ModelInfo, TreeRequest
+from pilotfish.types import IN_TARGET_DRAFTERS, ModelInfo, TreeRequest
 
 
 class Answer:
@@ -253,4 +253,4 @@ class InferenceService:
 
 def _drafts_in_target(request: GenerationRequest, model: ModelInfo) -> bool:
     """A lookup is in the target where that has it, else in the orchestrator."""
-    return request.speculation.proposer in (*SELF_DRAFTERS, model.proposer)
+    return request.speculation.proposer in (*IN_TARGET_DRAFTERS, model.proposer)

@@ -14,8 +14,9 @@ from orchestrator.control.decision import Decision
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import InvalidRequestError, PilotfishError
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import Decode, TargetCommand, Verdict, Verify
-from pilotfish.types import FeatureRequest, TreeRequest
+from pilotfish.types import TreeRequest
 
 _log = logging.getLogger(__name__)
 

@@ -21,8 +21,15 @@ from pilotfish.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import Opened, SequenceError, Verdict
-from pilotfish.types import BLOCK_SIZE, FeatureRequest, Limits, ModelInfo, SequenceErrorCode, TreeRequest
+from pilotfish.types import (
+    BLOCK_SIZE,
+    Limits,
+    ModelInfo,
+    SequenceErrorCode,
+    TreeRequest,
+)
 
 _log = logging.getLogger(__name__)
 

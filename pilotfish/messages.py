@@ -12,9 +12,8 @@ from itertools import chain
 
 import msgspec
 
+from pilotfish.features import FeatureRequest, Features
 from pilotfish.types import (
-    FeatureRequest,
-    Features,
     FinishReason,
     SamplingParams,
     SequenceErrorCode,

@@ -10,6 +10,7 @@ import enum
 import msgspec
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.features import FeatureFormat
 from pilotfish.step_table import StepTable
 
 MAX_LOGPROBS = 20
@@ -29,7 +30,7 @@ BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
 bit-exact."""
 
-SELF_DRAFTERS = ("eagle3", "medusa", "early_exit")
+IN_TARGET_DRAFTERS = ("eagle3", "medusa", "early_exit")
 """Proposers that live in the target, because they look at its hidden states."""
 
 
@@ -55,13 +56,6 @@ class AcceptanceMode(enum.IntEnum):
 
     COUPLED = 1
     REJECTION = 2
-
-
-class FeatureFormat(enum.IntEnum):
-    """How features travel. Values equal pilotfish.v1.FeatureFormat."""
-
-    BF16 = 1
-    FP8 = 2
 
 
 class GrammarKind(enum.IntEnum):
@@ -213,40 +207,6 @@ class TreeRequest(msgspec.Struct, frozen=True, array_like=True):
     """Draft tokens at most, over all branches."""
     branching: int
     """Candidates of a node, and nodes that each level expands, at most."""
-
-
-class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
-    """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
-
-    first_position: int
-    format: FeatureFormat
-
-
-class Features(msgspec.Struct, frozen=True, array_like=True):
-    """Hidden states of the target at consecutive positions; see pilotfish.v1.Features."""
-
-    first_position: int
-    num_tokens: int
-    format: FeatureFormat
-    data: bytes
-    """As many bytes for each token as for the others."""
-
-    @property
-    def end_position(self) -> int:
-        return self.first_position + self.num_tokens
-
-    def since(self, position: int) -> Features:
-        """Those of the positions from `position` on; not decoded."""
-        num_skipped = min(max(0, position - self.first_position), self.num_tokens)
-        if num_skipped == 0:
-            return self
-        row_bytes = len(self.data) // self.num_tokens
-        return Features(
-            self.first_position + num_skipped,
-            self.num_tokens - num_skipped,
-            self.format,
-            self.data[num_skipped * row_bytes :],
-        )
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

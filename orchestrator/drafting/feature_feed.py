@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from pilotfish.types import FeatureRequest, Features, ModelInfo
+from pilotfish.features import FeatureRequest, Features
+from pilotfish.types import ModelInfo
 
 WINDOW_TOKENS = 512
 """The newest so many tokens' features are kept, for a drafter that begins in the middle of a text."""

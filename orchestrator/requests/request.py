@@ -11,11 +11,11 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import SELF_DRAFTERS, SamplingParams
+from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams
 
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]
-PROPOSERS = ("draft", *LOOKUPS, *SELF_DRAFTERS)
+PROPOSERS = ("draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
 """What a request may ask for: the draft pool, a lookup in the orchestrator, or a drafter in the target."""
 
 

@@ -19,7 +19,7 @@ from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.types import SELF_DRAFTERS, ChatMessage
+from pilotfish.types import IN_TARGET_DRAFTERS, ChatMessage
 
 STACK_DEFAULTS = (
     "target.engine.prefix_caching=false",
@@ -189,7 +189,7 @@ def has_proposer(info: ServiceInfo, name: str) -> bool:
     """Whether a request that asks for it would get drafts."""
     if name == "draft":
         return info.num_draft_replicas > 0
-    return name == info.drafter if name in SELF_DRAFTERS else name in info.proposers
+    return name == info.drafter if name in IN_TARGET_DRAFTERS else name in info.proposers
 
 
 def _check(info: ServiceInfo, station: Station, settings: Settings) -> None:

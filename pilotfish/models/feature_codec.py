@@ -10,7 +10,7 @@ import sys
 import torch
 from torch import Tensor
 
-from pilotfish.types import FeatureFormat, Features
+from pilotfish.features import FeatureFormat, Features
 
 _FP8 = torch.float8_e4m3fn
 _FP8_MAX = torch.finfo(_FP8).max

@@ -11,14 +11,12 @@ from itertools import pairwise
 from typing import TypeVar
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import OpenSequence, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
     AcceptanceMode,
-    FeatureFormat,
-    FeatureRequest,
-    Features,
     FinishReason,
     Grammar,
     GrammarKind,

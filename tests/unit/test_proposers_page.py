@@ -20,7 +20,7 @@ from pilotfish.config import Config, DraftConfig
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.speculation.lookup.lookups import LOOKUPS, Lookup
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import SELF_DRAFTERS, SamplingParams, TreeRequest
+from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams, TreeRequest
 from tests.support.peer import RecordingPeer
 
 PAGE = Path(__file__).parents[2] / "docs" / "proposers.md"
@@ -105,5 +105,5 @@ async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkey
 
 def test_the_page_names_every_proposer() -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
-    assert {*registry.PROPOSERS, *LOOKUPS, *SELF_DRAFTERS} <= named
+    assert {*registry.PROPOSERS, *LOOKUPS, *IN_TARGET_DRAFTERS} <= named
     assert set(PROPOSERS) - {"draft"} <= named

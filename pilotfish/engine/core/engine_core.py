@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-import msgspec
-
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
 from pilotfish.engine.core.batch import build_step
@@ -21,12 +19,13 @@ from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
 from pilotfish.engine.core.intake import Intake
-from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.proposing import DRAFTING_TASKS, Drafted, add_drafted, draft_next
-from pilotfish.engine.core.results import commit_outcomes, verification_round
+from pilotfish.engine.core.post_step import ComputedStep, PostStep
+from pilotfish.engine.core.proposing import DRAFTING_TASKS, draft_next
+from pilotfish.engine.core.results import verification_round
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.step_failures import StepFailures
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -40,14 +39,11 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.models.decoder import Decoder
-from pilotfish.speculation.rounds import Outcome, verify
+from pilotfish.speculation.rounds import verify
 from pilotfish.step_table import StepTable
 from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
-
-MAX_FAILED_STEPS = 10
-"""So many in a row are the replica's fault, not a request's: the engine ends."""
 
 
 class EngineCore:
@@ -73,16 +69,23 @@ class EngineCore:
         num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
         num_bytes = decoder.allocate(num_blocks).num_bytes
         self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=config.prefix_caching))
-        self._in_target_drafting: InTargetDrafting | None = None
+        in_target: InTargetDrafting | None = None
         if drafter is not None:
             num_bytes += drafter.allocate(num_blocks)
-            self._in_target_drafting = InTargetDrafting(
+            in_target = InTargetDrafting(
                 drafter, self._kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
             )
         self._grammars = grammars
-        self._features = features
         if features is not None:
             features.allocate(num_blocks)
+        self._post_step = PostStep(
+            decoder,
+            self._kv_cache,
+            max_context_tokens=model.max_context_tokens,
+            features=features,
+            in_target=in_target,
+            clock_ns=clock_ns,
+        )
         self.kv_bytes_per_block = num_bytes // num_blocks
         self._scheduler = Scheduler(
             self._kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
@@ -102,7 +105,7 @@ class EngineCore:
         """Kept current by every step."""
         self._publishes_costs = False
         self._prefill_ns = 0.0  # of all steps
-        self._num_failed_steps = 0
+        self._failures = StepFailures(self._forget)
         self._pending_events: list[Event] = []
 
     @property
@@ -207,13 +210,13 @@ class EngineCore:
         for rows in scheduled:
             events.extend(self._begin(rows, start_ns))
         try:
-            decisions = self._compute(scheduled)
+            computed = self._compute(scheduled)
             # What the target drafts for itself afterwards is no part of it.
             self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, self._clock_ns() - start_ns)
-            events.extend(self._finish(decisions, scheduled, start_ns))
-            self._num_failed_steps = 0
+            events.extend(map(self._closed, self._post_step.finish(computed, start_ns)))
+            self._failures.end()
         except Exception as error:
-            events.extend(self._fail_step(scheduled, error))
+            events.extend(self._failures.take([rows.sequence for rows in scheduled], error))
         self._step_time_ns = self._clock_ns() - start_ns
         self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
         return events
@@ -227,6 +230,11 @@ class EngineCore:
             for sequence, code, message in self._grammars.take_ready()
             if self._sequences.get(sequence.sequence_id) is sequence
         ]
+
+    def _forget(self, sequence: EngineSequence) -> None:
+        """It may have ended already."""
+        if sequence.sequence_id in self._sequences:
+            self._intake.forget(sequence)
 
     def _fail(self, sequence: EngineSequence, code: SequenceErrorCode, message: str, param: str = "") -> SequenceError:
         self._intake.forget(sequence)
@@ -242,57 +250,16 @@ class EngineCore:
         sequence.is_opened = True
         return [Opened(sequence.sequence_id, sequence.num_cached_tokens)]
 
-    def _compute(self, scheduled: Sequence[ScheduledRows]) -> tuple[list[Outcome], list[Drafted]]:
+    def _compute(self, scheduled: Sequence[ScheduledRows]) -> ComputedStep:
         """Run the rows and decide; changes no sequence."""
         logits = self._decoder.forward(build_step(scheduled))
-        verdicts, proposals = _complete(scheduled)
+        complete = [rows for rows in scheduled if rows.is_complete]
+        verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, DRAFTING_TASKS)]
+        proposals = complete[len(verdicts) :]  # as `step` has sorted them
         num_verdict_rows = sum(rows.num_logit_rows for rows in verdicts)
         outcomes = verify(logits[:num_verdict_rows], [verification_round(rows.sequence) for rows in verdicts])
-        drafts = draft_next(logits[num_verdict_rows:], [rows.sequence for rows in proposals], self._top_m)
-        return outcomes, drafts
-
-    def _fail_step(self, scheduled: Sequence[ScheduledRows], error: Exception) -> list[Event]:
-        """What breaks a step, in computing or after it, costs this step's sequences and not the replica: none of its
-        results is told, as nobody knows how far each of them has come. Raises when steps keep failing."""
-        self._num_failed_steps += 1
-        if self._num_failed_steps >= MAX_FAILED_STEPS:
-            raise error
-        logger.error("a step of %d sequences failed", len(scheduled), exc_info=error)
-        message = f"the engine failed in a step of this sequence: {type(error).__name__}"
-        for rows in scheduled:
-            if rows.sequence.sequence_id in self._sequences:  # else it had ended before the step failed
-                self._intake.forget(rows.sequence)
-        return [SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for rows in scheduled]
-
-    def _finish(
-        self, decisions: tuple[list[Outcome], list[Drafted]], scheduled: Sequence[ScheduledRows], start_ns: int
-    ) -> list[Event]:
-        """Commit what was computed; returns the results. If it raises, nobody finds blocks that are not complete."""
-        outcomes, drafts = decisions
-        verdicts, proposals = _complete(scheduled)
-        for rows in scheduled:
-            rows.sequence.mark_computed(rows.first_position + rows.num_rows)
-        elapsed_ns = self._clock_ns() - start_ns
-        for rows in scheduled:
-            rows.sequence.compute_time_ns += elapsed_ns
-        committed, moves = commit_outcomes(verdicts, outcomes, self._kv_cache, self.model.max_context_tokens)
-        events: list[Event] = [*committed]
-        if moves:
-            self._decoder.move_kv(moves)
-        for rows, drafted in zip(proposals, drafts, strict=True):
-            events.extend(add_drafted(rows.sequence, drafted))
-        by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(verdicts, outcomes, strict=True)}
-        follows = self._features is not None or self._in_target_drafting is not None
-        kept = kept_rows(scheduled, by_id) if follows else []
-        if self._features is not None:
-            self._features.keep(kept)
-            events = [self._with_features(event, self._features) for event in events]
-        for rows in scheduled:  # now that keys, values and features are in place
-            self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
-        if self._in_target_drafting is not None:
-            num_tokens = sum(len(outcome.token_ids) for outcome in outcomes)
-            self._in_target_drafting.after_step(kept, sum(rows.num_rows for rows in scheduled), num_tokens, elapsed_ns)
-        return [self._closed(event) for event in events]
+        drafted = draft_next(logits[num_verdict_rows:], [rows.sequence for rows in proposals], self._top_m)
+        return ComputedStep(scheduled, verdicts, outcomes, proposals, drafted)
 
     def _closed(self, event: Event) -> Event:
         """Forget a sequence that has ended, or whose grammar gave up and left the token free."""
@@ -306,15 +273,6 @@ class EngineCore:
             self._intake.forget(sequence)
         return event
 
-    def _with_features(self, event: Event, features: FeatureStore) -> Event:
-        """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
-        if not isinstance(event, Verdict) or event.finish_reason is not None:
-            return event
-        sequence = self._sequences[event.sequence_id]
-        if sequence.task is not None or sequence.feature_request is None:
-            return event
-        return msgspec.structs.replace(event, features=features.take(sequence))
-
     def _fail_oversized(self) -> list[Event]:
         events: list[Event] = []
         for sequence in self._scheduler.oversized:
@@ -324,10 +282,3 @@ class EngineCore:
             )
             events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
         return events
-
-
-def _complete(scheduled: Sequence[ScheduledRows]) -> tuple[list[ScheduledRows], list[ScheduledRows]]:
-    """Those that reach the end of their task: verdicts, then proposals, as `step` has sorted them."""
-    complete = [rows for rows in scheduled if rows.is_complete]
-    verdicts = [rows for rows in complete if not isinstance(rows.sequence.task, DRAFTING_TASKS)]
-    return verdicts, complete[len(verdicts) :]

@@ -17,12 +17,13 @@ from pilotfish.config import Config
 from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.errors import ConfigError
+from pilotfish.features import Features
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel
 from pilotfish.speculation.sampling.transfer import to_device
-from pilotfish.types import BLOCK_SIZE, Features
+from pilotfish.types import BLOCK_SIZE
 
 MAX_FEATURE_TOKENS = 1024
 """In one verdict, the newest ones: a frame stays small even for a wide target."""

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
 from pilotfish.engine.core.block_pool import ROOT_HASH, BlockHash
 from pilotfish.engine.core.tree_proposal import TreeProposal
+from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, OpenSequence
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import FeatureRequest, SamplingParams, SparseDistribution, TreeRequest
+from pilotfish.types import SamplingParams, SparseDistribution, TreeRequest
 
 
 @dataclass(frozen=True, slots=True)

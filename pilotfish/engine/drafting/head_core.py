@@ -19,11 +19,11 @@ import torch
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
-from pilotfish.engine.core.engine_core import MAX_FAILED_STEPS
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.intake import Intake
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts, EngineSequence, ProposeTask
+from pilotfish.engine.core.step_failures import StepFailures
 from pilotfish.engine.drafting.head_growth import HeadGrowth
 from pilotfish.engine.drafting.head_sequence import (
     add_features,
@@ -33,6 +33,7 @@ from pilotfish.engine.drafting.head_sequence import (
     next_rows,
     origin_of,
 )
+from pilotfish.features import Features
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -47,7 +48,14 @@ from pilotfish.messages import (
 )
 from pilotfish.models.eagle3.runtime import FeatureHead
 from pilotfish.models.feature_codec import decode_features
-from pilotfish.types import BLOCK_SIZE, Features, Limits, LoadReport, ModelInfo, SequenceErrorCode, Timings
+from pilotfish.types import (
+    BLOCK_SIZE,
+    Limits,
+    LoadReport,
+    ModelInfo,
+    SequenceErrorCode,
+    Timings,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +97,7 @@ class HeadCore:
         self._step = 0
         self._step_time_ns = 0
         self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
-        self._num_failed_steps = 0
+        self._failures = StepFailures(self._forget)
         self._pending_events: list[Event] = []
 
     @property
@@ -167,9 +175,9 @@ class HeadCore:
             for sequence in batch:
                 finish_rows(sequence)
         except Exception as error:
-            events.extend(self._fail_step(batch, error))
+            events.extend(self._failures.take(batch, error))
             return events
-        self._num_failed_steps = 0
+        self._failures.end()
         self._num_sequences_decoding, self._num_step_tokens = len(batch), num_rows
         for sequence, drafted in zip(batch, drafts, strict=True):
             events.append(_proposal(sequence, drafted, start_ns, self._step_time_ns))
@@ -251,17 +259,6 @@ class HeadCore:
             if isinstance(sequence.task, ProposeTask)
         ]
         return self._growth.grow(wishes, output, last_rows)
-
-    def _fail_step(self, batch: Sequence[EngineSequence], error: Exception) -> list[Event]:
-        """What breaks a step costs this step's sequences, not the replica. Raises when steps keep failing."""
-        self._num_failed_steps += 1
-        if self._num_failed_steps >= MAX_FAILED_STEPS:
-            raise error
-        logger.error("a step of %d sequences failed", len(batch), exc_info=error)
-        message = f"the drafter failed in a step of this sequence: {type(error).__name__}"
-        for sequence in batch:
-            self._forget(sequence)
-        return [SequenceError(sequence.sequence_id, SequenceErrorCode.INTERNAL, message) for sequence in batch]
 
 
 def _rewrites(sequence: EngineSequence, command: Propose) -> bool:

@@ -13,13 +13,14 @@ from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.process.factory import DTYPES, num_threads
 from pilotfish.engine.process.head_warm_up import warm_up_head
 from pilotfish.errors import ConfigError
+from pilotfish.features import FeatureFormat
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.standalone import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.store.shipped import head_folder
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.types import FeatureFormat, ModelInfo
+from pilotfish.types import ModelInfo
 
 _FORMATS = {"bf16": FeatureFormat.BF16, "fp8": FeatureFormat.FP8}
 

@@ -7,9 +7,9 @@ import torch
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.process.warm_up import PROMPT, SAMPLINGS
 from pilotfish.errors import InternalError
+from pilotfish.features import FeatureFormat
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose
 from pilotfish.models.feature_codec import encode_features
-from pilotfish.types import FeatureFormat
 
 
 def warm_up_head(core: HeadCore) -> None:

@@ -26,7 +26,7 @@ from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaust
 from pilotfish.messages import Decode, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import (
-    SELF_DRAFTERS,
+    IN_TARGET_DRAFTERS,
     FinishReason,
     LoadReport,
     SamplingParams,
@@ -63,11 +63,11 @@ class World:
         )
         if proposer in LOOKUPS:
             drafter = LookupDrafter(LOOKUPS[proposer](LOOKUP_CONFIG)(), num_prompt_tokens=len(PROMPT), tree=tree)
-        elif proposer in SELF_DRAFTERS:
+        elif proposer in IN_TARGET_DRAFTERS:
             drafter = InTargetDrafter(proposer, self.target_a.model.proposer)
         else:
             drafter = RemoteDrafter(self.drafts, lambda _: self.deadline_s, tree=tree)
-        controller = InTargetController if proposer in SELF_DRAFTERS else Controller
+        controller = InTargetController if proposer in IN_TARGET_DRAFTERS else Controller
         return Session(
             Sequence(request, OutputText(self.tokenizer, request)),
             controller(request, self.control),

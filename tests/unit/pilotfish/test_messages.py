@@ -4,8 +4,14 @@ from itertools import pairwise
 
 import pytest
 
+from pilotfish.features import FeatureFormat, Features
 from pilotfish.messages import Verdict, join_plain
-from pilotfish.types import FeatureFormat, Features, FinishReason, Timings, TokenLogprobs, TokenOrigin
+from pilotfish.types import (
+    FinishReason,
+    Timings,
+    TokenLogprobs,
+    TokenOrigin,
+)
 
 PLAIN, ACCEPTED = TokenOrigin.PLAIN, TokenOrigin.ACCEPTED
 RECOVERED, BONUS = TokenOrigin.RECOVERED, TokenOrigin.BONUS

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.drafting.feature_feed import WINDOW_TOKENS, FeatureFeed
-from pilotfish.types import FeatureFormat, FeatureRequest, Features, ModelInfo
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
+from pilotfish.types import ModelInfo
 
 LAYERS = (2, 15, 27)
 

@@ -10,12 +10,10 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (
     AcceptanceMode,
-    FeatureFormat,
-    FeatureRequest,
-    Features,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,

@@ -9,8 +9,9 @@ import pytest
 from orchestrator.replicas import remote_sequence
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import DeadlineExceededError, InternalError, UnavailableError
+from pilotfish.features import FeatureFormat, Features
 from pilotfish.messages import Opened, SequenceError, Verdict
-from pilotfish.types import FeatureFormat, Features, FinishReason, SequenceErrorCode
+from pilotfish.types import FinishReason, SequenceErrorCode
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 import torch
 
+from pilotfish.features import FeatureFormat, Features
 from pilotfish.models.feature_codec import decode_features, encode_features
-from pilotfish.types import FeatureFormat, Features
 
 WIDTH, LAYERS = 48, 3
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
@@ -30,9 +31,6 @@ from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
     AcceptanceMode,
-    FeatureFormat,
-    FeatureRequest,
-    Features,
     FinishReason,
     Grammar,
     GrammarKind,

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from pilotfish.engine.core.engine_core import MAX_FAILED_STEPS, EngineCore
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.step_failures import MAX_FAILED_STEPS
 from pilotfish.messages import (
     CloseSequence,
     Decode,

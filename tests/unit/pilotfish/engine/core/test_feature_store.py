@@ -12,9 +12,10 @@ from transformers import LlamaForCausalLM
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import MAX_FEATURE_TOKENS, FeatureStore
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.types import FeatureFormat, FeatureRequest, Features, ModelInfo, SamplingParams
+from pilotfish.types import ModelInfo, SamplingParams
 
 VOCAB, CONTEXT, LAYERS = 64, 128, (0, 1, 1)
 GREEDY = SamplingParams(temperature=0, max_tokens=100)

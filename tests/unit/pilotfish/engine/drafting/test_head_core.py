@@ -22,6 +22,7 @@ from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.head_core import HeadCore
+from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import (
     CloseSequence,
     Decode,
@@ -44,9 +45,6 @@ from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.guard import GrammarGuard
 from pilotfish.types import (
     AcceptanceMode,
-    FeatureFormat,
-    FeatureRequest,
-    Features,
     Grammar,
     GrammarKind,
     ModelInfo,

@@ -1,0 +1,48 @@
+"""Features: hidden states of a target that its verdicts bring along, for draft heads that live elsewhere."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class FeatureFormat(enum.IntEnum):
+    """How features travel. Values equal pilotfish.v1.FeatureFormat."""
+
+    BF16 = 1
+    FP8 = 2
+
+
+class FeatureRequest(msgspec.Struct, frozen=True, array_like=True):
+    """Features that are wanted with a verdict; see pilotfish.v1.FeatureRequest."""
+
+    first_position: int
+    format: FeatureFormat
+
+
+class Features(msgspec.Struct, frozen=True, array_like=True):
+    """Hidden states of the target at consecutive positions; see pilotfish.v1.Features."""
+
+    first_position: int
+    num_tokens: int
+    format: FeatureFormat
+    data: bytes
+    """As many bytes for each token as for the others."""
+
+    @property
+    def end_position(self) -> int:
+        return self.first_position + self.num_tokens
+
+    def since(self, position: int) -> Features:
+        """Those of the positions from `position` on; not decoded."""
+        num_skipped = min(max(0, position - self.first_position), self.num_tokens)
+        if num_skipped == 0:
+            return self
+        row_bytes = len(self.data) // self.num_tokens
+        return Features(
+            self.first_position + num_skipped,
+            self.num_tokens - num_skipped,
+            self.format,
+            self.data[num_skipped * row_bytes :],
+        )
