@@ -61,7 +61,10 @@ class Session:
                 else:
                     verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_in_target_drafts)
                 async for verdict in verdicts:
+                    is_first = not sequence.num_output_tokens
                     chunk = sequence.commit(verdict)
+                    if is_first:
+                        controller.begin(self._result(decision, draft, verdict, verdicts))
                     self.rounds.add(draft, verdict)
                     if not is_run and verdicts.takes_drafts:
                         verdicts.cut_in(drafter.glance(sequence, decision.num_draft_tokens))

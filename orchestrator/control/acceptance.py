@@ -47,9 +47,10 @@ class ProposerAcceptance:
         """A draft of this depth was verified, which stands for num_rounds."""
         self._positions.add(depth, num_accepted, num_rounds)
 
-    def add_proposal(self, num_empty_run_tokens: int) -> None:
+    def add_proposal(self, num_empty_run_tokens: int, *, is_probe: bool = False) -> None:
         """num_empty_run_tokens: decoded after an empty proposal; 0: it was none."""
-        self.empty_share += ((num_empty_run_tokens > 0) - self.empty_share) / _OWN_ROUNDS
+        share = (_PROBE_ROUNDS if is_probe else 1.0) / _OWN_ROUNDS
+        self.empty_share += share * ((num_empty_run_tokens > 0) - self.empty_share)
         if num_empty_run_tokens:
             self.empty_run_tokens += (num_empty_run_tokens - self.empty_run_tokens) / _OWN_ROUNDS
 
@@ -65,8 +66,9 @@ class RequestAcceptance:
         """By position. shared: what all requests believe now."""
         return self._positions.probabilities(len(shared), shared)
 
-    def add(self, depth: int, num_accepted: int, *, is_probe: bool) -> None:
-        """A draft of this depth was verified."""
+    def add(self, depth: int, num_accepted: int, *, is_probe: bool, is_shared: bool = True) -> None:
+        """A draft of this depth was verified. is_shared: it says something about those of all requests."""
         num_rounds = _PROBE_ROUNDS if is_probe else 1.0
         self._positions.add(depth, num_accepted, num_rounds)
-        self._shared.add(depth, num_accepted, num_rounds)
+        if is_shared:
+            self._shared.add(depth, num_accepted, num_rounds)

@@ -71,6 +71,10 @@ class Controller:
         self._load.note(decision)
         return decision
 
+    def begin(self, result: RoundResult) -> None:
+        """The first token is there: from now on the request is part of its replica's load, however long its run is."""
+        self._load.take(result)
+
     def end(self, result: RoundResult) -> None:
         """The last round. Of a verification it tells nothing: what ends an answer may cut off what was accepted."""
         if not result.num_draft_tokens:
@@ -94,23 +98,24 @@ class Controller:
 
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
         proposer.num_plain_tokens += result.num_plain_tokens
-        is_empty = result.is_empty_proposal
+        is_empty, is_open = result.is_empty_proposal, self._plan is None or self._plan.is_open
+        is_probe = self._probe_k > 0 and not is_open
+        # Where only those draft whom it helps, their answers are better than everybody's.
+        if result.num_requested_tokens and not result.draft_problem and (is_open or is_probe):
+            self._shared.add_proposal(result.num_plain_tokens if is_empty else 0, is_probe=is_probe)
         if result.num_draft_tokens:
             self._learn_acceptance(proposer, result)
         elif is_empty:
             self._end_probe(proposer)
-        # Where only those draft whom it helps, their answers are better than everybody's.
-        if result.num_requested_tokens and not result.draft_problem and (self._plan is None or self._plan.is_open):
-            self._shared.add_proposal(result.num_plain_tokens if is_empty else 0)
         # A first run holds the prefill.
         if self._mode == "auto" and elapsed_s > 0 and result.num_output_tokens > result.num_committed_tokens:
             self._learn_costs(proposer, result, elapsed_s)
 
     def _learn_acceptance(self, proposer: ProposerState, result: RoundResult) -> None:
         depth, num_accepted = result.draft_depth or result.num_draft_tokens, result.num_accepted_tokens
-        is_probe = self._probe_k > 0
-        # It stands for all that was not drafted meanwhile.
-        self._acceptance.add(depth, num_accepted, is_probe=is_probe and not (self._plan and self._plan.is_open))
+        is_probe, is_open = self._probe_k > 0, self._plan is None or self._plan.is_open
+        # A probe stands for all that was not drafted meanwhile.
+        self._acceptance.add(depth, num_accepted, is_probe=is_probe and not is_open, is_shared=is_probe or is_open)
         self._shared.tokens_per_level = result.num_draft_tokens / depth
         if num_accepted:
             self._empty_run_tokens = 1
@@ -186,7 +191,7 @@ class Controller:
         is_due = self._probe_k or proposer.num_plain_tokens >= proposer.probe_tokens * plan.load
         if is_due and reason in (Reason.ACCEPTANCE, Reason.ACCEPTANCE_FLOOR):
             self._probe_k, proposer.num_plain_tokens = self._probe_k or 2, 0
-            return Decision(min(self._probe_k, limit), 1, Reason.PROBE)
+            return Decision(min(self._probe_k, limit, plan.seconds[-1][0]), 1, Reason.PROBE)
         return Decision(0, run_tokens, reason)
 
     def _follow(self, plan: Plan, proposer: ProposerState) -> None:
@@ -202,9 +207,7 @@ class Controller:
             is_on = True
         elif plan.is_open:
             is_on = gain >= _OWN_OFF
-        elif plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD):
-            is_on = False
         else:
-            # What is predicted for all has been wrong where the guard has closed: better than that, too.
-            is_on = gain >= _OWN_ON * max(1.0, plan.gain)
+            is_refused = plan.is_guarded or plan.reason in (Reason.MEASURING, Reason.BATCH_SIZE, Reason.LOAD)
+            is_on = not is_refused and gain >= _OWN_ON
         self._is_on = is_on and own[0] >= self._state.config.min_acceptance_rate

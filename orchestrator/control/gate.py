@@ -16,7 +16,9 @@ NEW_LOAD = 1.25
 _CLEAR_LOSS = 0.85
 """Measured speed that closes the gate after one window; after two it is OFF_BELOW."""
 _WINDOW_S = 1.0
-"""Of the guard."""
+"""Of the guard: so long, with rounds that took half as long together."""
+_OTHER_LOAD = 2.0
+"""Change of the load after which what guard and trials found no longer holds: a load that never rests keeps it."""
 _DWELL_S = 0.5
 """Between two switches, unless the load is another one."""
 _SETTLING_S = 0.1
@@ -43,11 +45,13 @@ class Gate:
         self._load = 1
         self._retry_at_s = self._trial_end_s = 0.0
         self._num_retries = 0
-        self._is_guarded = False
+        self.is_guarded = False
         """Whether the guard has closed it: what is predicted has been wrong."""
+        self._judged_load = 1
+        """Since which guard and trials have found what holds now."""
         self._window_before = (0.0, 0.0)
         """Seconds that plain decoding would have taken for the tokens, and that they took."""
-        self._begin_window()
+        self._begin_window(0.0)
 
     def is_settled(self, begin_s: float) -> bool:
         """Whether what began then was done by all alike."""
@@ -65,20 +69,24 @@ class Gate:
         that trials make sense. trial_s: what measuring takes at least.
         """
         if self.is_open is None:
-            self.is_open, self._load, self._changed_s = gain > 1, load, now_s
+            self.is_open, self._load, self._judged_load, self._changed_s = gain > 1, load, load, now_s
             self._plan_retry(now_s, gain, trial_s)
         if not self._load / NEW_LOAD < load < self._load * NEW_LOAD:
-            self._load, self._is_guarded, self.is_trial = load, False, False
-            self._begin_window()
-            if gain < OFF_BELOW if self.is_open else gain > ON_ABOVE:
+            self._load, self.is_trial = load, False
+            is_other = not self._judged_load / _OTHER_LOAD < load < self._judged_load * _OTHER_LOAD
+            if is_other:
+                self._judged_load, self.is_guarded = load, False
+            if gain < OFF_BELOW if self.is_open else gain > ON_ABOVE and not self.is_guarded:
                 self._switch(now_s)
-            self._num_retries = 0
-            self._plan_retry(now_s, gain, trial_s)
+                is_other = True
+            if is_other:
+                self._num_retries = 0
+                self._plan_retry(now_s, gain, trial_s)
         elif self.is_trial:
             self._judge_trial(now_s, gain, trial_s)
         elif now_s < self._changed_s + _DWELL_S:
             pass
-        elif self._is_switch_due(gain, can_pay=can_pay):
+        elif self._is_switch_due(now_s, gain, can_pay=can_pay):
             self._switch(now_s)
             self._plan_retry(now_s, gain, trial_s)
         elif now_s >= self._retry_at_s and can_pay:
@@ -86,10 +94,10 @@ class Gate:
             self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
 
-    def _is_switch_due(self, gain: float, *, can_pay: bool) -> bool:
+    def _is_switch_due(self, now_s: float, gain: float, *, can_pay: bool) -> bool:
         if self.is_open:
-            return self._guard_says_no() or (gain < OFF_BELOW and (self._measured_gain < 1 or not can_pay))
-        return gain > ON_ABOVE and not self._is_guarded
+            return self._guard_says_no(now_s) or (gain < OFF_BELOW and (self._measured_gain < 1 or not can_pay))
+        return gain > ON_ABOVE and not self.is_guarded
 
     def _judge_trial(self, now_s: float, gain: float, trial_s: float) -> None:
         if now_s < self._trial_end_s:
@@ -97,21 +105,21 @@ class Gate:
         self.is_trial = False
         got = min(gain, self._measured_gain or gain)  # what is predicted may be what the guard found wrong
         if got > (1 + ON_ABOVE) / 2 if self.is_open else gain < OFF_BELOW:
-            self._num_retries, self._is_guarded = 0, False
+            self._num_retries, self.is_guarded = 0, False
         else:
             self._switch(now_s)
         self._plan_retry(now_s, gain, trial_s)
 
-    def _guard_says_no(self) -> bool:
+    def _guard_says_no(self, now_s: float) -> bool:
         """At the end of a window: whether fewer tokens were got than plain decoding gives."""
-        if self._got_s < _WINDOW_S * self._load:
+        if now_s < self._window_begin_s + _WINDOW_S or self._got_s < _WINDOW_S / 2:
             return False
         windows = self._window_before, (self._expected_s, self._got_s)
-        self._begin_window()
+        self._begin_window(now_s)
         self._window_before = windows[1]
         is_low = [expected_s < OFF_BELOW * got_s for expected_s, got_s in windows]
-        self._is_guarded = all(is_low) or windows[1][0] < _CLEAR_LOSS * windows[1][1]
-        return self._is_guarded
+        self.is_guarded = all(is_low) or windows[1][0] < _CLEAR_LOSS * windows[1][1]
+        return self.is_guarded
 
     @property
     def _measured_gain(self) -> float:
@@ -124,9 +132,10 @@ class Gate:
         self.num_switches += 1
         self._num_switches_of_all[self.is_open] += 1
         self._changed_s = now_s
-        self._begin_window()
+        self._begin_window(now_s)
 
-    def _begin_window(self) -> None:
+    def _begin_window(self, now_s: float) -> None:
+        self._window_begin_s = now_s
         self._expected_s = self._got_s = 0.0
         self._window_before = (0.0, 0.0)
 

@@ -38,8 +38,8 @@ class InTargetController(Controller):
         num_tokens = min(max(MEASURABLE_TOKENS, self._run_tokens), result.num_remaining_tokens)
         proposer = self._load.proposer
         if proposer is None or not result.step_table.rows:
-            k = self._max_draft_tokens if self._state.is_open(self._proposer_name) else 0
-            return Decision(k, num_tokens, Reason.FIRST_TOKEN)
+            k = self._state.max_draft_tokens(result.now_s, self._max_draft_tokens)
+            return Decision(k if self._state.is_open(self._proposer_name) else 0, num_tokens, Reason.FIRST_TOKEN)
         replica, gain = proposer.replica, 0.0
         load = replica.load(result.now_s)
         limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)

@@ -53,6 +53,8 @@ class Plan:
     """Of drafts of all requests."""
     reason: Reason
     """Why it is closed, if it is."""
+    is_guarded: bool
+    """Whether it is closed as fewer tokens were got than predicted."""
 
 
 class ReplicaState:
@@ -146,9 +148,12 @@ class ProposerState:
         if self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
         gain = gains[self._k] if limit else 0.0
-        # With good drafts that take no time: a drafter may become better, and faster.
+        # With good drafts that take no time and are never empty: a drafter may become better, and faster.
         steps = {k: costs.step_s(load * rows[k]) for k in choices}
-        can_pay = limit > 0 and any(self.gain((_GOOD_ACCEPTANCE,) * k, k, steps[k]) > SAME_SPEED for k in choices)
+        speeds = (
+            expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * self.plain_s / costs.step_s(load * (k + 1)) for k in choices
+        )
+        can_pay = limit > 0 and any(speed > SAME_SPEED for speed in speeds)
         is_open = self.gate.update(now_s, load, gain, can_pay=can_pay, trial_s=8 * seconds[self._k]) and limit > 0
         is_trial = self.gate.is_trial
         if limit == 0:
@@ -160,7 +165,18 @@ class ProposerState:
         else:
             reason = Reason.ACCEPTANCE if can_pay else Reason.LOAD
         k = self._k if limit else 0
-        return Plan(load, now_s + _PLAN_S, is_open, is_trial, k, gain, tuple(seconds.items()), beliefs, reason)
+        return Plan(
+            load,
+            now_s + _PLAN_S,
+            is_open,
+            is_trial,
+            k,
+            gain,
+            tuple(seconds.items()),
+            beliefs,
+            reason,
+            self.gate.is_guarded,
+        )
 
     def num_rows(self, k: int) -> float:
         """Token rows that a sequence which asks for K has in a step, on average."""
@@ -210,6 +226,11 @@ class ControlState:
             replica.proposers[proposer].gate for replica in self.replicas.values() if proposer in replica.proposers
         ]
         return not gates or any(gate.is_open is not False for gate in gates)
+
+    def max_draft_tokens(self, now_s: float, limit: int) -> int:
+        """Of a new request, wherever it goes, by operators' rules: at most `limit`."""
+        replicas = list(self.replicas.values()) or [ReplicaState()]
+        return min(replica.max_draft_tokens(replica.load(now_s), limit, self.config) for replica in replicas)
 
     @property
     def plain_token_s(self) -> float:

@@ -18,6 +18,8 @@ from pilotfish.step_table import StepTable
 
 _MAX_WEIGHT = 128.0
 """Rounds that an average remembers: single ones scatter by a third, so that it is known within 3 %."""
+_FADING_ROUNDS = 512.0
+"""In which what was measured of other Ks loses most of its weight: one that was dear for a while is tried again."""
 _SHRINKAGE = 8.0
 """Rounds of a K that count as much as the common overhead of its load."""
 _UNMEASURED = 0.5
@@ -95,6 +97,9 @@ class RoundCosts:
         overhead_s = elapsed_s - self.step_s(rows)
         level.common.add(overhead_s - k * level.draft_token.value, weight)
         level.by_k.setdefault(k, Average()).add(overhead_s, weight)
+        for other, average in level.by_k.items():
+            if other != k:
+                average.weight *= 1 - weight / _FADING_ROUNDS
 
     def add_empty(self, load: int, rows: float, num_run_tokens: int, elapsed_s: float) -> None:
         """An empty proposal and the run after it took elapsed_s."""
@@ -145,7 +150,7 @@ class RoundCosts:
 
 
 def _size(load: int) -> int:
-    """Loads within a fifth of each other are one."""
+    """Loads within two fifths of each other are one."""
     return round(2 * math.log2(load))
 
 

@@ -23,8 +23,11 @@ class StepCosts:
     def __init__(self, rows: Sequence[int] = (), step_ns: Sequence[float] = ()) -> None:
         """rows: ascending, each with what a step of so many takes. Without any, all is learned from the steps."""
         self._rows, self._ns = list(rows), list(step_ns)
+        self._first_ns = list(step_ns)
+        """As the cells began."""
+        self._scale = 1.0
+        """Moving average of what steps take over what their cells began with: what no step has visited follows it."""
         self._visited: set[int] = set()
-        """Cells that steps have corrected; the others move with each of them."""
         self._publish()
 
     @classmethod
@@ -47,23 +50,30 @@ class StepCosts:
         return interpolate(self._rows, self._ns, num_rows)
 
     def _update(self, num_rows: int, step_ns: float) -> None:
+        if step_ns <= 0:
+            return
         cell = ROWS[bisect_right(ROWS, num_rows) - 1]
         at = bisect_left(self._rows, cell)
+        expected_ns = self.step_ns(num_rows)
+        if expected_ns > 0:
+            step_ns = min(step_ns, _LONGEST * expected_ns)
         self._visited.add(cell)
         if at == len(self._rows) or self._rows[at] != cell:
-            self._rows.insert(at, cell)
-            self._ns.insert(at, step_ns)
-            self._publish()
-        elif step_ns > 0 and (expected_ns := self.step_ns(num_rows)) > 0:
             # The step, as if it had the rows of its cell.
-            change = 1 + _WEIGHT * (min(step_ns / expected_ns, _LONGEST) - 1)
-            self._ns = [
-                ns * change if rows == cell or rows not in self._visited else ns
-                for rows, ns in zip(self._rows, self._ns, strict=True)
-            ]
-            told = zip(self._ns, self.table.step_ns, strict=True)
-            if any(abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in told):
-                self._publish()
+            cell_ns = step_ns * self.step_ns(cell) / expected_ns if expected_ns > 0 else step_ns
+            self._rows.insert(at, cell)
+            self._ns.insert(at, cell_ns)
+            self._first_ns.insert(at, cell_ns / self._scale)
+            self._publish()
+            return
+        self._ns[at] *= 1 + _WEIGHT * (step_ns / expected_ns - 1)
+        self._scale += _WEIGHT * (step_ns / interpolate(self._rows, self._first_ns, num_rows) - self._scale)
+        for index, (rows, first_ns) in enumerate(zip(self._rows, self._first_ns, strict=True)):
+            if rows not in self._visited:
+                self._ns[index] = first_ns * self._scale
+        told = zip(self._ns, self.table.step_ns, strict=True)
+        if any(abs(ns - told_ns) > _PUBLISHED_CHANGE * told_ns for ns, told_ns in told):
+            self._publish()
 
     def _publish(self) -> None:
         self.table = StepTable(tuple(self._rows), tuple(round(ns) for ns in self._ns))

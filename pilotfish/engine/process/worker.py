@@ -69,9 +69,11 @@ def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> 
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
             wait_s = wait_ns / 1e9
             continue
-        events = _step(core, delay) if core.has_work else []
-        if delay is not None and events:
-            delay.gave(events, time.monotonic_ns())
+        events: Sequence[Event] = []
+        if core.has_work:
+            events = _step(core, delay)
+            if delay is not None:
+                delay.gave(events, time.monotonic_ns())
         outbox.gave(events, core.load())
         wait_s = _wait_s(core)
 

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.control.controller import Controller
-from orchestrator.control.decision import Decision
+from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
 
-DEAR_ROW_S = 0.002
+DEAR_ROW_S = 0.0022
 """With it 32 sequences decode fastest without a draft, and one does not."""
 
 
@@ -525,3 +525,57 @@ def test_a_request_that_has_ended_counts_nowhere(virtual_replica) -> None:
     state = replica.state.replicas["a"]
     assert (state.num_own, state.num_speculating, state.num_rows) == (0, 0, 0)
     assert not any(state.draft_limits.values())
+
+
+# What is over is noticed.
+
+
+def test_a_drafter_that_had_no_ideas_for_long_is_asked_again(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.answered, replica.acceptance, replica.draft_token_s = 0.0, 0.9, 0.002
+    request = replica.begin(k=5)
+    replica.run(60.0)
+    assert not request.latest.num_draft_tokens
+    replica.answered, replica.draft_token_s = 1.0, 0.0002
+    replica.run(100.0)
+    assert request.latest.reason is Reason.FASTEST
+
+
+def test_a_length_that_was_dear_for_a_while_is_tried_again(virtual_replica) -> None:
+    replica = virtual_replica()
+    replica.acceptance, replica.draft_token_s = 0.9, 0.012
+    request = replica.begin(k=5)
+    replica.run(12.0)
+    assert request.latest.num_draft_tokens < 5
+    replica.draft_token_s = 0.0002
+    replica.run(60.0)
+    assert request.latest.num_draft_tokens == 5
+
+
+def test_no_round_asks_for_more_than_operators_allow(virtual_replica) -> None:
+    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 100, 1),))
+    replica.acceptance = 0.0
+    request = replica.begin(k=8)
+    replica.run(5.0)
+    replica.acceptance = 1.0
+    replica.run(8.0)
+    assert {decision.num_draft_tokens for decision in request.decisions} == {0, 1}
+
+
+@pytest.mark.parametrize(("rule", "most"), [({"disable_by_batch_size": 1}, 0), ({}, 2)])
+def test_the_first_run_of_an_in_target_drafter_is_within_operators_rules(virtual_replica, rule, most: int) -> None:
+    per_size = {} if rule else {"num_speculative_tokens_per_batch_size": ((1, 100, 2),)}
+    replica = virtual_replica(**rule, **per_size)
+    replica.begin(k=8, kind=InTargetController, proposer="eagle3")
+    replica.run(3.0)
+    later = replica.begin(k=8, kind=InTargetController, proposer="eagle3")
+    assert later.decisions[0].num_draft_tokens == most
+
+
+def test_a_request_whose_answer_is_one_run_counts_from_its_first_token(virtual_replica) -> None:
+    replica = virtual_replica()
+    request = replica.begin("off")
+    request.controller.begin(RoundResult(now_s=0.0, num_output_tokens=1, num_remaining_tokens=9, replica_id="a"))
+    assert replica.state.replicas["a"].num_own == 1
+    request.controller.close()
+    assert replica.state.replicas["a"].num_own == 0

@@ -168,3 +168,20 @@ def test_what_began_before_a_switch_was_not_done_by_all() -> None:
     assert not watched.gate.is_settled(switched_s - 0.01)
     assert not watched.gate.is_settled(switched_s + 0.05)
     assert watched.gate.is_settled(switched_s + 0.2)
+
+
+def test_a_load_that_never_rests_is_guarded_and_tried_as_one_that_does() -> None:
+    watched = Watched()
+    for load in (4, 5) * 20:
+        watched.load = load
+        watched.run(0.8, gain=1.3, got=0.6)
+    assert watched.history.count(True) < len(watched.history) / 5
+    assert 1 <= watched.num_trials <= 8
+
+
+def test_one_sequence_that_drafts_among_many_is_guarded_as_soon() -> None:
+    gate = Gate(Counter())
+    for tick in range(20):
+        if gate.update(tick * TICK_S, 32, 1.3, can_pay=True, trial_s=0.1):
+            gate.add(60, PLAIN_S, TICK_S)
+    assert not gate.is_open

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from pilotfish.engine.batching.step_costs import ROWS, StepCosts
@@ -44,11 +46,13 @@ def test_each_step_moves_its_cell_and_no_other_that_steps_have_visited(costs: St
     assert costs.step_ns(2) == costs.step_ns(64) == 8.0 * MS
 
 
+@pytest.mark.parametrize("visited", [(4,), range(1, 9), (1, 2, 4, 8, 16)])
 @pytest.mark.parametrize("factor", [1.3, 0.7])
-def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float) -> None:
+def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float, visited: Sequence[int]) -> None:
     costs = StepCosts.sampled(lambda _sequences, rows: factor * roofline_ns(rows) / 1e9, 512)
     for _ in range(200):
-        costs.add(4, 0, roofline_ns(4))
+        for num_rows in visited:
+            costs.add(num_rows, 0, roofline_ns(num_rows))
     assert costs.step_ns(4) == pytest.approx(roofline_ns(4), rel=0.01)
     assert costs.step_ns(256) == pytest.approx(roofline_ns(256), rel=0.05)
 
@@ -56,6 +60,12 @@ def test_a_table_that_is_wrong_is_corrected_where_no_step_goes(factor: float) ->
 def test_a_step_that_stalled_moves_the_other_cells_little(costs: StepCosts) -> None:
     costs.add(4, 0, 2000 * MS)
     assert costs.step_ns(64) < 1.15 * 8.0 * MS
+
+
+def test_a_first_step_that_stalled_makes_its_cell_little_dearer() -> None:
+    costs = StepCosts((1, 2, 3), (8 * MS, 8 * MS, 8 * MS))
+    costs.add(48, 0, 2000 * MS)
+    assert costs.step_ns(48) <= 2 * 8.0 * MS
 
 
 def test_a_step_between_cells_corrects_the_one_below(costs: StepCosts) -> None:
