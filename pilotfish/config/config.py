@@ -28,7 +28,7 @@ from pilotfish.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Everything, one section per process."""
+    """The whole configuration."""
 
     __pydantic_config__ = STRICT
 
@@ -39,17 +39,17 @@ class Config:
     orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
     """The orchestrator."""
     emulation: EmulationConfig = field(default_factory=EmulationConfig)
-    """Of both engines."""
+    """Emulated hardware in place of real engines."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-    """Traces, metrics and logs of all services."""
+    """Traces, metrics and logs."""
     security: SecurityConfig = field(default_factory=SecurityConfig)
-    """Certificates, tokens and keys of all services."""
+    """Certificates, tokens and API keys."""
     deployment: DeploymentConfig = field(default_factory=DeploymentConfig)
-    """Pools on a Ray cluster."""
+    """Placement and scaling on a Ray cluster."""
     cache_dir: PathText = field(default_factory=default_cache_dir)
-    """Models and compiled kernels; $PILOTFISH_CACHE overrides the default."""
+    """Folder for models and compiled kernels."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """What is less than this is not logged."""
+    """Minimum log level."""
 
 
 _ADAPTER = TypeAdapter(Config)

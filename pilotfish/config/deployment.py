@@ -10,27 +10,27 @@ from pilotfish.config.fields import STRICT, require
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalingConfig:
-    """How many replicas a pool has, by its load."""
+    """Number of replicas by load."""
 
     __pydantic_config__ = STRICT
 
     max_replicas: int = 0
-    """At most; 0: no autoscaling, the pool has its num_replicas."""
+    """Maximum replicas. 0: no autoscaling, the pool keeps its num_replicas."""
     min_replicas: int = 1
-    """At least. Never 0: a pool without a replica could not tell that it is needed."""
+    """Minimum replicas, at least 1."""
     target_sequences: float = 32.0
-    """Sequences per replica that are aimed at: those open there, and of the target pool also the requests that wait
-    at the orchestrators. By default half of engine.max_sequences: room until the next replica is up."""
+    """Open sequences per replica to aim at; for the target pool, requests queued at the orchestrators count too. The
+    default is half of engine.max_sequences."""
     target_kv_usage: float = 0.8
-    """Share of its KV blocks in use that is aimed at. The pool grows by whichever of the two asks for more."""
+    """Share of KV blocks in use to aim at. The larger of the two demands decides."""
     look_back_s: float = 30.0
-    """The load is averaged over this time."""
+    """Window over which load is averaged; longer than report_interval_s."""
     report_interval_s: float = 10.0
-    """Between a replica's reports to the controller."""
+    """Interval of a replica's load reports."""
     upscale_delay_s: float = 30.0
-    """The pool must have been too small for this long."""
+    """How long the pool must be too small before it grows."""
     downscale_delay_s: float = 600.0
-    """The pool must have been too large for this long: loading a model again costs more than keeping it a while."""
+    """How long the pool must be too large before it shrinks."""
 
     @property
     def is_on(self) -> bool:
@@ -55,27 +55,24 @@ class AutoscalingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolConfig:
-    """What one replica of a pool takes, and from which nodes."""
+    """Resources and nodes of a replica."""
 
     __pydantic_config__ = STRICT
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of the nodes that may run it, as Ray selects them: `value`, `!value`, `in(a,b)` or `!in(a,b)`. Ray labels
-    nodes with `ray.io/accelerator-type` itself; others are given to `ray start --labels`. Empty: any node."""
+    """Node labels required, in Ray's syntax: `value`, `!value`, `in(a,b)` or `!in(a,b)` ([Ray](ray.md))."""
     num_cpus: float = 0.1
-    """CPUs that a replica reserves. Its engine's threads are its own business (engine.num_threads): a whole one
-    would keep three pools off a machine with two."""
+    """CPUs reserved per replica; engine.num_threads sets its threads."""
     num_gpus: float | None = None
-    """GPUs that a replica reserves, and with target.tensor_parallel_size each of its ranks; below 1 it shares one with
-    others, which drafts may well do. null: 1 where it computes on one, and on this machine under `pilotfish up` its
-    share of those there are."""
+    """GPUs reserved per replica, or per rank of a tensor-parallel target; below 1 shares a GPU. null: 1 if the engine
+    uses one; under `pilotfish up`, an equal share."""
     resources: Mapping[str, float] = field(default_factory=dict)
-    """Custom Ray resources that a replica reserves."""
+    """Custom Ray resources reserved per replica."""
     max_replicas_per_node: int = 0
-    """0: as many as fit, which Ray always does with replicas of several ranks."""
+    """Maximum replicas on a node; 0: no limit. Not for tensor-parallel replicas."""
     surge_percent: int = 0
-    """Share of the replicas that a rolling update starts before it stops old ones, in percent. 0 needs no spare GPU,
-    but the pool is smaller meanwhile, and a pool of one replica away."""
+    """Percent of replicas that a rolling update starts before it stops old ones. 0 needs no spare GPU, but a pool of
+    one is down meanwhile."""
 
     def __post_init__(self) -> None:
         require(self.num_cpus >= 0, "num_cpus must be at least 0")
@@ -92,19 +89,18 @@ class PoolConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledPoolConfig(PoolConfig):
-    """What one replica of a pool takes, from which nodes, and how many replicas there are."""
+    """Resources, nodes and number of replicas."""
 
     autoscaling: AutoscalingConfig = field(default_factory=AutoscalingConfig)
-    """By load; off by default."""
+    """Number of replicas by load; off by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrchestratorPoolConfig(PoolConfig):
-    """What one orchestrator takes, from which nodes. There is one on a node, unless orchestrator.port is 0."""
+    """Resources and nodes of an orchestrator. With a fixed port, a node runs at most one."""
 
     drain_s: float = 30.0
-    """An orchestrator that is replaced refuses new requests and gives those it has this long to end. (Requests leave
-    target and draft replicas at once, for other replicas.)"""
+    """Time for open requests to end when an orchestrator is replaced; it refuses new ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +109,7 @@ class OrchestratorPoolConfig(PoolConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentConfig:
-    """The pools on a Ray cluster. Plain processes have no use for it."""
+    """Placement and scaling on a Ray cluster."""
 
     __pydantic_config__ = STRICT
 

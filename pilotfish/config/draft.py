@@ -17,40 +17,39 @@ class DraftConfig:
     __pydantic_config__ = STRICT
 
     proposer: str = "ngram"
-    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer),
-    `eagle3` (a head on the target's features) or `hybrid` (suffix decoding where it is confident, else the model)."""
+    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer), `eagle3`
+    (a head on the target's hidden states) or `hybrid` (`suffix`, or `model` where that is not confident)."""
     model: ModelOrPath = "smollm2-135m-instruct"
-    """The drafter of proposers `model` and `hybrid`; for the others the model whose tokenizer is used."""
+    """Draft model of `model` and `hybrid`: catalogue name, hub id or folder. Other proposers use its tokenizer;
+    `eagle3` needs the target's model here."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
-    """Of proposer `eagle3`: a head's folder, or the name of one that comes with Pilotfish. draft.model is then the
-    target, whose embeddings and tokenizer are used."""
+    """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
     feature_format: Literal["bf16", "fp8"] = "bf16"
-    """How the target's features travel to proposer `eagle3`. fp8 halves the bytes and costs some acceptance."""
+    """Format in which the target sends hidden states to `eagle3`. `fp8` halves the bytes and lowers acceptance a
+    little."""
     host: str = "127.0.0.1"
-    """Address to listen on. Beyond the loopback interface it needs `security.internal`."""
+    """As target.host."""
     port: int = 50062
-    """0 takes a free port (under Ray it always does)."""
+    """As target.port."""
     metrics_port: int = -1
-    """/metrics for Prometheus, on telemetry.metrics_host: 0 takes a free port (under Ray any other number does so,
-    too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""
+    """As target.metrics_port."""
     num_replicas: int = 1
-    """Replicas under Ray Serve; 0 deploys no draft pool."""
+    """Replicas under Ray Serve; 0: no draft pool."""
     prompt_lookup_min: int = 2
-    """Shortest n-gram that is looked up (vLLM's name)."""
+    """Shortest n-gram looked up, in tokens (vLLM's name)."""
     prompt_lookup_max: int = 4
-    """Longest n-gram that is looked up, tried first (vLLM's name)."""
+    """Longest n-gram looked up, tried first (vLLM's name)."""
     lookup_min_probability: float = 0.08
-    """A lookup drafts a token while its whole path is at least this likely to be accepted, as estimated from
-    the match. About what verifying a token costs, in decode steps, times the tokens that a step yields."""
+    """A lookup extends its draft while all of it is accepted with at least this estimated probability."""
     suffix_shared_tokens: int = 65536
-    """Recent outputs of other requests in which `suffix` looks, too; some 500 bytes of memory each. 0 keeps
-    requests apart: otherwise how fast an answer comes can tell that somebody else got a similar one."""
+    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests:
+    otherwise timing can reveal a similar answer."""
     hybrid_min_accepted_tokens: float = 1.0
-    """`hybrid` answers with a lookup that promises at least this many accepted tokens, else asks the model:
-    a lookup costs nothing, so that it is worth as much as a model that promises somewhat more."""
+    """`hybrid` takes a lookup expected to yield at least this many accepted tokens, else asks the model."""
     top_m: int = 32
-    """Pairs in a sparse draft distribution (rejection mode)."""
+    """Candidates kept of a draft distribution, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)
+    """Engine of the draft model or head."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "draft.port must be between 0 and 65535")

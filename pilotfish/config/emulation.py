@@ -10,28 +10,26 @@ from pilotfish.config.paths import ProfileOrPath
 
 @dataclass(frozen=True, kw_only=True)
 class EmulationConfig:
-    """Engines that take the time of other hardware and say words without meaning. Everything around them is real."""
+    """Emulated hardware: engines take a profile's time and answer in meaningless words. All else is real."""
 
     __pydantic_config__ = STRICT
 
     profile: ProfileOrPath = ""
-    """Name of a hardware profile (`a100-70b`, `h100-70b-tp4`, `cpu`, `instant`) or path of one that
-    `pilotfish profile` has written. Empty: the engines are real."""
+    """Hardware profile: `a100-70b`, `h100-70b-tp4`, `cpu`, `instant`, or a file written by `pilotfish profile`. Empty:
+    real engines."""
     acceptance: float | tuple[float, ...] = 0.8
-    """Probability that a draft token is the one that the target says, if all before it were; of several, one for each
-    place in the draft, the last one for all further places."""
+    """Probability that a draft token is accepted if all before it were. A list has one per position, the last for all
+    further ones."""
     time_scale: float = 1.0
-    """Every step takes so many times as long as the profile says, on the target and on the drafter alike. Above 1 the
-    processors of the machine that emulates have as many times more to do what a real deployment's do beside the
-    accelerators: measure with 1 and with 5, and what differs is this machine's."""
+    """Factor on every step's time. If speed-ups at 1 and 5 differ, this machine's CPU limits the result."""
     seed: int = 0
-    """Of which tokens are accepted. The text depends on the prompt and on the request's own seed alone."""
+    """Decides which tokens are accepted; does not change the text."""
     max_sequences: int = 0
-    """Sequences open at once on a replica; 0 takes the profile's. For those who test a full replica."""
+    """Open sequences per replica; 0: as the profile says."""
     max_batch_tokens: int = 0
-    """Token rows of a step at most; 0 takes the profile's."""
+    """Maximum tokens in a step; 0: as the profile says."""
     kv_cache_tokens: int = 0
-    """Capacity of a replica's KV cache in tokens; 0 takes the profile's."""
+    """KV cache of a replica, in tokens; 0: as the profile says."""
 
     def __post_init__(self) -> None:
         rates = self.acceptance if isinstance(self.acceptance, tuple) else (self.acceptance,)

@@ -16,51 +16,46 @@ DEFAULT_KV_CACHE_TOKENS = 32768
 
 @dataclass(frozen=True, kw_only=True)
 class EngineConfig:
-    """One engine: the paged-KV batch executor inside a target or draft replica."""
+    """The engine of a replica: batches sequences over a paged KV cache."""
 
     __pydantic_config__ = STRICT
 
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """Of weights, activations and KV cache. bfloat16 halves the bytes read for each token."""
+    """Type of weights, activations and KV cache."""
     quantization: Quantization = "none"
-    """Of the weights; a step is bound by reading them. `lossless`: tensors that were quantised before (GGUF's Q8_0
-    and Q4_1) are packed as they were, with the same outputs bit for bit; where there are none, or no native CPU
-    kernels, it changes nothing. `int8` and `int4` (with an int8 output projection) on the CPU round all linears in
-    blocks of 32 and need the native kernels. `int8` and `fp8` on a GPU round the weights of the layers by output
-    channel, and activations by token."""
+    """Weight format. CPU: `int8`, `int4` (blocks of 32, native kernels) or `lossless` (GGUF's Q8_0 and Q4_1 weights as
+    they are, outputs identical). GPU: `int8` or `fp8` (weights per output channel, activations per token)."""
     device: str = "cpu"
-    """`cpu`, `cuda`, `cuda:N`, or `auto`: the first CUDA device that this process sees, else the CPU. Under Ray,
-    replicas see a GPU only where one is reserved for them, which `cuda` does and `auto` does not."""
+    """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
+    no GPU."""
     attention: AttentionKernels = "auto"
-    """On a GPU: `flashinfer` (the package flashinfer-python), `sdpa` (torch's own), or `auto`: the first where it is
-    installed and has kernels for the model."""
+    """Attention on a GPU: `flashinfer`, `sdpa` (torch's), or `auto` (flashinfer if it is installed and supports the
+    model)."""
     cuda_graphs: bool = True
-    """On a GPU, record decodes and verifications of all usual shapes at start-up and replay them: without it, the
-    host's work on small steps takes longer than the GPU's."""
+    """On a GPU, record the usual step shapes at start-up and replay them."""
     gpu_memory_utilization: float = 0.9
-    """Share of a GPU's memory that this engine may take (vLLM's name), for kv_cache_tokens 0. Engines that share a
-    GPU must share it, too."""
+    """Share of a GPU's memory for this engine (vLLM's name), if kv_cache_tokens is 0. Engines on one GPU must split
+    it."""
     num_threads: int = 0
-    """Threads of torch in the engine process; 0 takes the cores this process may use."""
+    """Compute threads; 0: the cores that this process may use."""
     deterministic: bool = True
-    """Cut work so that logits do not depend on the batch (probed at start-up). Costs prefill speed. On a GPU it is
-    not attempted: its libraries choose their kernels, and with them the rounding, by the size of the batch."""
+    """On the CPU, compute logits independently of the batch, checked at start-up. Prefill is slower. No effect on a
+    GPU."""
     compile: bool = True
-    """Compile the native CPU kernels with the system's C++ compiler (some seconds once, cached on disk) and
-    use them where they support the model; false, or without a compiler: torch's own operations."""
+    """Compile the native CPU kernels with the system's C++ compiler (some seconds, cached); else torch's operations."""
     max_context_tokens: int = 0
-    """Prompt plus output at most; 0 takes the model's own limit."""
+    """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS
-    """Capacity of the paged KV pool in tokens, over all sequences. 0 takes what gpu_memory_utilization leaves of a
-    GPU's memory, and on the CPU the default."""
+    """Capacity of the KV cache in tokens, all sequences together. 0: what gpu_memory_utilization leaves on a GPU; the
+    default on the CPU."""
     max_sequences: int = 64
-    """Sequences open at once; an orchestrator lets more requests wait in line."""
+    """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
-    """Tokens computed in one step at most: bounds the time decodes wait behind a prefill."""
+    """Maximum tokens per step; bounds how long a prefill delays decoding."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     max_draft_tokens: int = 32
-    """Draft tokens in one round at most, over all branches of a tree."""
+    """Maximum draft tokens per round, all branches of a tree together."""
 
     def __post_init__(self) -> None:
         require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")

@@ -12,23 +12,20 @@ DEFAULT_HTTP_PORT = 8000
 
 @dataclass(frozen=True, kw_only=True)
 class HttpConfig:
-    """The HTTP API of the orchestrator, in its process and on its event loop."""
+    """The OpenAI-compatible HTTP API, served by the orchestrator."""
 
     __pydantic_config__ = STRICT
 
     host: str = ""
-    """Empty: orchestrator.host."""
+    """Address to listen on; empty: orchestrator.host."""
     port: int | None = None
-    """0: a free one; -1: no HTTP. null: 8000, or a free one where orchestrator.port is 0, so that orchestrators with
-    free ports do not meet."""
+    """Port; 0: a free one, -1: no HTTP. null: 8000, or a free one if orchestrator.port is 0."""
     cors_origins: tuple[str, ...] = ()
-    """Origins whose pages may call the API from a browser, such as `https://chat.example`; `*`: all. The playground
-    needs none: it comes from here."""
+    """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_choices: int = 128
-    """Answers of one request at most (`n` times the prompts): OpenAI's limit. Each is a request in the queue."""
+    """Maximum answers per request (`n` times prompts). Each queues as a request."""
     keep_alive_timeout_s: int = 75
-    """An idle connection is closed after this long: later than clients let go of theirs, or they would send requests
-    into connections that are being closed."""
+    """Idle connections are closed after this. Keep it above the clients' own."""
 
     def __post_init__(self) -> None:
         require(

@@ -23,50 +23,48 @@ def is_address(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class OrchestratorConfig:
-    """The orchestrator: the public API."""
+    """The public API."""
 
     __pydantic_config__ = STRICT
 
     host: str = "127.0.0.1"
-    """Address to listen on, for gRPC and for HTTP."""
+    """Address of gRPC and, by default, HTTP."""
     port: int = 50051
-    """Of the gRPC API; 0 takes a free port."""
+    """Port of the gRPC API; 0: a free one."""
     num_replicas: int = 1
-    """Replicas under Ray Serve. They share the pools; clients need a load balancer before them."""
+    """Replicas under Ray Serve."""
     target_addresses: tuple[str, ...] = ()
-    """host:port of each target replica; empty under Ray, which finds them, and in `pilotfish up`. `dns:///NAME:PORT`
-    is every address that the name has, such as the pods of a headless Service."""
+    """host:port of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
+    `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()
-    """host:port of each draft replica, or names as above; empty: none, or found by Ray."""
+    """The same for draft replicas; empty: none."""
     resolve_interval_s: float = 2.0
-    """Names in the addresses are looked up this often. A replica that leaves is noticed by its link at once; this is
-    how soon a new one is found."""
+    """How often names are looked up: how soon a new replica is found."""
     max_concurrent_requests: int = 256
-    """Served at once, and never more than the target replicas have room for (engine.max_sequences). More wait."""
+    """Maximum requests served at once; fewer if the target replicas hold fewer (engine.max_sequences). More queue."""
     max_queued_requests: int = 1024
-    """That wait for their turn, over all clients; more are refused with RESOURCE_EXHAUSTED and a hint when to try
-    again. 0: nobody waits."""
+    """Maximum queued requests; more are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
     max_queued_requests_per_client: int = 512
-    """Of one client (gRPC metadata `x-client-id`, else the peer's address): it leaves the others room to queue."""
+    """The same per client: its API key, gRPC's `x-client-id`, or its address."""
     max_queue_time_s: float = 60.0
-    """A request waits this long for its turn before RESOURCE_EXHAUSTED; less if the call's own deadline is sooner."""
+    """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
     max_prompt_bytes: int = 4_000_000
-    """Longer prompts are refused before tokenising."""
+    """Maximum size of a request; larger ones are refused before tokenisation."""
     connect_timeout_s: float = 60.0
-    """A request waits this long for a target replica before UNAVAILABLE; one that has not begun to answer also
-    for room on one before RESOURCE_EXHAUSTED."""
+    """How long a request waits for a target replica (then UNAVAILABLE) and for room on one (then
+    RESOURCE_EXHAUSTED)."""
     silence_timeout_s: float = 3.0
-    """A replica that says nothing for this long is lost, and its requests go on elsewhere. Replicas report twice a
-    second, from a process that computes nothing: six reports in a row do not get lost by chance, while each second
-    more is a second that every stream on a frozen replica stands still."""
+    """A replica silent for this long is lost, and its requests move. Replicas report twice a second."""
     slow_reader_tokens: int = 1024
-    """Output tokens buffered for a client that reads slowly before its sequence pauses."""
+    """Output tokens buffered for a slow client before its sequence pauses."""
     stream_interval_tokens: int = 1
-    """Fewer tokens are not sent to the client alone (vLLM's stream_interval), but at an answer's begin and end. 1 sends
-    at once; tokens that wait for a busy orchestrator or a slow client travel together in any case."""
+    """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
     http: HttpConfig = field(default_factory=HttpConfig)
+    """The OpenAI-compatible HTTP API."""
     routing: RoutingConfig = field(default_factory=RoutingConfig)
+    """Choice of a target replica."""
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
+    """Defaults of speculation."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")

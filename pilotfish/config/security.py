@@ -13,31 +13,26 @@ from pilotfish.config.paths import PathText
 
 @dataclass(frozen=True, kw_only=True)
 class InternalSecurityConfig:
-    """The links between orchestrators and replicas: all sides have the same section.
+    """Links between orchestrators and replicas; the same on all sides. Use certificates (mutual TLS), a token, or both.
 
-    With the three certificate files the links are mutual TLS, with a token the dialling side proves that it belongs
-    here; both together hold as well. Files are read again when they change; links that are open stay open.
+    Files are reloaded when they change; open links stay open.
     """
 
     __pydantic_config__ = STRICT
 
     certificate: PathText = ""
-    """PEM file of this process's certificate, with those of its issuers. Empty: no TLS."""
+    """PEM file: certificate with its issuers. Empty: no TLS."""
     private_key: PathText = ""
-    """PEM file of the certificate's key, without a pass phrase."""
+    """PEM file: the certificate's key, without a pass phrase."""
     ca: PathText = ""
-    """PEM file of the authority that signs every certificate of the links. Have one for nothing else: whoever has a
-    certificate of it may verify and draft."""
+    """PEM file: the authority of all link certificates. Use it for nothing else: its certificates grant access."""
     server_name: str = ""
-    """Name that every replica's certificate carries. Empty: each carries the host that it is dialled at, which under
-    Ray is an IP address."""
+    """Name in every replica's certificate. Empty: the host dialled, an IP address under Ray."""
     token_file: PathText = ""
-    """File with a random token of at least 32 characters, which the dialling side shows. Replicas take the token of
-    any line, orchestrators show the first: that makes changing it possible. Without TLS a listener on the wire reads
-    it. `pilotfish up` makes one where neither it nor a certificate is configured."""
+    """File with a random token of at least 32 characters. Replicas accept every line's, orchestrators send the first.
+    `pilotfish up` creates one if nothing is configured."""
     allow_unauthenticated: bool = False
-    """Listen beyond the loopback interface without certificate and token: for a network that only the services are on.
-    Otherwise a replica refuses to start there."""
+    """Allow replicas to listen beyond loopback without certificate or token. Only for private networks."""
 
     def __post_init__(self) -> None:
         given = [bool(self.certificate), bool(self.private_key), bool(self.ca)]
@@ -62,24 +57,24 @@ class InternalSecurityConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class PublicSecurityConfig:
-    """The public API, over gRPC and HTTP alike. Files are read again when they change."""
+    """The public API, gRPC and HTTP. Files are reloaded when they change."""
 
     __pydantic_config__ = STRICT
 
     certificate: PathText = ""
-    """PEM file of the orchestrator's certificate, with those of its issuers. Empty: no TLS."""
+    """PEM file: the orchestrator's certificate with its issuers. Empty: no TLS."""
     private_key: PathText = ""
-    """PEM file of the certificate's key, without a pass phrase."""
+    """PEM file: the certificate's key, without a pass phrase."""
     client_ca: PathText = ""
-    """PEM file of the authority whose certificates clients must have. Empty: clients need none."""
+    """PEM file: the authority of client certificates. Empty: clients need none."""
     api_keys_file: PathText = ""
-    """YAML file that `pilotfish keys` writes: keys, hashed, with their limits. Empty: anybody may ask."""
+    """API keys, hashed, with limits, written by `pilotfish keys`. Empty: no key needed."""
     request_read_timeout_s: float = 30.0
-    """An HTTP connection whose request is not complete after this long is closed."""
+    """An HTTP connection whose request is incomplete after this is closed."""
     max_header_bytes: int = 32 * 1024
-    """Of an HTTP request: its first line and its headers together; of a gRPC call: its metadata."""
+    """Maximum size of an HTTP request's line and headers, or of a gRPC call's metadata."""
     max_connections: int = 8192
-    """HTTP connections at once; more are closed unheard."""
+    """Maximum HTTP connections; more are closed."""
 
     def __post_init__(self) -> None:
         require(
@@ -101,9 +96,11 @@ class PublicSecurityConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityConfig:
-    """Who may talk to whom. See SECURITY.md."""
+    """Certificates, tokens and API keys. See [SECURITY.md](../SECURITY.md)."""
 
     __pydantic_config__ = STRICT
 
     internal: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
+    """Links between orchestrators and replicas."""
     public: PublicSecurityConfig = field(default_factory=PublicSecurityConfig)
+    """The public API."""

@@ -12,51 +12,47 @@ from pilotfish.config.fields import STRICT, require, yaml_word
 
 @dataclass(frozen=True, kw_only=True)
 class SpeculationConfig:
-    """Defaults of speculation; a request may ask otherwise within the limits."""
+    """Defaults of speculation; a request may choose mode, proposer and draft length."""
 
     __pydantic_config__ = STRICT
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """`auto`: drafts where they make the answer sooner, as measured. `on`: always. `off`: never."""
+    """`auto`: draft while it is measured to be faster. `on`: every round. `off`: never."""
     num_speculative_tokens: int = 5
-    """Draft tokens a round (vLLM's name)."""
+    """Draft tokens per round; with `auto` the maximum (vLLM's name)."""
     proposer: str = "draft"
-    """`draft`: the draft pool. `ngram`, `suffix`: looked up in the orchestrator. `eagle3`, `medusa`, `early_exit`:
-    the drafter in the target (`target.drafter`)."""
+    """`draft`: the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the
+    drafter in the target (`target.drafter`)."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
-    """Before the draft pool: it is asked only where this lookup in the orchestrator is not confident
-    (`draft.hybrid_min_accepted_tokens`), which saves the round trip as well."""
+    """A lookup in the orchestrator; the draft pool is asked only where it is not confident
+    (`draft.hybrid_min_accepted_tokens`)."""
     tree_nodes: int = 0
-    """Draft tokens of a round at most where the proposer can branch: a tree, num_speculative_tokens deep, of the
-    likeliest continuations (SGLang's speculative_num_draft_tokens). 0: chains."""
+    """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0:
+    chains."""
     tree_branching: int = 4
-    """Candidates of a node, and nodes that each level of a tree expands (SGLang's speculative_eagle_topk)."""
+    """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """While the target verifies, the draft pool drafts for the likeliest outcomes. `auto`: where that makes rounds
-    shorter as measured, and as far as the pool has time; a drafter that shares the target's cores may lose by it.
-    Chains only: of a tree nothing is drafted ahead."""
+    """Draft for the likeliest outcomes while the target verifies. `auto`: if it shortens rounds. Chains only."""
     draft_ahead_tokens: int = 60
-    """Draft tokens a round that are made ahead at most, over all outcomes (12 of 5 tokens each, which foresee about
-    four of five rounds at an acceptance of 0.8); 0 is off."""
+    """Maximum draft tokens made ahead per round, over all outcomes; 0: off. The default foresees some 80 % of rounds at
+    acceptance 0.8."""
     draft_deadline_ms: float = 0
-    """A proposal later than this is ignored for its round; 0 takes one measured decode step per draft token, or three
-    times what drafts take under load."""
+    """Later proposals are ignored. 0: one measured decode step per draft token, more under load."""
     decode_run_tokens: int = 16
-    """Tokens of one Decode run: the controller decides again this often while speculation is off. Twice as many at 64
-    sequences of this orchestrator on a replica, 3 times at 96, up to 8 times at 256."""
+    """Tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, up to eightfold at
+    256."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    """[first, last, K]: at most K draft tokens while first to last sequences decode on a replica (vLLM's name), in
-    mode `auto`. Empty: as measured. Sequences in no range have no such limit."""
+    """`auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's
+    name)."""
     disable_by_batch_size: int = 0
-    """Mode `auto` is off while so many sequences or more decode on a replica (vLLM's name); 0: as measured."""
+    """`auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: as measured."""
     disable_by_batch_size_hysteresis: int = 8
-    """It is on again once fewer than disable_by_batch_size minus this many decode, so that it does not flap."""
+    """Speculation returns below disable_by_batch_size minus this."""
     min_acceptance_rate: float = 0.0
-    """Mode `auto` is off while fewer of the first draft tokens are accepted, but for probes; 0: as measured. It
-    does not apply to in-target drafters."""
+    """`auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for in-target
+    drafters."""
     min_output_tokens: int = 10
-    """Mode `auto` is off for requests of a smaller max_tokens: they end before a drafter that has to read the prompt
-    repays it."""
+    """`auto`: no speculation for requests with a smaller max_tokens."""
 
     def __post_init__(self) -> None:
         require(self.num_speculative_tokens >= 1, "speculation.num_speculative_tokens must be at least 1")

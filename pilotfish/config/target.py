@@ -12,19 +12,19 @@ from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 @dataclass(frozen=True, kw_only=True)
 class InTargetDrafterConfig:
-    """A drafter in the target, in its engine: it looks at the target's hidden states, and takes no round trip."""
+    """A drafter inside the target's engine, without round trips."""
 
     __pydantic_config__ = STRICT
 
     proposer: Literal["none", "eagle3", "medusa", "early_exit"] = "none"
-    """`eagle3` and `medusa`: heads trained for this target. `early_exit`: the target's own first layers."""
+    """`eagle3`, `medusa`: heads trained for this target. `early_exit`: the target's first layers."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
-    """Looked up first (as `draft.*` says): the proposer drafts only where the lookup is not confident
-    (`draft.hybrid_min_accepted_tokens`). With proposer `none` the lookup alone drafts."""
+    """A lookup, set up in `draft`; the proposer drafts only where it is not confident
+    (`draft.hybrid_min_accepted_tokens`)."""
     model: HeadOrPath = ""
-    """Folder of the heads, or the name of one that comes with Pilotfish."""
+    """Heads: a folder, or the name of one that comes with Pilotfish."""
     exit_layer: int = 0
-    """Layers that draft, for `early_exit`; 0 takes three quarters of them."""
+    """Layers that `early_exit` runs; 0: three quarters."""
 
     def __post_init__(self) -> None:
         needs_model = self.proposer in ("eagle3", "medusa")
@@ -42,25 +42,26 @@ class TargetConfig:
     __pydantic_config__ = STRICT
 
     model: ModelOrPath = "smollm2-135m-instruct"
-    """Catalogue name, hub id or local folder."""
+    """Catalogue name, hub id or folder."""
     host: str = "127.0.0.1"
-    """Address to listen on. Beyond the loopback interface it needs `security.internal`."""
+    """Address to listen on. Other than loopback needs `security.internal`."""
     port: int = 50061
-    """0 takes a free port (under Ray it always does)."""
+    """Port to listen on; 0 takes a free one, as always under Ray."""
     metrics_port: int = -1
-    """/metrics for Prometheus, on telemetry.metrics_host: 0 takes a free port (under Ray any other number does so,
-    too), -1 serves none. The orchestrator's /metrics has what the replicas report in any case."""
+    """Port of Prometheus' /metrics. 0: a free one, as always under Ray; -1: none. The orchestrator's covers replicas,
+    too."""
     num_replicas: int = 1
     """Replicas under Ray Serve."""
     tensor_parallel_size: int = 1
-    """Ranks of one replica (vLLM's name): processes of one machine that share each layer's heads, MLP and KV cache,
-    on CUDA each with a GPU of its own. Heads, key/value heads and MLP neurons must divide by it."""
+    """Processes of one machine that share a replica's model; on CUDA, one GPU each (vLLM's name). Heads, key/value
+    heads and MLP neurons must divide by it."""
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
+    """A drafter inside the target's engine."""
     feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
-    """Layers whose inputs are kept beside the KV cache and sent to drafters that ask for them: some 15 % of the
-    cache's memory. `eagle3`: the three of published EAGLE-3 heads. `auto`: these if draft.proposer is eagle3 and no
-    drafter lives in the target, else none; empty: none."""
+    """Layers whose inputs are kept for drafters elsewhere, at some 15 % of the KV cache's memory. `eagle3`: its usual
+    three. `auto`: these if draft.proposer is `eagle3` and no drafter is in the target. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
+    """Engine of the target model."""
 
     def __post_init__(self) -> None:
         require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")

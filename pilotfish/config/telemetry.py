@@ -12,30 +12,28 @@ from pilotfish.config.fields import STRICT, require, yaml_word
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryConfig:
-    """What the services tell about themselves. Metrics for Prometheus cost nothing until they are read.
+    """Traces, metrics and logs.
 
-    OpenTelemetry's environment variables OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and
-    OTEL_RESOURCE_ATTRIBUTES hold as well.
+    OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_RESOURCE_ATTRIBUTES are honoured.
     """
 
     __pydantic_config__ = STRICT
 
     otlp_endpoint: str = ""
-    """URL of a collector that takes OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty: nothing is
-    exported."""
+    """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty: no export."""
     trace_sampling: float = 1.0
-    """Share of the requests that are traced, where the caller has not decided it (its `traceparent`)."""
+    """Share of requests traced, unless the caller's `traceparent` decides."""
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
-    """Spans of the rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds of a
-    request, spread evenly over it; a long answer has thousands."""
+    """Spans for rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds, spread
+    evenly."""
     max_round_spans: int = 16
-    """Of a request, where round_spans is `sampled`."""
+    """Maximum rounds with spans per request, if `sampled`."""
     metrics_export_interval_s: float = 0.0
-    """The metrics go to otlp_endpoint, too, this often; 0: they do not. OpenTelemetry's own default is 60."""
+    """Interval of metrics sent to otlp_endpoint; 0: none."""
     metrics_host: str = "127.0.0.1"
-    """Interface of `target.metrics_port` and `draft.metrics_port`."""
+    """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"
-    """One line for people, or one JSON object a line. Both carry the trace id where there is one."""
+    """`human`: a line of text. `json`: an object per line."""
 
     def __post_init__(self) -> None:
         require(

@@ -28,37 +28,34 @@ def _addresses(value: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteProposerConfig:
-    """`additional_config={"pilotfish": {...}}` of vLLM; PILOTFISH_VLLM_* variables come before it."""
+    """`additional_config={"pilotfish": {...}}` of vLLM; PILOTFISH_VLLM_* variables override it."""
 
     __pydantic_config__ = STRICT
 
     draft_addresses: Annotated[tuple[str, ...], BeforeValidator(_addresses)] = ("127.0.0.1:50062",)
-    """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name, as the pods of a headless
-    Service."""
+    """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name."""
     mode: Annotated[Literal["on", "off"], BeforeValidator(yaml_word)] = "on"
-    """`off`: vLLM decodes plainly, and nothing is connected."""
+    """`off`: vLLM decodes plainly and nothing is connected."""
     draft_deadline_ms: float = 20.0
-    """How long a step of vLLM waits for its drafts at most. About what one decode step takes is right: a miss costs as
-    much, and a draft that took longer would win little."""
+    """Maximum time a step of vLLM waits for drafts. About one decode step is right."""
     disable_by_batch_size: int = 32
-    """Steps of more rows ask for no drafts; 0: there is no such limit. With 8 draft tokens 32 rows are 288 tokens a
-    step: about as many as an H100 computes in the time in which it reads the weights; more make the step longer."""
+    """Steps with more rows ask for no drafts; 0: no limit. 32 rows with 8 draft tokens are 288 tokens, about what an
+    H100 computes while it reads the weights."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """As speculation.draft_ahead: while vLLM verifies, a drafter that takes time drafts for the likeliest outcomes."""
+    """As speculation.draft_ahead."""
     draft_ahead_tokens: int = 60
     """As speculation.draft_ahead_tokens."""
     tokenizer: str = ""
-    """Folder with vLLM's tokenizer.json, where it cannot be found by itself. Empty: vLLM's own, from its folder or from
-    the hub's cache."""
+    """Folder of vLLM's tokenizer.json. Empty: found in vLLM's model folder or the hub's cache."""
     check_tokenizer: bool = True
-    """Refuse to draft where vLLM's tokenizer cannot be shown to be the drafter's. Without it a drafter of another model
-    is slow and never wrong: vLLM verifies what it says."""
+    """Refuse to draft unless vLLM's tokenizer is shown to be the drafter's. A foreign drafter is slow, never wrong:
+    vLLM verifies its tokens."""
     silence_timeout_s: float = 3.0
-    """As orchestrator.silence_timeout_s: a draft replica that says nothing for this long is lost."""
+    """As orchestrator.silence_timeout_s, for draft replicas."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
     """As security.internal of the draft pool."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-    """As of the services."""
+    """As telemetry of the services."""
 
     def __post_init__(self) -> None:
         require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")
