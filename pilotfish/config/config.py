@@ -39,7 +39,7 @@ class Config:
     orchestrator: OrchestratorConfig = field(default_factory=OrchestratorConfig)
     """The orchestrator."""
     emulation: EmulationConfig = field(default_factory=EmulationConfig)
-    """Emulated hardware in place of real engines."""
+    """Emulated hardware in place of engines."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     """Traces, metrics and logs."""
     security: SecurityConfig = field(default_factory=SecurityConfig)

@@ -47,7 +47,7 @@ class DraftConfig:
     hybrid_min_accepted_tokens: float = 1.0
     """`hybrid` takes a lookup expected to yield at least this many accepted tokens, else asks the model."""
     top_m: int = 32
-    """Candidates kept of a draft distribution, for rejection sampling."""
+    """Candidates kept per draft token, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the draft model or head."""
 

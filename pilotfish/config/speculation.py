@@ -32,7 +32,8 @@ class SpeculationConfig:
     tree_branching: int = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """Draft for the likeliest outcomes while the target verifies. `auto`: if it shortens rounds. Chains only."""
+    """Draft for the likeliest outcomes while the target verifies. `auto`: if it shortens rounds. Only for chains of
+    proposer `model`."""
     draft_ahead_tokens: int = 60
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. The default foresees some 80 % of rounds at
     acceptance 0.8."""
