@@ -45,7 +45,7 @@ class OrchestratorConfig:
     max_queued_requests: int = 1024
     """Maximum queued requests; more are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
     max_queued_requests_per_client: int = 512
-    """The same per client: its API key, gRPC's `x-client-id`, or its address."""
+    """The same per client: its API key, else its `x-client-id`, else its address."""
     max_queue_time_s: float = 60.0
     """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
     max_prompt_bytes: int = 4_000_000
