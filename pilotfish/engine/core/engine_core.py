@@ -13,7 +13,6 @@ from typing import assert_never
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.batch import build_step
 from pilotfish.engine.core.block_pool import BlockPool
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
@@ -26,6 +25,7 @@ from pilotfish.engine.core.results import verification_round
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_failures import StepFailures
+from pilotfish.engine.core.step_rows import build_step
 from pilotfish.messages import (
     CloseSequence,
     Command,

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from pilotfish.config import Config
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.features import Features
 from pilotfish.models.decoder import Decoder

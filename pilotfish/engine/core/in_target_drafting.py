@@ -13,9 +13,9 @@ from typing import Protocol
 
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import msgspec
 
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafting
-from pilotfish.engine.core.kept_rows import kept_rows
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.proposing import Drafted, add_drafted
 from pilotfish.engine.core.results import commit_outcomes
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.step_rows import kept_rows
 from pilotfish.messages import Event, Verdict
 from pilotfish.models.decoder import Decoder
 from pilotfish.speculation.rounds import Outcome

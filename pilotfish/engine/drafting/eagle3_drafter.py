@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.head_growth import HeadGrowth, HeadRows
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts, last_token
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput

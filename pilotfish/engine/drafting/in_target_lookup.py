@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
 from pilotfish.speculation.lookup.lookups import MakeIndex
 from pilotfish.speculation.trees.grafting import graft

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.medusa.module import MedusaHeads

@@ -15,9 +15,9 @@ from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.core.step_failures import MAX_FAILED_STEPS
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.features import FeatureFormat, FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify

@@ -17,8 +17,8 @@ from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter

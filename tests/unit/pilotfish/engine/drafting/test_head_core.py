@@ -18,8 +18,8 @@ from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.features import FeatureFormat, FeatureRequest, Features

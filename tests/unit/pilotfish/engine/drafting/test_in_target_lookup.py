@@ -12,8 +12,8 @@ from pilotfish.config import DraftConfig, EngineConfig, InTargetDrafterConfig
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.kept_rows import KeptRows
 from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict

@@ -1,4 +1,4 @@
-"""What a step has computed that stays in the cache: for whoever follows the target's steps."""
+"""Rows of a step: how they go to the decoder, and which of them stay in the cache."""
 
 from __future__ import annotations
 
@@ -6,8 +6,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pilotfish.engine.core.scheduler import ScheduledRows
-from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.engine.core.sequence import NO_DRAFTS, EngineSequence
+from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.decoder import StepInput
 from pilotfish.speculation.rounds import Outcome
+
+
+def build_step(scheduled: Sequence[ScheduledRows]) -> StepInput:
+    """Rows of the sequences one after the other; logit rows are each complete sequence's last ones."""
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slices: list[SequenceSlice] = []
+    logit_rows: list[int] = []
+    for rows in scheduled:
+        sequence = rows.sequence
+        first_row, first_position = len(token_ids), rows.first_position
+        end = first_position + rows.num_rows
+        token_ids.extend(sequence.tokens[first_position:end])
+        drafts = sequence.drafts if rows.is_complete else NO_DRAFTS
+        token_ids.extend(drafts.token_ids[max(0, first_position - len(sequence.tokens)) :])
+        slices.append(SequenceSlice(first_row, rows.num_rows, first_position, sequence.block_ids, drafts.tree))
+        positions.extend(slices[-1].positions())
+        last = first_row + rows.num_rows
+        logit_rows.extend(range(last - rows.num_logit_rows, last))
+    return StepInput(token_ids, positions, slices, logit_rows)
 
 
 @dataclass(frozen=True, slots=True)
