@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -58,6 +59,12 @@ def test_a_prompt_takes_as_many_steps_as_it_has_chunks(profile: HardwareProfile)
     assert rates.prefill(0, 1024) == (pytest.approx(2 * 512e-4), 1)
 
 
+def test_reading_on_in_a_prompt_reads_what_was_read_of_it(make_profile: Callable[..., HardwareProfile]) -> None:
+    cost = RooflineCost(weights_s=0.008, token_s=1e-4, context_token_s=1e-6)
+    rates = ReplicaRates(DecodingModel(make_profile(target=cost), PLAIN))
+    assert rates.prefill(0, 1024)[0] == pytest.approx(2 * 512e-4 + 512e-6)
+
+
 def test_decoding_slows_down_by_the_length_of_mixed_steps(profile: HardwareProfile) -> None:
     rates = ReplicaRates(DecodingModel(profile, PLAIN))
     assert rates.prefill(10, 502) == (pytest.approx(512e-4), pytest.approx(512e-4 / 0.008))
@@ -82,6 +89,12 @@ def test_plain_capacity_by_hand(profile: HardwareProfile) -> None:
     rates = ReplicaRates(DecodingModel(profile, PLAIN))
     lost_s = 0.0164 * (1 - 8 / 16.4)
     assert rates.capacity(WORKLOAD, 1.0) == pytest.approx(64 / (99 * 0.008 + 64 * lost_s), rel=0.01)
+
+
+def test_capacity_ends_where_prompts_are_all_that_a_replica_reads(profile: HardwareProfile) -> None:
+    rates = ReplicaRates(DecodingModel(profile, PLAIN))
+    workload = poisson_workload(1.0, parse_lengths("2000"), parse_lengths("2"))
+    assert 4.9 < rates.capacity(workload, 10.0) <= 1 / (2000 * 1e-4)
 
 
 @pytest.mark.parametrize("token_s", [0.0045, 0.008, 0.02])
