@@ -21,7 +21,6 @@ from typing import Any
 import checkout  # noqa: F401  # finds tests.support
 from asking import Answer, ask_all, chat_request
 from jsonschema import Draft202012Validator
-from pilotfish.testing.json_schemas import random_object_schema
 from report import Report, parser
 
 from pilotfish.bench.prompts import load_prompts
@@ -32,6 +31,7 @@ from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.types import FinishReason, Grammar, GrammarKind
+from tests.support.json_schemas import random_object_schema
 from tests.support.peer import RecordingPeer
 
 NUM_PROMPTS, QUICK_PROMPTS = 60, 13
