@@ -85,8 +85,9 @@ class BackgroundDrafting:
             self.is_usable = self._drafting.is_usable
         except Exception:
             # Whatever it is, vLLM goes on: the rows that it has end without drafts, and new ones have them again.
-            _log.exception("Pilotfish's drafter failed in a step; it begins anew")
-            self.counters.num_faults += 1
+            self.counters.num_drafter_faults += 1
+            if self.counters.num_drafter_faults == 1:
+                _log.exception("Pilotfish's drafter failed in a step; it begins anew each time; told once")
             self._drafting.close()
             step.expect(())
 

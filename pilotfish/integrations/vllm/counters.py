@@ -17,5 +17,12 @@ class ProposerCounters:
     """Drafts that a step waited for in vain."""
     num_sequences: int = 0
     """Opened on draft replicas."""
-    num_faults: int = 0
-    """Steps without drafts for a fault of our own; the log tells more."""
+    num_proposer_faults: int = 0
+    """Steps without drafts for a fault of our own, on vLLM's thread; the log tells of the first."""
+    num_drafter_faults: int = 0
+    """The same, on the drafter's thread."""
+
+    @property
+    def num_faults(self) -> int:
+        """Steps without drafts for a fault of our own."""
+        return self.num_proposer_faults + self.num_drafter_faults

@@ -89,8 +89,8 @@ class RemoteProposer:
             return drafts
         except Exception:
             # An error here would end vLLM's engine, and with it every request.
-            self.counters.num_faults += 1
-            if self.counters.num_faults == 1:
+            self.counters.num_proposer_faults += 1
+            if self.counters.num_proposer_faults == 1:
                 _log.exception("Pilotfish's proposer failed: vLLM decodes such steps without drafts; told once")
             # The batch may have been followed and not told: all rows begin anew.
             self._rows.forget()

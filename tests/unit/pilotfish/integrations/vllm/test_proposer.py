@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from pilotfish.errors import ConfigError
+from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.messages import CloseSequence, OpenSequence
 
 PROMPT = (1, 11, 12, 13, 14, 15, 11, 12, 13, 14, 15)
@@ -199,6 +200,21 @@ def test_a_fault_of_our_own_ends_no_engine_and_leaves_no_row_on_the_replica(pool
     engine.steps_until(lambda: any(engine.drafts))
     kinds = [type(command) for command in pool.engine.commands]
     assert (kinds.count(CloseSequence), kinds.count(OpenSequence)) == (1, 1)
+
+
+def test_a_fault_of_the_drafter_is_told_once_and_one_of_the_proposer_still(pool, engine, caplog, monkeypatch) -> None:
+    def fail(*args: object) -> None:
+        raise ValueError("a fault of the drafter")
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(Drafting, "begin", fail)
+        assert [engine.step(), engine.step(), engine.step()] == [[[]]] * 3
+    assert caplog.text.count("Traceback") == caplog.text.count("a fault of the drafter") == 1
+    assert engine.proposer.propose([[1]], [1], None) == [[]]
+    assert caplog.text.count("Traceback") == 2
+    assert engine.proposer.counters.num_faults == 4
+    engine.drafts = [[]]
+    engine.steps_until(lambda: any(engine.drafts))
 
 
 def test_switched_off_it_has_no_thread(make_proposer, make_engine) -> None:
