@@ -21,7 +21,7 @@ from report import Report
 
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.speculation.cost import expected_tokens, speedup
+from pilotfish.speculation.cost import expected_tokens
 
 PUBLISHED = {0.3: 1.1, 0.5: 1.4, 0.7: 2.1, 0.8: 2.8, 0.9: 3.8}
 """Articles' speed-ups of a 70B target on A100s by acceptance; they do not say at which K."""
@@ -136,7 +136,8 @@ def formula(rate: float, num_draft_tokens: int, overhead_s: float = 0.0) -> floa
     """
     profile = load_profile(PROFILE)
     verify_s, draft_s = profile.target.step_s(1, 1), profile.draft.step_s(1, 1)
-    return speedup(rate, num_draft_tokens, draft_s / verify_s + overhead_s / verify_s / num_draft_tokens)
+    round_s = num_draft_tokens * draft_s + verify_s + overhead_s
+    return expected_tokens(rate, num_draft_tokens) * verify_s / round_s
 
 
 def expected_noise(rate: float, num_draft_tokens: int) -> float:

@@ -1,7 +1,4 @@
-"""When speculation pays: expected output tokens over measured time. Torch-free.
-
-Leviathan et al. 2211.17192, equation 1 and theorem 3.8.
-"""
+"""Expected output tokens of a round (Leviathan et al. 2211.17192, equation 1). Torch-free."""
 
 from __future__ import annotations
 
@@ -30,25 +27,3 @@ def expected_tokens_by_position(acceptance_per_position: Sequence[float], num_dr
     known += known[-1:] * (num_draft_tokens - len(known))
     first_k_accepted: list[float] = list(accumulate(known, mul))
     return 1 + sum(first_k_accepted)
-
-
-def speedup(acceptance_rate: float, num_draft_tokens: int, cost_ratio: float) -> float:
-    """Over plain decoding; cost_ratio: one draft step over one verification step."""
-    return expected_tokens(acceptance_rate, num_draft_tokens) / (num_draft_tokens * cost_ratio + 1)
-
-
-def best_gain(probabilities: Sequence[float], plain_s: float, rounds_s: Sequence[float]) -> tuple[int, float]:
-    """The K from 1 on with the most expected output tokens per second, and its speed over that of plain decoding.
-
-    probabilities: of each draft token, given that those before it were accepted. rounds_s: element K is a round of K.
-    (0, 1.0) where there is nothing to choose.
-    """
-    best, best_rate = 0, 0.0
-    reached = num_tokens = 1.0
-    for num_draft_tokens, probability in enumerate(probabilities, start=1):
-        reached *= probability
-        num_tokens += reached
-        rate = num_tokens / rounds_s[num_draft_tokens]
-        if rate > best_rate:
-            best, best_rate = num_draft_tokens, rate
-    return (best, best_rate * plain_s) if best else (0, 1.0)
