@@ -25,7 +25,7 @@ from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
-from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.config.telemetry import TelemetryConfig, TracingConfig
 
 __all__ = [
     "DEFAULT_KV_CACHE_TOKENS",
@@ -50,6 +50,7 @@ __all__ = [
     "SpeculationConfig",
     "TargetConfig",
     "TelemetryConfig",
+    "TracingConfig",
     "config_from_dict",
     "config_from_yaml",
     "config_to_yaml",

@@ -11,11 +11,8 @@ from pilotfish.config.fields import STRICT, require, yaml_word
 
 
 @dataclass(frozen=True, kw_only=True)
-class TelemetryConfig:
-    """Traces, metrics and logs.
-
-    OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_RESOURCE_ATTRIBUTES are honoured.
-    """
+class TracingConfig:
+    """Which requests are traced, and where the traces go: what pilotfish.integrations.vllm takes as well."""
 
     __pydantic_config__ = STRICT
 
@@ -23,6 +20,22 @@ class TelemetryConfig:
     """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty: no export."""
     trace_sampling: float = 1.0
     """Share of requests traced, unless the caller's `traceparent` decides."""
+
+    def __post_init__(self) -> None:
+        require(
+            not self.otlp_endpoint or self.otlp_endpoint.startswith(("http://", "https://")),
+            f"telemetry.otlp_endpoint is {self.otlp_endpoint!r}; it must begin with http:// or https://",
+        )
+        require(0 <= self.trace_sampling <= 1, "telemetry.trace_sampling must be between 0 and 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TelemetryConfig(TracingConfig):
+    """Traces, metrics and logs.
+
+    OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_RESOURCE_ATTRIBUTES are honoured.
+    """
+
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
     """Spans for rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds, spread
     evenly."""
@@ -36,10 +49,6 @@ class TelemetryConfig:
     """`human`: a line of text. `json`: an object per line."""
 
     def __post_init__(self) -> None:
-        require(
-            not self.otlp_endpoint or self.otlp_endpoint.startswith(("http://", "https://")),
-            f"telemetry.otlp_endpoint is {self.otlp_endpoint!r}; it must begin with http:// or https://",
-        )
-        require(0 <= self.trace_sampling <= 1, "telemetry.trace_sampling must be between 0 and 1")
+        super().__post_init__()
         require(self.max_round_spans >= 2, "telemetry.max_round_spans must be at least 2")
         require(self.metrics_export_interval_s >= 0, "telemetry.metrics_export_interval_s must be at least 0 (0: off)")

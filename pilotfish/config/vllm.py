@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from pilotfish.config.fields import STRICT, require, yaml_word
 from pilotfish.config.orchestrator import is_address
 from pilotfish.config.security import InternalSecurityConfig
-from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.config.telemetry import TracingConfig
 from pilotfish.errors import ConfigError
 
 VARIABLE_PREFIX = "PILOTFISH_VLLM_"
@@ -54,8 +54,8 @@ class RemoteProposerConfig:
     """As orchestrator.silence_timeout_s, for draft replicas."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
     """As security.internal of the draft pool."""
-    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-    """As telemetry of the services."""
+    telemetry: TracingConfig = field(default_factory=TracingConfig)
+    """As of the services; their other keys of this section do nothing here and are refused."""
 
     def __post_init__(self) -> None:
         require(bool(self.draft_addresses), "draft_addresses must name a draft replica (host:port)")

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import pilotfish
-from pilotfish.config import TelemetryConfig
+from pilotfish.config import TracingConfig
 from pilotfish.telemetry.span_export import SpanExport
 
 AttributeValue = str | bool | int | float | list[str]
@@ -82,7 +82,7 @@ class Span:
 class Tracing:
     """Makes spans. Close it: the last ones wait to be sent."""
 
-    def __init__(self, config: TelemetryConfig, service_name: str) -> None:
+    def __init__(self, config: TracingConfig, service_name: str) -> None:
         """service_name: of the resource, such as `pilotfish-orchestrator`. Without an endpoint spans have ids, for
         logs, but are not recorded."""
         self.resource = service_resource(service_name)
