@@ -1,4 +1,4 @@
-"""`python -m echo.worker`: an EchoCore in a process of its own, in the place of pilotfish.engine.worker."""
+"""`python -m echo.worker`: an EchoCore in a process of its own, in the place of pilotfish.engine.process.worker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The connections between rank 0 and the others: a Unix socket in a folder that only this user can enter.
 
-Torch-free. Sending costs some 10 us a rank, waking a rank that waits some 50 us (benchmarks/tensor_parallel.py).
+Torch-free. Sending costs some 10 us a rank, waking a rank that waits some 50 us.
 """
 
 from __future__ import annotations

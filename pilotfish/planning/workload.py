@@ -76,7 +76,10 @@ def recorded_workload(requests: Sequence[Request], rate: float | None = None) ->
 
 
 def read_workload(path: Path, rate: float | None = None) -> Workload:
-    """A file of `pilotfish bench load --trace`. Raises ConfigError, naming the line, for what cannot be used."""
+    """Lines with `timestamp` (ms), `input_length`, `output_length`: the keys of the Mooncake traces.
+
+    Raises ConfigError, naming the line, for what cannot be used.
+    """
     entries = load_trace(path)
     return recorded_workload(
         [Request(entry.time_s, entry.input_length, entry.output_length) for entry in entries], rate
