@@ -100,6 +100,6 @@ def test_an_empty_stop_string_is_refused():
 
 
 def test_torch_free_modules_stay_torch_free():
-    modules = ("stopping", "history", "cost", "statistics")
+    modules = ("stopping", "sampling.history", "cost", "statistics")
     code = "import sys, " + ", ".join(f"pilotfish.speculation.{name}" for name in modules)
     subprocess.run([sys.executable, "-c", f"{code}\nassert 'torch' not in sys.modules"], check=True, timeout=60)
