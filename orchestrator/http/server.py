@@ -12,9 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from orchestrator.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedConfig
-from orchestrator.http.reloading_context import ReloadingContext
 from pilotfish.errors import UnavailableError
 from pilotfish.security.certificates import CertificateSource
+from pilotfish.security.reloading_context import ReloadingContext
 
 _BACKLOG = 2048
 _DATE_PERIOD_S = 1.0

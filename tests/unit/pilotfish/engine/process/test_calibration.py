@@ -43,8 +43,9 @@ def test_it_ends_with_its_budget_and_what_is_missing_is_learned() -> None:
     costs = calibrate(core, 512, clock=lambda: core.now_s)
     assert core.now_s < 2 * BUDGET_S
     assert costs.step_ns(1) == pytest.approx(0.2e9)
-    costs.add(256, 0, 0.9e9)
-    assert costs.step_ns(256) == pytest.approx(0.9e9)
+    for _ in range(100):
+        costs.add(256, 0, 0.9e9)
+    assert costs.step_ns(256) == pytest.approx(0.9e9, rel=0.01)
 
 
 @pytest.mark.parametrize("limits", [{"max_sequences": 2}, {"kv_cache_tokens": 256}])

@@ -11,8 +11,8 @@ import pytest
 import trustme
 import uvloop
 
-from orchestrator.http.reloading_context import ReloadingContext
 from pilotfish.security.certificates import CertificateFiles, CertificateSource
+from pilotfish.security.reloading_context import ReloadingContext
 
 Issue = Callable[..., CertificateFiles]
 
