@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from time import perf_counter_ns
 
-import checkout  # noqa: F401  # finds tests.support
-from report import Report, parser
+import shared.checkout  # noqa: F401  # finds tests.support
+from shared.report import Report, parser
 
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
-from report import Report
 from rich.console import Console
+from shared.real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
+from shared.report import Report
 
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.measurement import Arm

@@ -19,7 +19,7 @@ from emulation.grid import run_grid
 from emulation.load_step import run_load_step
 from emulation.never_slower import run_never_slower
 from emulation.stack import PROFILE
-from report import Report, parser
+from shared.report import Report, parser
 
 from pilotfish.emulation.profiles import load_profile
 

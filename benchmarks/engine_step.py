@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 import torch
-from report import Report, interleaved_ms, median_ms, parser
+from shared.report import Report, interleaved_ms, median_ms, parser
 from transformers import DynamicCache
 
 from pilotfish.config import Quantization, default_cache_dir

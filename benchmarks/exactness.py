@@ -18,10 +18,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import checkout  # noqa: F401  # finds tests.support
-from asking import Answer, ask_all, chat_request
+import shared.checkout  # noqa: F401  # finds tests.support
 from jsonschema import Draft202012Validator
-from report import Report, parser
+from shared.asking import Answer, ask_all, chat_request
+from shared.report import Report, parser
 
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import parse_proposers

@@ -19,7 +19,7 @@ from chaos.clients import SHARES, Clients, Tally, Truth, plans
 from chaos.faults import Faults
 from chaos.fleet import Fleet
 from chaos.outage import measure_outage
-from report import Report, parser
+from shared.report import Report, parser
 
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig
 from pilotfish.emulation.profiles import load_profile

@@ -21,7 +21,7 @@ from fuzz.replica import ReplicaSurface
 from fuzz.replies import RepliesSurface
 from fuzz.sessions import SessionsSurface
 from fuzz.surface import Corpus, Surface, Tally, fuzz, replay
-from report import Report, parser
+from shared.report import Report, parser
 
 MAX_DATA_BYTES = 4 << 30
 """What asks for more is a crash, and takes nothing from others on the machine."""

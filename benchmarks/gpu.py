@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from engine_step import decode_step
-from report import Report, median_ms, parser, times_ms
+from shared.report import Report, median_ms, parser, times_ms
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 import msgspec
-from report import Report, parser
 from rich.console import Console
+from shared.report import Report, parser
 
 from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.bench.load.point import LoadPoint

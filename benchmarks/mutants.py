@@ -23,7 +23,7 @@ from typing import Any
 
 from mutation.mutations import Mutant, sample, unchanged
 from mutation.reach import Batch, Reach
-from report import Report, parser
+from shared.report import Report, parser
 
 PATHS = [
     "pilotfish/speculation",

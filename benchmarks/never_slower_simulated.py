@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-import checkout  # noqa: F401  # finds tests.support
-from report import Report, parser
+import shared.checkout  # noqa: F401  # finds tests.support
+from shared.report import Report, parser
 
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode

@@ -20,13 +20,13 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import checkout  # noqa: F401  # finds tests.support
 import psutil
+import shared.checkout  # noqa: F401  # finds tests.support
 import uvloop
 from echo.clients import PROMPT_TOKENS, Heard, Protocol, listen
 from echo.replica import replica
-from report import Report, parser
-from services import orchestrator
+from shared.report import Report, parser
+from shared.services import orchestrator
 
 from pilotfish.config import Config, OrchestratorConfig, TelemetryConfig
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
-from report import Report
 from rich.console import Console
+from shared.real_models import ANSWER_TIMEOUT_S, asked, options_parser, report_of, target_folder
+from shared.report import Report
 
 from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm

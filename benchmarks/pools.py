@@ -20,7 +20,7 @@ from chaos.clients import Truth
 from ray_pools.cluster import NODES, LabelledCluster
 from ray_pools.scenario import HIGH, LOW, MAX_REPLICAS, NUM_ORCHESTRATORS, TARGET_SEQUENCES, Scenario, config, updated
 from ray_pools.traffic import MAX_TOKENS, Traffic
-from report import Report, parser
+from shared.report import Report, parser
 
 from pilotfish.config import environment
 from pilotfish.launch.specs import FOREIGN_RAY_VARIABLES, ray_environment

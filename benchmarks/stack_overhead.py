@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 import torch
 import uvloop
-from report import Report, parser
+from shared.report import Report, parser
 
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.async_inference import AsyncInferenceClient

@@ -15,7 +15,7 @@ from time import perf_counter_ns
 
 import uvloop
 from echo.replica import replica
-from report import Report, parser
+from shared.report import Report, parser
 
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event, OpenSequence, Proposal, Propose, Verdict, Verify

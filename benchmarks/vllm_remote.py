@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import checkout  # noqa: F401  # finds tests.support
-from draft_outage import Outcome, measure, phases
+import shared.checkout  # noqa: F401  # finds tests.support
 from peers import VLLM, Conditions, peer_process
-from real_models import ANSWER_TIMEOUT_S, target_folder
-from report import Report, parser
+from shared.draft_outage import Outcome, measure, phases
+from shared.real_models import ANSWER_TIMEOUT_S, target_folder
+from shared.report import Report, parser
 
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
-import checkout  # noqa: F401  # finds tests.support
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from pilotfish.config import Config, config_to_yaml, environment
 from pilotfish.errors import PilotfishError, UnavailableError

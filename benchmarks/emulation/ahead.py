@@ -7,11 +7,11 @@ import contextlib
 import dataclasses
 import math
 
-import checkout  # noqa: F401  # finds tests.support
+import shared.checkout  # noqa: F401  # finds tests.support
 from emulation.client import Span, connected, span_of
 from emulation.grid import expected_noise
 from emulation.stack import another_orchestrator, emulated_config
-from report import Report
+from shared.report import Report
 
 from pilotfish.launch.local_stack import LocalStack
 from tests.support.conditions import Conditions

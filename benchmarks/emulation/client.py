@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import grpc.aio
-from asking import Answer, Arrival, ask
+from shared.asking import Answer, Arrival, ask
 
 from pilotfish.rpc.channel import CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from emulation.client import Client, Span, connected, span_of
 from emulation.stack import PROFILE, cpu_times_s, emulated_config
-from report import Report
+from shared.report import Report
 
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.local_stack import LocalStack

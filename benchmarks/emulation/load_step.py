@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asking import Arrival
 from emulation.client import Client, connected
 from emulation.stack import emulated_config
-from report import Report
+from shared.asking import Arrival
+from shared.report import Report
 
 from pilotfish.launch.local_stack import LocalStack
 

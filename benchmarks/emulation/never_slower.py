@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import psutil
 from emulation.client import Client, Load, closed_loop, connected
 from emulation.stack import another_orchestrator, emulated_config
-from report import Report
+from shared.report import Report
 
 from pilotfish.launch.local_stack import LocalStack
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 import psutil
-from services import orchestrator
+from shared.services import orchestrator
 
 from pilotfish.config import Config, EmulationConfig, SpeculationConfig
 from pilotfish.launch.local_stack import LocalStack

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import checkout  # noqa: F401  # finds tests.support
 import msgspec
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from fuzz.answer_oracles import check_chat, check_completion, check_text
 from fuzz.answer_texts import FRAGMENTS, random_text

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import checkout  # noqa: F401  # finds tests.support
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from fuzz.values import NUMBERS, TEXTS, plant, written
 from pilotfish.types import Grammar, GrammarKind

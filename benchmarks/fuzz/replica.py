@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import checkout  # noqa: F401  # finds tests.support
 import grpc.aio
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from fuzz.protos import fill, garble
 from pilotfish.config import config_from_dict

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ray_pools.cluster import NODES, POOL_LABEL, LabelledCluster
 from ray_pools.traffic import Traffic
-from report import Report
+from shared.report import Report
 
 from pilotfish.config import (
     AutoscalingConfig,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from report import Report, parser
 from rich.console import Console
+from shared.report import Report, parser
 
 from pilotfish.bench.peers.worker import SEED
 from pilotfish.bench.prompts import Prompt, load_prompts

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import checkout  # noqa: F401  # finds tests.support
-from real_models import ANSWER_TIMEOUT_S
+import shared.checkout  # noqa: F401  # finds tests.support
+from shared.real_models import ANSWER_TIMEOUT_S
 
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.errors import PilotfishError

@@ -16,7 +16,7 @@ from pilotfish.errors import UnavailableError
 from pilotfish.launch.specs import free_ports
 from pilotfish.launch.tether import tethered
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 _STOP_TIMEOUT_S = 20.0
 
 
