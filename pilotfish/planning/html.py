@@ -6,8 +6,8 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from pilotfish.bench.charts import Bar, Line, bar_chart, line_chart
-from pilotfish.bench.page import render_page
+from pilotfish.planning.charts import Bar, Line, bar_chart, line_chart
+from pilotfish.planning.page import render_page
 from pilotfish.planning.result import FleetRow, Plan
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pilotfish.bench.load.lengths import Lengths
-from pilotfish.bench.load.trace import load_trace
 from pilotfish.errors import ConfigError
+from pilotfish.planning.trace import load_trace
 
 _NUM_DRAWN = 50_000
 """Requests of a Poisson workload before they come again: means are within 1 % for what people call a distribution."""

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.bench.load.trace import TraceEntry, load_trace
 from pilotfish.errors import ConfigError
+from pilotfish.planning.trace import TraceEntry, load_trace
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pilotfish.bench.charts import Bar, Line, bar_chart, line_chart
+from pilotfish.planning.charts import Bar, Line, bar_chart, line_chart
 
 
 def test_bars_are_as_long_as_their_values() -> None:

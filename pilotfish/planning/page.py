@@ -14,7 +14,7 @@ def render_page(template: Path, **values: Any) -> str:
     """A template that extends page.html.jinja, which needs `result` (date, machine, conditions) and `charts`
     [(title, explanation, SVG)]; `number` is there too."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader((template.parent, Path(__file__).parent)),
+        loader=jinja2.FileSystemLoader(template.parent),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
