@@ -99,27 +99,28 @@ class Controller:
     def _learn_round(self, proposer: ProposerState, result: RoundResult, elapsed_s: float) -> None:
         proposer.num_plain_tokens += result.num_plain_tokens
         is_empty, is_open = result.is_empty_proposal, self._plan is None or self._plan.is_open
+        # It stands for all that was not drafted meanwhile.
         is_probe = self._probe_k > 0 and not is_open
         # Where only those draft whom it helps, their answers are better than everybody's.
-        if result.num_requested_tokens and not result.draft_problem and (is_open or is_probe):
+        is_shared = is_open or is_probe
+        if result.num_requested_tokens and not result.draft_problem and is_shared:
             self._shared.add_proposal(result.num_plain_tokens if is_empty else 0, is_probe=is_probe)
         if result.num_draft_tokens:
-            self._learn_acceptance(proposer, result)
+            depth = result.draft_depth or result.num_draft_tokens
+            self._acceptance.add(depth, result.num_accepted_tokens, is_probe=is_probe, is_shared=is_shared)
+            self._follow_draft(proposer, result, depth)
         elif is_empty:
             self._end_probe(proposer)
         # A first run holds the prefill.
         if self._mode == "auto" and elapsed_s > 0 and result.num_output_tokens > result.num_committed_tokens:
             self._learn_costs(proposer, result, elapsed_s)
 
-    def _learn_acceptance(self, proposer: ProposerState, result: RoundResult) -> None:
-        depth, num_accepted = result.draft_depth or result.num_draft_tokens, result.num_accepted_tokens
-        is_probe, is_open = self._probe_k > 0, self._plan is None or self._plan.is_open
-        # A probe stands for all that was not drafted meanwhile.
-        self._acceptance.add(depth, num_accepted, is_probe=is_probe and not is_open, is_shared=is_probe or is_open)
+    def _follow_draft(self, proposer: ProposerState, result: RoundResult, depth: int) -> None:
+        """What the draft that was verified says of the next ones."""
         self._shared.tokens_per_level = result.num_draft_tokens / depth
-        if num_accepted:
+        if result.num_accepted_tokens:
             self._empty_run_tokens = 1
-        if is_probe and num_accepted >= depth:
+        if self._probe_k and result.num_accepted_tokens >= depth:
             self._probe_k = min(2 * self._probe_k, self._max_draft_tokens)
         else:
             self._end_probe(proposer)

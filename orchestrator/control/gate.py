@@ -48,7 +48,7 @@ class Gate:
         self.is_guarded = False
         """Whether the guard has closed it: what is predicted has been wrong."""
         self._judged_load = 1
-        """Since which guard and trials have found what holds now."""
+        """Under which what guard and trials have found began to hold."""
         self._window_before = (0.0, 0.0)
         """Seconds that plain decoding would have taken for the tokens, and that they took."""
         self._begin_window(0.0)

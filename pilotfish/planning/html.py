@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import jinja2
 from markupsafe import Markup
 
+from pilotfish.bench.tables import number
 from pilotfish.planning.charts import Bar, Line, bar_chart, line_chart
-from pilotfish.planning.page import render_page
 from pilotfish.planning.result import FleetRow, Plan
 
 
@@ -19,7 +20,15 @@ def to_html(plan: Plan) -> str:
         ("Speed-up by batch", "Over plain decoding of the same batch, on a logarithmic axis.", Markup(by_batch)),
         ("Time per token", "Median and 95th percentile over answers, ms.", Markup(by_fleet)),
     ]
-    return render_page(Path(__file__).with_name("plan.html.jinja"), result=plan, charts=charts)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["number"] = number
+    return environment.get_template("plan.html.jinja").render(result=plan, charts=charts)
 
 
 def _speed_ups(plan: Plan) -> list[Line]:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from pilotfish.engine.process.client import Core
+from pilotfish.engine.process.client import WAITING_POLL_S, Core
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
@@ -77,7 +77,7 @@ class ThreadedEngine:
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_closed or self._commands or self._core.has_work,
-                timeout=0.001 if self._core.is_waiting else None,
+                timeout=WAITING_POLL_S if self._core.is_waiting else None,
             )
             commands, self._commands = self._commands, []
         for command in commands:

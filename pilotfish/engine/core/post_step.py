@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -61,18 +61,20 @@ class PostStep:
         elapsed_ns = self._clock_ns() - start_ns
         for rows in step.scheduled:
             rows.sequence.compute_time_ns += elapsed_ns
-        events: list[Event] = [*self._commit(step)]
+        verdicts, moves = commit_outcomes(step.verdicts, step.outcomes, self._kv_cache, self._max_context_tokens)
+        if moves:
+            self._decoder.move_kv(moves)
+        proposals: list[Event] = []
         for rows, drafted in zip(step.proposals, step.drafted, strict=True):
-            events.extend(add_drafted(rows.sequence, drafted))
+            proposals.extend(add_drafted(rows.sequence, drafted))
         by_id = {rows.sequence.sequence_id: outcome for rows, outcome in zip(step.verdicts, step.outcomes, strict=True)}
         follows = self._features is not None or self._in_target is not None
         kept = kept_rows(step.scheduled, by_id) if follows else []
         if self._features is not None:
             self._features.keep(kept)
-            sequences = {rows.sequence.sequence_id: rows.sequence for rows in step.verdicts}
-            events = [
-                _with_features(event, self._features, sequences) if isinstance(event, Verdict) else event
-                for event in events
+            verdicts = [
+                _with_features(verdict, rows.sequence, self._features)
+                for verdict, rows in zip(verdicts, step.verdicts, strict=True)
             ]
         for rows in step.scheduled:  # now that keys, values and features are in place
             self._kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
@@ -80,18 +82,11 @@ class PostStep:
             num_rows = sum(rows.num_rows for rows in step.scheduled)
             num_tokens = sum(len(outcome.token_ids) for outcome in step.outcomes)
             self._in_target.after_step(kept, num_rows, num_tokens, elapsed_ns)
-        return events
-
-    def _commit(self, step: ComputedStep) -> list[Verdict]:
-        verdicts, moves = commit_outcomes(step.verdicts, step.outcomes, self._kv_cache, self._max_context_tokens)
-        if moves:
-            self._decoder.move_kv(moves)
-        return verdicts
+        return [*verdicts, *proposals]
 
 
-def _with_features(verdict: Verdict, features: FeatureStore, sequences: Mapping[int, EngineSequence]) -> Verdict:
+def _with_features(verdict: Verdict, sequence: EngineSequence, features: FeatureStore) -> Verdict:
     """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
-    sequence = sequences[verdict.sequence_id]
     if verdict.finish_reason is not None or sequence.task is not None or sequence.feature_request is None:
         return verdict
     return msgspec.structs.replace(verdict, features=features.take(sequence))

@@ -39,6 +39,10 @@ class EngineClient(Protocol):
         """Stop the engine and release what it holds. Idempotent."""
 
 
+WAITING_POLL_S = 0.001
+"""A core that waits for a thread of its own is looked at this often."""
+
+
 class Core(Protocol):
     """The interface of pilotfish.engine.core.engine_core.EngineCore."""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.process.client import Core
+from pilotfish.engine.process.client import WAITING_POLL_S, Core
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.engine.process.head_factory import build_head_engine
 from pilotfish.engine.process.parent import end_with_parent
@@ -30,8 +30,6 @@ from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
 
-WAITING_POLL_S = 0.001
-"""An engine that waits for a thread of its own is looked at this often."""
 LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
