@@ -18,7 +18,7 @@ from pilotfish.models.medusa.checkpoint import save_medusa
 from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.draft import DraftObjective, new_draft_model
-from pilotfish.training.eagle3 import Eagle3Objective, new_head
+from pilotfish.training.eagle3 import Eagle3Objective, new_head, start_from
 from pilotfish.training.loop import Objective
 from pilotfish.training.medusa import MedusaObjective, new_heads
 from pilotfish.training.request import Method, TrainingRequest
@@ -55,6 +55,9 @@ def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
         case Method.EAGLE3:
             token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
             head = new_head(loaded, token_ids)
+            if request.start_from is not None:
+                start_from(head, request.start_from, loaded)
+                facts["first weights"] = f"the head `{request.start_from.absolute().name}`"
             objective = Eagle3Objective(head, loaded.model, request.num_depths)
             return Drafter(objective, lambda folder: save_eagle3(head, folder), facts)
         case Method.MEDUSA:

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pilotfish.errors import ModelError
+from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY
 from pilotfish.models.loading import LoadedModel
+from pilotfish.models.store.tensor_folder import check_tensors
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
 
@@ -207,6 +211,28 @@ def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
     head.set_draft_vocabulary(draft_token_ids)
     _initialise(head, loaded.model)
     return head
+
+
+@torch.no_grad()
+def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
+    """Give a new head the weights of the one in a folder; tokens that only the new one proposes keep the target's.
+
+    Raises: what load_eagle3 does; ModelError for a head of another target or shape.
+    """
+    layers = loaded.model.config.get_text_config().num_hidden_layers
+    old = load_eagle3(folder, num_target_layers=layers, dtype=torch.float32)
+    size, vocab_size = head.config.hidden_size, head.config.vocab_size
+    check_fits(old.config, hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder))
+    own, known = head.state_dict(), old.state_dict()
+    if old.config.feature_layers != head.config.feature_layers:
+        raise ModelError(f"the head in {folder} reads the target's layers {old.config.feature_layers}, not the default")
+    shared = {name: known[name] for name in own if name not in ("lm_head.weight", "d2t", "t2d")}
+    check_tensors({name: own[name] for name in shared}, shared, folder)
+    head.load_state_dict(shared, strict=False)
+    rows = own["lm_head.weight"].new_empty(vocab_size, size)
+    rows[head.target_token_ids] = own["lm_head.weight"]
+    rows[old.target_token_ids] = known["lm_head.weight"]
+    head.lm_head.weight.copy_(rows[head.target_token_ids])
 
 
 @torch.no_grad()

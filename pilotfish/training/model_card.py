@@ -102,6 +102,8 @@ def _command(request: TrainingRequest) -> str:
     if request.prompts:
         files = " ".join(f"--prompts {path.name}" for path in request.prompts)
         source = f"{files} --answers-per-prompt {request.answers_per_prompt} {source}"
+    if request.start_from is not None:
+        source += f" --start-from {request.start_from}"
     limit = f" --max-minutes {request.max_minutes:g}" if request.max_minutes else ""
     return (
         f"pilotfish train {request.method} --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "

@@ -33,6 +33,8 @@ class TrainingRequest:
     """jsonl files to learn from; none: synthesis."""
     prompts: tuple[Path, ...] = ()
     """jsonl files with prompts that the target answers before it synthesises its own."""
+    start_from: Path | None = None
+    """An EAGLE-3 head of the same target, whose weights are the first; None: the target's own layers are."""
     answers_per_prompt: int = 1
     num_answer_tokens: int = 2_000_000
     """To synthesise."""
@@ -77,5 +79,7 @@ class TrainingRequest:
         }.items():
             if not value >= 0:
                 raise ConfigError(f"{name} is {value}; it must be at least 0")
+        if self.start_from is not None and self.method is not Method.EAGLE3:
+            raise ConfigError(f"--start-from takes an eagle3 head; {self.method} begins with the target's own weights")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")

@@ -62,6 +62,8 @@ class Workspace:
     def run(self, request: TrainingRequest) -> Path:
         """By the method and what a checkpoint of it depends on."""
         shape = {name: getattr(request, name) for name in _SHAPE}
+        if request.start_from is not None:
+            shape["start_from"] = str(request.start_from.absolute())
         data = self.features(request).name
         return self.root / "runs" / f"{request.method}-{_digest([json.dumps([shape, data]).encode()])}"
 

@@ -46,6 +46,9 @@ def train(
             "asked. Repeatable.",
         ),
     ] = None,
+    start_from: Annotated[
+        Path | None, typer.Option("--start-from", help="An eagle3 head of this target that learns on.")
+    ] = None,
     answers_per_prompt: Annotated[
         int, typer.Option("--answers-per-prompt", help="Of --prompts: one may be greedy, the others are sampled.")
     ] = 1,
@@ -96,6 +99,7 @@ def train(
         work=work,
         data=tuple(data or ()),
         prompts=tuple(prompts or ()),
+        start_from=start_from,
         answers_per_prompt=answers_per_prompt,
         num_answer_tokens=tokens,
         max_minutes=max_minutes,

@@ -95,6 +95,19 @@ def test_an_eagle3_head_from_nothing_but_the_target(request_for: Any, target_fol
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_head_learns_on(request_for: Any, data: Path, tmp_path: Path) -> None:
+    first = run_training(request_for(data=(data,), out=tmp_path / "first"), Recorder()).out
+    changes = {"start_from": first, "learning_rate": 1e-9, "max_epochs": 0.1, "draft_vocab_size": 30}
+    second = run_training(request_for(data=(data,), out=tmp_path / "second", **changes), Recorder()).out
+    old, new = (load_eagle3(folder, num_target_layers=6) for folder in (first, second))
+    torch.testing.assert_close(new.fc.weight, old.fc.weight)
+    known = torch.isin(new.target_token_ids, old.target_token_ids)
+    torch.testing.assert_close(new.lm_head.weight[known], old.lm_head.weight)
+    assert "the head `first`" in (second / "README.md").read_text()
+    with pytest.raises(ConfigError, match="--start-from takes an eagle3 head"):
+        request_for(Method.DRAFT, start_from=first)
+
+
 def test_medusa_and_draft_share_the_features(request_for: Any, data: Path, target_folder: Path, tmp_path: Path) -> None:
     medusa = run_training(request_for(Method.MEDUSA, data=(data,), out=tmp_path / "medusa"), Recorder())
     assert load_medusa(medusa.out).config.num_heads == 2
