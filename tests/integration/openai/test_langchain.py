@@ -8,7 +8,7 @@ import pytest
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of theirs, while they are imported
-    langchain_openai = pytest.importorskip("langchain_openai", reason="pip install langchain-openai to run this")
+    import langchain_openai
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
