@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+import msgspec
+
 from orchestrator.answers.output import OutputChunk
 from orchestrator.request_telemetry.report import Report
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
@@ -98,7 +100,6 @@ def chunk_to_proto(chunk: OutputChunk) -> inference_pb2.GenerateResponse:
 
 
 def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
-    statistics = report.statistics
     return inference_pb2.GenerateResponse(
         summary=inference_pb2.Summary(
             request_id=report.request_id,
@@ -114,18 +115,7 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
                 time_to_first_token_ns=report.time_to_first_token_ns,
                 total_time_ns=report.total_time_ns,
             ),
-            speculation=inference_pb2.SpeculationStats(
-                num_rounds=statistics.num_rounds,
-                num_draft_tokens=statistics.num_draft_tokens,
-                num_accepted_tokens=statistics.num_accepted_tokens,
-                mean_acceptance_length=statistics.mean_acceptance_length,
-                acceptance_per_position=statistics.acceptance_per_position,
-                num_missed_deadlines=report.num_missed_deadlines,
-                reason=report.limitation,
-                num_plain_tokens=report.num_plain_tokens,
-                reason_id=report.limitation_reason,
-                num_rounds_by_draft_tokens=dict(report.draft_token_counts),
-            ),
+            speculation=inference_pb2.SpeculationStats(**msgspec.structs.asdict(report.speculation)),
             seed=report.seed,
             model_id=report.model_id,
             emulated=report.emulated,

@@ -20,6 +20,7 @@ from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.round import RemoteRound
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Verdict
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.step_table import StepTable
 
 
@@ -40,6 +41,23 @@ class Session:
         self.drafter = drafter
         self.target = target
         self.rounds = rounds or RoundLog()
+
+    @property
+    def speculation_stats(self) -> SpeculationStats:
+        """How speculation went so far."""
+        counted, limitation = self.sequence.statistics, self.controller.limitation
+        return SpeculationStats(
+            num_rounds=counted.num_rounds,
+            num_draft_tokens=counted.num_draft_tokens,
+            num_accepted_tokens=counted.num_accepted_tokens,
+            num_plain_tokens=self.sequence.num_plain_tokens,
+            mean_acceptance_length=counted.mean_acceptance_length,
+            acceptance_per_position=counted.acceptance_per_position,
+            num_rounds_by_draft_tokens=dict(self.controller.num_rounds_by_k),
+            num_missed_deadlines=self.drafter.num_missed_deadlines,
+            reason=limitation.text,
+            reason_id=limitation.reason or "",
+        )
 
     async def run(self) -> AsyncGenerator[OutputChunk, None]:
         """The answer, chunk by chunk. Ending the iteration early frees everything: close it with `aclosing`."""

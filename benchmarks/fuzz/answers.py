@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import traceback
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ from orchestrator.requests.request import GenerationOptions, GenerationRequest, 
 from orchestrator.requests.tools import tool_use
 from pilotfish.messages import Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary, word_tokenizer, word_vocabulary
 
@@ -209,14 +209,11 @@ _ENVELOPE = Envelope("x-1", 5, "toy", "fp_1")
 _TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 _REPORT = dict.fromkeys(
     (
-        *("num_prompt_tokens", "num_output_tokens", "num_cached_tokens", "num_plain_tokens", "num_missed_deadlines"),
+        *("num_prompt_tokens", "num_output_tokens", "num_cached_tokens"),
         *("seed", "queue_time_ns", "time_to_first_token_ns", "total_time_ns"),
     ),
     0,
 ) | {
-    "statistics": AcceptanceStatistics(),
-    "draft_token_counts": Counter[int](),
-    "limitation": "",
-    "limitation_reason": "",
+    "speculation": SpeculationStats(),
     "emulated": False,
 }

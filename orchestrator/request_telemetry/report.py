@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason
 
 
@@ -22,15 +21,7 @@ class Report:
     queue_time_ns: int
     time_to_first_token_ns: int
     total_time_ns: int
-    statistics: AcceptanceStatistics
-    num_plain_tokens: int
-    num_missed_deadlines: int
-    limitation: str
-    """Why speculation was off or limited, in words; empty if it was not."""
-    limitation_reason: str
-    """The same as a stable identifier (orchestrator.reasons.Reason)."""
-    draft_token_counts: Mapping[int, int]
-    """Rounds by the draft tokens they asked for; 0: plain runs."""
+    speculation: SpeculationStats
     seed: int
     model_id: str
     emulated: bool

@@ -49,7 +49,7 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
 
 def report_attributes(report: Report) -> dict[str, AttributeValue]:
     """What came of it: gen_ai.response.*, gen_ai.usage.* and how speculation went."""
-    statistics = report.statistics
+    stats = report.speculation
     return {
         "gen_ai.response.id": report.request_id,
         "gen_ai.response.model": report.model_id,
@@ -57,13 +57,13 @@ def report_attributes(report: Report) -> dict[str, AttributeValue]:
         "gen_ai.usage.input_tokens": report.num_prompt_tokens,
         "gen_ai.usage.output_tokens": report.num_output_tokens,
         "gen_ai.usage.cache_read.input_tokens": report.num_cached_tokens,
-        "pilotfish.speculation.num_rounds": statistics.num_rounds,
-        "pilotfish.speculation.num_draft_tokens": statistics.num_draft_tokens,
-        "pilotfish.speculation.num_accepted_tokens": statistics.num_accepted_tokens,
-        "pilotfish.speculation.mean_acceptance_length": statistics.mean_acceptance_length,
-        "pilotfish.speculation.num_plain_tokens": report.num_plain_tokens,
-        "pilotfish.speculation.num_missed_deadlines": report.num_missed_deadlines,
-        "pilotfish.speculation.limitation": report.limitation_reason,
+        "pilotfish.speculation.num_rounds": stats.num_rounds,
+        "pilotfish.speculation.num_draft_tokens": stats.num_draft_tokens,
+        "pilotfish.speculation.num_accepted_tokens": stats.num_accepted_tokens,
+        "pilotfish.speculation.mean_acceptance_length": stats.mean_acceptance_length,
+        "pilotfish.speculation.num_plain_tokens": stats.num_plain_tokens,
+        "pilotfish.speculation.num_missed_deadlines": stats.num_missed_deadlines,
+        "pilotfish.speculation.limitation": stats.reason_id,
         "pilotfish.emulated": report.emulated,
     }
 

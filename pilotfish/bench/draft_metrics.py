@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pilotfish.bench.measurement import Measurement
-from pilotfish.client.answer import Summary
+from pilotfish.speculation.statistics import SpeculationStats
 
 
 class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class DraftMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 def draft_metrics(answers: Sequence[Measurement]) -> DraftMetrics | None:
     """None when one of the answers does not tell."""
-    counts = [each.summary for each in answers if each.summary is not None]
+    counts = [each.summary.speculation for each in answers if each.summary is not None]
     if len(counts) < len(answers):
         return None
     num_rounds = sum(each.num_rounds for each in counts)
@@ -49,7 +49,7 @@ def draft_metrics(answers: Sequence[Measurement]) -> DraftMetrics | None:
     )
 
 
-def _per_position(counts: Sequence[Summary]) -> tuple[float, ...]:
+def _per_position(counts: Sequence[SpeculationStats]) -> tuple[float, ...]:
     length = max((len(each.acceptance_per_position) for each in counts), default=0)
     totals, weights = [0.0] * length, [0] * length
     for each in counts:

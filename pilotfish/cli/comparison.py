@@ -39,7 +39,7 @@ def comparison_table(comparisons: Sequence[Comparison]) -> Table:
     table = Table("prompt", "", "tok/s", "ratio", "TTFT", "acc. length", "accepted", "same text", box=SIMPLE_HEAD)
     for comparison in comparisons:
         table.add_row(comparison.name, "plain", _speed(comparison.plain), "1.00x", _ttft(comparison.plain))
-        last = comparison.speculative[-1]
+        last = comparison.speculative[-1].speculation
         table.add_row(
             "",
             "drafts",
@@ -68,8 +68,8 @@ def verdict(comparison: Comparison) -> str:
     emulated = " (emulated hardware: the figures say nothing about a real one)" if last.emulated else ""
     if not comparison.identical:
         return f"[red]{comparison.name}: the texts differ, which must not happen in deterministic mode[/]{emulated}"
-    if not last.num_rounds:
-        why = last.reason or "the drafter had nothing to propose"
+    if not last.speculation.num_rounds:
+        why = last.speculation.reason or "the drafter had nothing to propose"
         return f"{comparison.name}: no speculation took place ({why}){emulated}"
     if abs(comparison.speed_up - 1) < NOISE:
         pays = "makes no difference here"

@@ -88,17 +88,18 @@ def statistics_table(summary: Summary) -> Table:
     table.add_row("ended by", ending)
     table.add_row("first token", f"{summary.time_to_first_token_s * 1e3:.0f} ms")
     table.add_row("then", f"{summary.tokens_per_s:.1f} tokens/s")
-    if summary.num_rounds:
-        shown = summary.acceptance_per_position[:MAX_POSITIONS_SHOWN]
-        accepted = f"{summary.num_accepted_tokens} of {summary.num_draft_tokens} ({summary.acceptance_rate:.0%})"
+    stats = summary.speculation
+    if stats.num_rounds:
+        shown = stats.acceptance_per_position[:MAX_POSITIONS_SHOWN]
+        accepted = f"{stats.num_accepted_tokens} of {stats.num_draft_tokens} ({stats.acceptance_rate:.0%})"
         table.add_row("drafts accepted", accepted)
-        table.add_row("rounds", f"{summary.num_rounds}, {summary.mean_acceptance_length:.2f} tokens each")
+        table.add_row("rounds", f"{stats.num_rounds}, {stats.mean_acceptance_length:.2f} tokens each")
         table.add_row("by position", " ".join(f"{rate:.0%}" for rate in shown))
-    if summary.num_missed_deadlines:
-        table.add_row("late drafts", str(summary.num_missed_deadlines))
-    table.add_row("plain tokens", str(summary.num_plain_tokens))
-    if summary.reason:
-        table.add_row("speculation", summary.reason)
+    if stats.num_missed_deadlines:
+        table.add_row("late drafts", str(stats.num_missed_deadlines))
+    table.add_row("plain tokens", str(stats.num_plain_tokens))
+    if stats.reason:
+        table.add_row("speculation", stats.reason)
     table.add_row("seed", str(summary.seed))
     table.add_row("model", summary.model_id + (" (emulated hardware)" if summary.emulated else ""))
     return table

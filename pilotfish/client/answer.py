@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, Grammar, TokenLogprobs, TokenOrigin
 
 
@@ -70,30 +70,13 @@ class Summary:
     """From arrival at the orchestrator to the target's first step for it."""
     time_to_first_token_s: float
     total_time_s: float
-    num_rounds: int
-    num_draft_tokens: int
-    num_accepted_tokens: int
-    num_plain_tokens: int
-    num_missed_deadlines: int
-    mean_acceptance_length: float
-    acceptance_per_position: tuple[float, ...]
-    reason: str
-    """Why speculation was off or limited; empty if it was not."""
-    reason_id: str = ""
-    """The reason as a stable identifier."""
-    num_rounds_by_draft_tokens: Mapping[int, int] = field(default_factory=dict)
-    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
+    speculation: SpeculationStats
 
     @property
     def tokens_per_s(self) -> float:
         """Decoding speed: output tokens after the first, over the time after the first."""
         decode_time_s = self.total_time_s - self.time_to_first_token_s
         return (self.num_output_tokens - 1) / decode_time_s if decode_time_s > 0 else 0.0
-
-    @property
-    def acceptance_rate(self) -> float:
-        """Accepted over drafted tokens."""
-        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
 
 
 @dataclass(frozen=True)

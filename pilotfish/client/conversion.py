@@ -7,6 +7,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import AcceptanceMode, FinishReason, TokenOrigin
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
@@ -81,7 +82,6 @@ def chunk_from_proto(chunk: pb.Chunk) -> Chunk:
 
 def summary_from_proto(summary: pb.Summary) -> Summary:
     """The account of a finished answer."""
-    statistics = summary.speculation
     return Summary(
         request_id=summary.request_id,
         model_id=summary.model_id,
@@ -95,16 +95,7 @@ def summary_from_proto(summary: pb.Summary) -> Summary:
         queue_time_s=summary.timings.queue_time_ns / 1e9,
         time_to_first_token_s=summary.timings.time_to_first_token_ns / 1e9,
         total_time_s=summary.timings.total_time_ns / 1e9,
-        num_rounds=statistics.num_rounds,
-        num_draft_tokens=statistics.num_draft_tokens,
-        num_accepted_tokens=statistics.num_accepted_tokens,
-        num_plain_tokens=statistics.num_plain_tokens,
-        num_missed_deadlines=statistics.num_missed_deadlines,
-        mean_acceptance_length=statistics.mean_acceptance_length,
-        acceptance_per_position=tuple(statistics.acceptance_per_position),
-        reason=statistics.reason,
-        reason_id=statistics.reason_id,
-        num_rounds_by_draft_tokens=dict(statistics.num_rounds_by_draft_tokens),
+        speculation=_speculation_from_proto(summary.speculation),
     )
 
 
@@ -123,3 +114,10 @@ def info_from_proto(response: pb.GetModelInfoResponse) -> ServiceInfo:
         version=response.version,
         emulated=response.model.emulated,
     )
+
+
+def _speculation_from_proto(stats: pb.SpeculationStats) -> SpeculationStats:
+    values = {field: getattr(stats, field) for field in SpeculationStats.__struct_fields__}
+    values["acceptance_per_position"] = tuple(stats.acceptance_per_position)
+    values["num_rounds_by_draft_tokens"] = dict(stats.num_rounds_by_draft_tokens)
+    return SpeculationStats(**values)

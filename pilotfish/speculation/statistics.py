@@ -4,6 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+
+class SpeculationStats(msgspec.Struct, kw_only=True):
+    """How the speculation of one answer went: pilotfish.v1.SpeculationStats."""
+
+    num_rounds: int = 0
+    """That verified at least one draft token."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_plain_tokens: int = 0
+    """Decoded without a draft."""
+    mean_acceptance_length: float = 1.0
+    """1 + accepted / rounds."""
+    acceptance_per_position: tuple[float, ...] = ()
+    """Element i: rounds in which draft token i was accepted, over rounds that drafted it."""
+    num_rounds_by_draft_tokens: dict[int, int] = {}
+    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
+    num_missed_deadlines: int = 0
+    reason: str = ""
+    """Why speculation was off or limited; empty if it was not."""
+    reason_id: str = ""
+    """The same as a stable identifier."""
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted over drafted tokens."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
 
 class AcceptanceStatistics:
     """Exact counts over rounds that had drafts; plain steps are not rounds."""

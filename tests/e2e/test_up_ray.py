@@ -29,7 +29,7 @@ def answer(address: str, *options: str) -> dict:
 def test_the_services_become_ready_and_speculate(up) -> None:
     plain = answer(up.address, "--speculation", "off")
     speculative = answer(up.address, "--speculation", "on")
-    assert speculative["num_rounds"] > 0
+    assert speculative["speculation"]["num_rounds"] > 0
     assert speculative["token_ids"] == plain["token_ids"]
     for service in ("target_service", "draft_service", "orchestrator"):
         assert sum(f"{service} ready on" in line for line in up.lines) == 1

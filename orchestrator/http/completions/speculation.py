@@ -7,6 +7,7 @@ import msgspec
 from orchestrator.answers.output import OutputChunk
 from orchestrator.request_telemetry.report import Report
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import TokenOrigin
 
 _ORIGIN_NAMES = {origin: origin.name.lower() for origin in TokenOrigin}
@@ -25,24 +26,9 @@ class TokenDetails(msgspec.Struct):
     """For each token, how many draft tokens its round had; 0: it was decoded plainly."""
 
 
-class SpeculationReport(msgspec.Struct, kw_only=True):
+class SpeculationReport(SpeculationStats, kw_only=True):
     """How one answer came about. Durations in milliseconds, from the request's arrival."""
 
-    num_rounds: int
-    """That verified at least one draft token."""
-    num_draft_tokens: int
-    num_accepted_tokens: int
-    num_plain_tokens: int
-    mean_acceptance_length: float
-    """1 + accepted / rounds."""
-    acceptance_per_position: list[float]
-    num_rounds_by_draft_tokens: dict[int, int]
-    """Rounds by the draft tokens that they asked for; 0: runs of plain decoding."""
-    num_missed_deadlines: int
-    reason: str
-    """Why speculation was off or limited; empty if it was not."""
-    reason_id: str
-    """The same as a stable identifier."""
     seed: int
     """That reproduces this answer."""
     emulated: bool
@@ -72,18 +58,8 @@ def token_details(chunk: OutputChunk, tokenizer: Tokenizer) -> TokenDetails:
 
 def speculation_report(report: Report) -> SpeculationReport:
     """Of a finished answer."""
-    statistics = report.statistics
     return SpeculationReport(
-        num_rounds=statistics.num_rounds,
-        num_draft_tokens=statistics.num_draft_tokens,
-        num_accepted_tokens=statistics.num_accepted_tokens,
-        num_plain_tokens=report.num_plain_tokens,
-        mean_acceptance_length=statistics.mean_acceptance_length,
-        acceptance_per_position=list(statistics.acceptance_per_position),
-        num_rounds_by_draft_tokens=dict(report.draft_token_counts),
-        num_missed_deadlines=report.num_missed_deadlines,
-        reason=report.limitation,
-        reason_id=report.limitation_reason,
+        **msgspec.structs.asdict(report.speculation),
         seed=report.seed,
         emulated=report.emulated,
         queue_time_ms=report.queue_time_ns / 1e6,

@@ -65,7 +65,7 @@ def point_of(mode: str, concurrency: int, windows: Sequence[Window]) -> LoadPoin
     summaries = [answer.summary for answer in answers if answer.summary is not None]
     rounds: Counter[int] = Counter()
     for summary in summaries:
-        rounds.update(summary.num_rounds_by_draft_tokens)
+        rounds.update(summary.speculation.num_rounds_by_draft_tokens)
     duration_s = sum(window.duration_s for window in windows)
     return LoadPoint(
         mode=mode,
@@ -84,8 +84,12 @@ def point_of(mode: str, concurrency: int, windows: Sequence[Window]) -> LoadPoin
         e2e_ms=percentiles_ms(answer.total_s for answer in answers),
         queue_ms=percentiles_ms(summary.queue_time_s for summary in summaries),
         drafts=draft_metrics(answers),
-        reasons=dict(Counter(summary.reason_id for summary in summaries).most_common()),
-        first_reasons={summary.reason_id: summary.reason for summary in reversed(summaries) if summary.reason},
+        reasons=dict(Counter(summary.speculation.reason_id for summary in summaries).most_common()),
+        first_reasons={
+            summary.speculation.reason_id: summary.speculation.reason
+            for summary in reversed(summaries)
+            if summary.speculation.reason
+        },
         rounds_by_draft_tokens=dict(sorted(rounds.items())),
         client_cpu_share=max((window.cpu_share for window in windows), default=0.0),
     )

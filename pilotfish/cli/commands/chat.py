@@ -158,6 +158,6 @@ def brief(summary: Summary) -> str:
         f"first token {summary.time_to_first_token_s * 1e3:.0f} ms",
         f"{summary.tokens_per_s:.1f} tokens/s",
     ]
-    if summary.num_rounds:
-        parts.append(f"{summary.mean_acceptance_length:.2f} tokens a round")
+    if summary.speculation.num_rounds:
+        parts.append(f"{summary.speculation.mean_acceptance_length:.2f} tokens a round")
     return " · ".join(parts)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from enum import StrEnum
 from typing import Annotated
 
+import msgspec
 import typer
 
 from pilotfish.cli.console import error_console, output_console, shows_colours
@@ -146,7 +146,7 @@ def answer_json(answer: list[Chunk | Summary]) -> str:
         "text": "".join(chunk.text for chunk in chunks),
         "token_ids": [token_id for chunk in chunks for token_id in chunk.token_ids],
         "origins": [origin.name.lower() for chunk in chunks for origin in chunk.origins],
-        **dataclasses.asdict(summary),
+        **msgspec.to_builtins(summary),
         "finish_reason": summary.finish_reason.name.lower(),
         "tokens_per_s": summary.tokens_per_s,
     }

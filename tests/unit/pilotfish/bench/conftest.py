@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from pilotfish.client.answer import Summary
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason
 
 _SUMMARY = Summary(
@@ -23,14 +25,7 @@ _SUMMARY = Summary(
     queue_time_s=0.25,
     time_to_first_token_s=1.0,
     total_time_s=2.0,
-    num_rounds=0,
-    num_draft_tokens=0,
-    num_accepted_tokens=0,
-    num_plain_tokens=0,
-    num_missed_deadlines=0,
-    mean_acceptance_length=0.0,
-    acceptance_per_position=(),
-    reason="",
+    speculation=SpeculationStats(),
 )
 
 MakeSummary = Callable[..., Summary]
@@ -38,9 +33,10 @@ MakeSummary = Callable[..., Summary]
 
 @pytest.fixture
 def make_summary() -> MakeSummary:
-    """One without speculation, but for what is given."""
+    """One without speculation, but for what is given: fields of its own and of its SpeculationStats."""
 
-    def make(**fields: object) -> Summary:
-        return dataclasses.replace(_SUMMARY, **fields)
+    def make(**fields: Any) -> Summary:
+        stats = {name: fields.pop(name) for name in SpeculationStats.__struct_fields__ if name in fields}
+        return dataclasses.replace(_SUMMARY, speculation=SpeculationStats(**stats), **fields)
 
     return make

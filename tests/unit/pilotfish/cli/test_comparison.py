@@ -7,6 +7,7 @@ from rich.console import Console
 
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.client.answer import Summary
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason
 
 PLAIN = Summary(
@@ -21,17 +22,14 @@ PLAIN = Summary(
     num_cached_tokens=0,
     time_to_first_token_s=1.0,
     total_time_s=11.0,
-    num_rounds=0,
-    num_draft_tokens=0,
-    num_accepted_tokens=0,
-    num_plain_tokens=101,
-    num_missed_deadlines=0,
-    mean_acceptance_length=0.0,
-    acceptance_per_position=(),
-    reason="",
+    speculation=SpeculationStats(num_plain_tokens=101),
 )
 FAST = dataclasses.replace(
-    PLAIN, total_time_s=6.0, num_rounds=50, num_draft_tokens=250, num_accepted_tokens=50, mean_acceptance_length=2.0
+    PLAIN,
+    total_time_s=6.0,
+    speculation=SpeculationStats(
+        num_rounds=50, num_draft_tokens=250, num_accepted_tokens=50, mean_acceptance_length=2.0
+    ),
 )
 LEVEL = dataclasses.replace(FAST, total_time_s=10.9)
 SLOW = dataclasses.replace(FAST, total_time_s=21.0)

@@ -9,6 +9,7 @@ from rich.console import Console
 from pilotfish.cli.rendering import render, segments, statistics_table
 from pilotfish.client.answer import Chunk, Summary
 from pilotfish.errors import InternalError
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, TokenOrigin
 
 ACCEPTED, BONUS, PLAIN, RECOVERED = (
@@ -30,14 +31,14 @@ SUMMARY = Summary(
     num_cached_tokens=5,
     time_to_first_token_s=0.5,
     total_time_s=2.5,
-    num_rounds=4,
-    num_draft_tokens=20,
-    num_accepted_tokens=6,
-    num_plain_tokens=1,
-    num_missed_deadlines=0,
-    mean_acceptance_length=2.5,
-    acceptance_per_position=(0.75, 0.5, 0.25, 0.0, 0.0),
-    reason="",
+    speculation=SpeculationStats(
+        num_rounds=4,
+        num_draft_tokens=20,
+        num_accepted_tokens=6,
+        num_plain_tokens=1,
+        mean_acceptance_length=2.5,
+        acceptance_per_position=(0.75, 0.5, 0.25, 0.0, 0.0),
+    ),
 )
 
 
@@ -104,7 +105,7 @@ def test_statistics_say_what_happened() -> None:
 
 
 def test_statistics_of_a_plain_answer_show_no_rounds_but_the_reason() -> None:
-    plain = dataclasses.replace(SUMMARY, num_rounds=0, num_draft_tokens=0, reason="asked for", emulated=True)
+    plain = dataclasses.replace(SUMMARY, speculation=SpeculationStats(reason="asked for"), emulated=True)
     text = shown(statistics_table(plain))
     assert "drafts accepted" not in text
     assert "asked for" in text

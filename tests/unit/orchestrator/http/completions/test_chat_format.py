@@ -14,7 +14,7 @@ from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import tool_use
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
-from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, SamplingParams, TokenOrigin
 
 ENVELOPE = Envelope("chatcmpl-1", 5, "toy", "fp_1")
@@ -45,12 +45,7 @@ def report(finish_reason: FinishReason = FinishReason.STOP):
         num_prompt_tokens=3,
         num_output_tokens=4,
         num_cached_tokens=0,
-        statistics=AcceptanceStatistics(),
-        num_plain_tokens=4,
-        draft_token_counts={0: 1},
-        num_missed_deadlines=0,
-        limitation="",
-        limitation_reason="",
+        speculation=SpeculationStats(num_plain_tokens=4, num_rounds_by_draft_tokens={0: 1}),
         seed=1,
         emulated=False,
         queue_time_ns=0,

@@ -20,7 +20,7 @@ from orchestrator.http.completions.envelope import Envelope
 from orchestrator.requests.prompt import TextPrompt
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
-from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 
@@ -38,12 +38,7 @@ def report() -> Any:
         num_prompt_tokens=3,
         num_output_tokens=4,
         num_cached_tokens=0,
-        statistics=AcceptanceStatistics(),
-        num_plain_tokens=4,
-        draft_token_counts={},
-        num_missed_deadlines=0,
-        limitation="",
-        limitation_reason="",
+        speculation=SpeculationStats(num_plain_tokens=4, num_rounds_by_draft_tokens={0: 1}),
         seed=1,
         emulated=False,
         queue_time_ns=0,

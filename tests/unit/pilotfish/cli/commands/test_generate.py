@@ -35,8 +35,8 @@ def test_the_answer_goes_to_stdout_and_the_statistics_to_stderr(address: str) ->
 def test_json_holds_everything_and_adds_up(address: str) -> None:
     answer = as_json(address, "a fish", "-t", "0", "--speculation", "on")
     assert len(answer["token_ids"]) == len(answer["origins"]) == answer["num_output_tokens"] == 32
-    assert answer["origins"].count("accepted") == answer["num_accepted_tokens"] > 0
-    assert answer["origins"].count("plain") == answer["num_plain_tokens"]
+    assert answer["origins"].count("accepted") == answer["speculation"]["num_accepted_tokens"] > 0
+    assert answer["origins"].count("plain") == answer["speculation"]["num_plain_tokens"]
     assert answer["finish_reason"] == "length"
     assert answer["emulated"] is True
 
@@ -45,7 +45,7 @@ def test_json_holds_everything_and_adds_up(address: str) -> None:
 def test_speculation_does_not_change_the_text(address: str, temperature: str) -> None:
     options = ("a fish", "-t", temperature, "--seed", "5")
     plain = as_json(address, *options, "--speculation", "off")
-    assert plain["num_rounds"] == 0
+    assert plain["speculation"]["num_rounds"] == 0
     for how in (("-k", "3"), ("--proposer", "ngram")):
         assert as_json(address, *options, "--speculation", "on", *how)["token_ids"] == plain["token_ids"]
 
