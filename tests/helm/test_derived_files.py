@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import yaml
@@ -48,14 +47,3 @@ def test_the_readme_is_current(kubernetes_tools: ModuleType, tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert readme.read_text() == (CHART / "README.md").read_text()
-
-
-def test_differences_are_json_patches(chart_scripts: tuple[ModuleType, ModuleType]) -> None:
-    kustomize_files, _ = chart_scripts
-    old: dict[str, Any] = {"a": {"b/c": 1, "gone": 2}, "same": [1]}
-    new: dict[str, Any] = {"a": {"b/c": 3, "new": 4}, "same": [1]}
-    assert list(kustomize_files.differences(old, new)) == [
-        {"op": "replace", "path": "/a/b~1c", "value": 3},
-        {"op": "remove", "path": "/a/gone"},
-        {"op": "add", "path": "/a/new", "value": 4},
-    ]

@@ -27,20 +27,9 @@ def test_the_values_of_the_page_render(helm: Any, tmp_path: Path) -> None:
     assert images == {"registry.example.com/pilotfish:0.1.0-cuda"}
 
 
-def test_files_that_the_page_names_exist() -> None:
-    named = re.findall(r"(?:helm/pilotfish|k8s/overlays)/[\w./-]+", PAGE)
-    assert len(named) >= 4
-    assert [name for name in named if not (ROOT / name.rstrip(".")).exists()] == []
-
-
 def test_the_draft_pool_for_vllm_renders(helm: Any) -> None:
     objects = helm.template("--values", str(ROOT / "examples" / "vllm" / "values.yaml"))
     assert [each["metadata"]["name"] for each in objects if each["kind"] == "Deployment"] == ["pilotfish-draft"]
-
-
-def test_the_image_takes_arguments_as_pilotfish_does() -> None:
-    (entry_point,) = re.findall(r"^ENTRYPOINT (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    assert entry_point.endswith('"pilotfish"]'), "pods give arguments and no command"
 
 
 @pytest.mark.parametrize(

@@ -52,13 +52,6 @@ def test_every_pod_is_restricted(helm: Any, case: str, extras: bool) -> None:
         assert {"/tmp"} <= {mount["mountPath"] for mount in container(pod)["volumeMounts"]}
 
 
-def test_every_mounted_volume_exists(helm: Any, case: str, extras: bool) -> None:
-    for pod in pods(helm.objects(case, extras, "helm4")).values():
-        volumes = [volume["name"] for volume in pod["spec"]["volumes"]]
-        assert len(volumes) == len(set(volumes))
-        assert {mount["name"] for mount in container(pod)["volumeMounts"]} <= set(volumes)
-
-
 def test_every_secret_file_of_the_configuration_is_mounted(helm: Any) -> None:
     objects = helm.objects("default", True, "helm4")
     (config,) = (each["data"]["config.yaml"] for each in objects if "config.yaml" in each.get("data", {}))
@@ -132,16 +125,6 @@ def test_replicas_stay_when_only_the_orchestrator_changes(helm: Any) -> None:
     assert checksums("--set", "config.target.engine.max_sequences=7")["target"] != before["target"]
 
 
-def test_more_replicas_of_a_pool_replace_none_and_leave_the_others(helm: Any) -> None:
-    def pods_of(*arguments: str) -> dict[str, Any]:
-        return {name: pod for name, pod in pod_templates(helm.template(*arguments)) if name != "test"}
-
-    assert pods_of("--set", "pools.draft.replicas=3,pools.target.replicas=2") == pods_of()
-    engine = pods_of("--set", "config.draft.engine.max_sequences=7")
-    assert engine["target"] == pods_of()["target"]
-    assert engine["draft"] != pods_of()["draft"]
-
-
 def test_a_service_says_h2c_only_where_there_is_no_tls(helm: Any) -> None:
     for case, extras in (("default", False), ("default", True)):
         services = [each for each in helm.objects(case, extras, "helm4") if each["kind"] == "Service"]
@@ -154,14 +137,6 @@ def test_a_draft_pool_behind_mutual_tls_has_no_test_that_cannot_pass(helm: Any) 
     assert "test" in pods(helm.template("--set", draft_pool))
     tls = "security.internal.tls.enabled=true,security.internal.tls.existingSecret=links"
     assert "test" not in pods(helm.template("--set", draft_pool, "--set", tls))
-
-
-def test_orchestrators_on_one_port_are_told_apart_once(helm: Any) -> None:
-    objects = helm.template(
-        "--set", "mode=rayservice,pools.orchestrator.replicas=2,config.deployment.orchestrator.max_replicas_per_node=4"
-    )
-    (text,) = (each["spec"]["serveConfigV2"] for each in objects if each["kind"] == "RayService")
-    assert text.count("max_replicas_per_node: 1") == text.count("max_replicas_per_node") == 1
 
 
 def test_autoscalers_own_the_number_of_replicas(helm: Any) -> None:
@@ -199,13 +174,6 @@ def test_a_draft_pool_alone(helm: Any, only: Callable[..., dict[str, Any]]) -> N
     assert "clusterIP" not in service["spec"], "one address for clients that are no orchestrators"
     test = container(pods(objects)["test"])
     assert test["args"] == ["health", f"{service['metadata']['name']}:50062"]
-
-
-def test_the_test_pod_generates_a_token(helm: Any) -> None:
-    (test,) = (each for each in helm.objects("default", False, "helm4") if each["kind"] == "Pod")
-    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
-    arguments = container(test)["args"]
-    assert {"generate", "--max-tokens=1", "--address=pilotfish:50051"} <= set(arguments)
 
 
 def test_ray_pins_each_pool_to_its_worker_group(helm: Any, only: Callable[..., dict[str, Any]]) -> None:

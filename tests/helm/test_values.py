@@ -58,17 +58,6 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
     assert any("misspelt" in problem for problem in problems(values))
 
 
-def test_every_pool_has_the_same_keys() -> None:
-    def keys(values: Any) -> Any:
-        return (
-            {key: keys(value) for key, value in values.items() if key not in ("strategy", "resources")}
-            if isinstance(values, dict)
-            else None
-        )
-
-    assert keys(VALUES["pools"]["orchestrator"]) == keys(VALUES["pools"]["draft"]) == keys(VALUES["pools"]["target"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

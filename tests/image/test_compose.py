@@ -54,12 +54,6 @@ def test_a_container_runs_one_role_locked_up_and_asks_after_it(name: str) -> Non
     assert int(service["stop_grace_period"].removesuffix("s")) > 15
 
 
-def test_only_the_loopback_interface_reaches_it() -> None:
-    ports = [port for service in services().values() for port in service.get("ports", ())]
-    assert ports
-    assert [port for port in ports if not port.startswith("127.0.0.1:")] == []
-
-
 def test_the_services_understand_their_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = dict(services()["target"]["environment"])
     settings |= load("compose.gpu.yaml")["services"]["target"]["environment"]
@@ -69,15 +63,6 @@ def test_the_services_understand_their_environment(monkeypatch: pytest.MonkeyPat
     assert (config.target.model, config.draft.proposer) == ("smollm2-135m-instruct", "suffix")
     assert config.target.engine.device == "cuda"
     assert config.telemetry.otlp_endpoint == ""
-
-
-def test_what_it_mounts_is_there() -> None:
-    mounts = [mount for service in services().values() for mount in service.get("volumes", ())]
-    files = [mount.partition(":")[0] for mount in mounts if mount.startswith("./")]
-    assert files
-    assert [file for file in files if not (ROOT / file).exists()] == []
-    named = {mount.partition(":")[0] for mount in mounts if not mount.startswith("./")}
-    assert named == set(load("compose.yaml")["volumes"])
 
 
 def test_prometheus_scrapes_what_is_served() -> None:

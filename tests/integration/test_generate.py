@@ -23,7 +23,7 @@ from orchestrator.server import SERVICE_NAME, OrchestratorServer
 from pilotfish.config import Config, OrchestratorConfig, SpeculationConfig, TargetConfig
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.errors import ModelError, UnavailableError
+from pilotfish.errors import ModelError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.replica.stream_server import StreamServer
@@ -32,7 +32,6 @@ from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.types import Limits
-from tests.support.faulty_drafter import FaultyDrafter
 
 SPECIAL_TOKENS = ["<|start|>", "<|end|>"]
 CHAT_TEMPLATE = "{% for message in messages %}<|start|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -253,17 +252,6 @@ async def test_trees_change_nothing_but_the_rounds(stack: Stack, proposer, accep
     await stack.nothing_is_left()
 
 
-async def test_a_tree_costs_tokens_not_depth(stack: Stack) -> None:
-    """The emulated drafter names another token before each of its own."""
-    await stack.add("target", stack.engine(acceptance=1.0))
-    await stack.add("draft", stack.engine("draft", acceptance=1.0))
-    await stack.serve(speculation=SpeculationConfig(draft_deadline_ms=5000, tree_nodes=8))
-    speculation = (await stack.generate(k=4, max_tokens=51)).summary.speculation
-    assert speculation.num_draft_tokens == 2 * speculation.num_accepted_tokens
-    assert list(speculation.acceptance_per_position) == [1.0] * 4
-    assert speculation.mean_acceptance_length == 5
-
-
 async def test_the_summary_accounts_for_every_token(full_stack: Stack) -> None:
     answer = await full_stack.generate(max_tokens=64)
     summary, speculation = answer.summary, answer.summary.speculation
@@ -287,12 +275,6 @@ async def test_the_summary_accounts_for_every_token(full_stack: Stack) -> None:
     assert speculation.reason == ""
 
 
-async def test_the_summary_of_plain_decoding_says_why(full_stack: Stack) -> None:
-    speculation = (await full_stack.generate(mode=OFF)).summary.speculation
-    assert (speculation.num_rounds, speculation.num_plain_tokens) == (0, 40)
-    assert "off" in speculation.reason
-
-
 async def test_a_seed_is_drawn_and_told_and_reproduces_the_answer(full_stack: Stack) -> None:
     first = await full_stack.generate(temperature=1)
     again = await full_stack.generate(temperature=1, seed=first.summary.seed)
@@ -311,111 +293,12 @@ async def test_prompts_come_as_text_tokens_and_chats(full_stack: Stack) -> None:
     assert (await full_stack.generate(chat=chat)).summary.usage.prompt_tokens == 5
 
 
-async def test_a_stop_string_ends_text_and_tokens(full_stack: Stack) -> None:
-    whole = await full_stack.generate(mode=OFF)
-    stop = whole.text[17:20]
-    end = whole.text.index(stop)
-    for mode in (OFF, pb.SPECULATION_MODE_ON):
-        cut = await full_stack.generate(mode=mode, stop=["never!", stop])
-        assert cut.text == whole.text[:end]
-        assert cut.token_ids == whole.token_ids[: end + 3]
-        assert (cut.summary.stopped_by, cut.summary.finish_reason) == (stop, types_pb2.FINISH_REASON_STOP)
-        assert cut.origins.count(types_pb2.TOKEN_ORIGIN_ACCEPTED) == cut.summary.speculation.num_accepted_tokens
-    await full_stack.nothing_is_left()
-
-
-async def test_a_stop_token_ends_the_answer_without_its_text(full_stack: Stack) -> None:
-    whole = await full_stack.generate(mode=OFF)
-    stop_token_id = whole.token_ids[9]
-    end = whole.token_ids.index(stop_token_id)
-    cut = await full_stack.generate(stop_token_ids=[stop_token_id])
-    assert cut.token_ids == whole.token_ids[: end + 1]
-    assert cut.text == whole.text[:end]
-    assert cut.summary.stopped_by == str(stop_token_id)
-
-
-async def test_without_a_drafter_the_answer_is_the_same_and_says_why(stack: Stack) -> None:
-    await stack.add("target")
-    await stack.serve()
-    answer = await stack.generate()
-    assert answer.token_ids == (await stack.generate(mode=OFF)).token_ids
-    assert answer.summary.speculation.reason == "there is no draft replica"
-
-
-@pytest.mark.parametrize("after_rounds", [0, 3])
-@pytest.mark.parametrize("fault", ["slow", "silent", "garbage", "stale", "dies"])
-async def test_no_fault_of_a_drafter_reaches_the_answer(stack: Stack, fault, after_rounds) -> None:
-    await stack.add("target")
-    engine = stack.engine("draft")
-    await stack.add("draft", FaultyDrafter(engine, fault, after_rounds=after_rounds, delay_s=2))
-    await stack.serve(speculation=SpeculationConfig(draft_deadline_ms=20))
-    plain = await stack.generate(mode=OFF)
-    answer = await stack.generate()
-    assert answer.token_ids == plain.token_ids
-    assert answer.summary.speculation.reason
-    if fault in ("slow", "silent", "stale"):
-        assert answer.summary.speculation.num_missed_deadlines > 0
-    assert (answer.summary.speculation.num_rounds > 0) == (after_rounds > 0)
-    assert (await stack.generate()).token_ids == plain.token_ids
-    if fault != "dies":
-        await stack.nothing_is_left()
-
-
-async def test_a_killed_drafter_is_done_without_and_a_new_one_is_found(stack: Stack) -> None:
-    await stack.add("target", stack.engine(step_time_s=0.002))
-    drafter = await stack.add("draft")
-    await stack.serve()
-    plain = await stack.generate(mode=OFF, max_tokens=200)
-    call = stack.stub.Generate(request(max_tokens=200))
-    first = await anext(aiter(call))
-    await drafter.kill()
-    answer = await Answer.read(call)
-    assert [*first.chunk.token_ids, *answer.token_ids] == plain.token_ids
-    stack.replicas.remove(drafter)
-    stack.directory.set_replicas("draft", {})
-    await stack.add("draft")
-    await until(lambda: stack.server.service.drafts.num_connected == 1)
-    assert (await stack.generate()).summary.speculation.num_rounds > 0
-
-
 async def test_a_drafter_with_another_tokenizer_is_skipped(stack: Stack) -> None:
     await stack.add("target")
     await stack.add("draft", stack.engine("draft", tokenizer_fingerprint="another"))
     await stack.serve()
     reason = (await stack.generate()).summary.speculation.reason
     assert "both need models with the same tokenizer" in reason
-
-
-@pytest.mark.parametrize("mode", [OFF, pb.SPECULATION_MODE_ON])
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 3}])
-async def test_a_request_survives_its_target(stack: Stack, mode, sampling) -> None:
-    targets = [await stack.add("target", stack.engine(step_time_s=0.002)) for _ in range(2)]
-    await stack.add("draft")
-    await stack.serve()
-    plain = await stack.generate(mode=OFF, max_tokens=200, **sampling)
-    call = stack.stub.Generate(request(mode=mode, max_tokens=200, **sampling))
-    chunks = [(await anext(aiter(call))).chunk for _ in range(3)]
-    (victim,) = [target for target in targets if target.engine.num_sequences]
-    await victim.kill()
-    stack.replicas.remove(victim)
-    answer = await Answer.read(call)
-    assert [token_id for chunk in chunks for token_id in chunk.token_ids] + answer.token_ids == plain.token_ids
-    assert answer.summary.usage.output_tokens == 200
-    await stack.nothing_is_left()
-
-
-async def test_a_request_waits_for_its_only_target_to_come_back(stack: Stack) -> None:
-    target = await stack.add("target", stack.engine(step_time_s=0.002))
-    await stack.serve()
-    plain = await stack.generate(mode=OFF, max_tokens=100)
-    call = stack.stub.Generate(request(max_tokens=100))
-    first = await anext(aiter(call))
-    await target.kill()
-    stack.replicas.remove(target)
-    stack.directory.set_replicas("target", {})
-    await stack.add("target")
-    answer = await Answer.read(call)
-    assert [*first.chunk.token_ids, *answer.token_ids] == plain.token_ids
 
 
 async def test_without_a_target_requests_fail_and_health_says_so(stack: Stack) -> None:
@@ -453,16 +336,6 @@ async def test_a_cancelled_request_frees_everything(stack: Stack, mode, num_read
     await until(lambda: stack.num_sequences() > 0)
     call.cancel()
     await stack.nothing_is_left()
-
-
-async def test_a_client_that_vanishes_frees_everything(full_stack: Stack) -> None:
-    channel = grpc.aio.insecure_channel(full_stack.server.address)
-    calls = [inference_pb2_grpc.InferenceStub(channel).Generate(request(max_tokens=50_000)) for _ in range(5)]
-    for call in calls:
-        await anext(aiter(call))
-    await channel.close()
-    await full_stack.nothing_is_left()
-    assert len((await full_stack.generate()).token_ids) == 40
 
 
 async def test_a_deadline_of_the_client_frees_everything(stack: Stack) -> None:
@@ -519,34 +392,6 @@ async def test_more_requests_than_a_target_takes_wait_for_their_turn(stack: Stac
     await stack.nothing_is_left()
 
 
-async def test_a_request_that_leaves_the_line_harms_nobody(stack: Stack) -> None:
-    await stack.add("target", stack.engine(limits=Limits(max_draft_tokens=16, max_sequences=1), step_time_s=0.002))
-    await stack.serve()
-    running = stack.stub.Generate(request(max_tokens=50_000))
-    await anext(aiter(running))
-    leaving = stack.stub.Generate(request())
-    staying = asyncio.create_task(stack.generate())
-    await until(lambda: stack.server.service.num_active_requests == 3)
-    leaving.cancel()
-    await until(lambda: stack.server.service.num_active_requests == 2)
-    running.cancel()
-    assert len((await staying).token_ids) == 40
-    await stack.nothing_is_left()
-
-
-async def test_more_requests_than_allowed_are_refused(stack: Stack) -> None:
-    await stack.add("target", stack.engine(step_time_s=0.002))
-    await stack.serve(max_concurrent_requests=2, max_queued_requests=0)
-    running = [stack.stub.Generate(request(max_tokens=50_000)) for _ in range(2)]
-    for call in running:
-        await anext(aiter(call))
-    async with failing_with(grpc.StatusCode.RESOURCE_EXHAUSTED, "2 requests are being served"):
-        await stack.generate()
-    running[0].cancel()
-    await until(lambda: stack.server.service.num_active_requests == 1)
-    assert len((await stack.generate()).token_ids) == 40
-
-
 def speculation(**fields) -> pb.SpeculationOptions:
     return pb.SpeculationOptions(**fields)
 
@@ -555,27 +400,12 @@ def speculation(**fields) -> pb.SpeculationOptions:
     ("fields", "message"),
     [
         ({"text": ""}, "the prompt is empty"),
-        ({"tokens": pb.TokenPrompt()}, "the prompt is empty"),
-        ({"chat": pb.ChatPrompt()}, "the chat has no messages"),
         ({"tokens": pb.TokenPrompt(token_ids=[5] * MAX_CONTEXT_TOKENS)}, "it must leave room"),
         ({"tokens": pb.TokenPrompt(token_ids=[5, VOCAB_SIZE])}, "the vocabulary ends at 96"),
-        ({"temperature": -0.5}, "temperature is -0.5"),
         ({"temperature": float("nan")}, "temperature is nan"),
-        ({"top_p": 0}, "top_p is 0"),
-        ({"top_p": 1.5}, "top_p is 1.5"),
-        ({"min_p": 2}, "min_p is 2"),
-        ({"repetition_penalty": 0}, "repetition_penalty is 0"),
-        ({"presence_penalty": 3}, "presence_penalty is 3"),
-        ({"max_tokens": 0}, "max_tokens is 0; it must be at least 1"),
-        ({"seed": -1}, "seed is -1"),
-        ({"logprobs": 21}, "logprobs is 21"),
-        ({"stop": ["x"] * 17}, "17 stop strings"),
-        ({"stop": [""]}, "a stop string is empty"),
         ({"stop_token_ids": [VOCAB_SIZE]}, "stop_token_ids holds token id 97"),
         ({"logit_bias": [types_pb2.LogitBias(token_id=1000, bias=1)]}, "logit_bias holds token id 1000"),
-        ({"logit_bias": [types_pb2.LogitBias(token_id=1, bias=float("inf"))]}, "logit_bias is"),
         ({"speculation": speculation(num_speculative_tokens=17)}, "num_speculative_tokens is 17"),
-        ({"speculation": speculation(proposer="oracle")}, "proposer 'oracle' is unknown"),
         ({"speculation": speculation(mode=9)}, "speculation mode 9 is unknown"),
         ({"speculation": speculation(acceptance=9)}, "AcceptanceMode 9 is unknown"),
     ],
@@ -584,11 +414,6 @@ async def test_bad_input_is_refused_with_what_is_wrong(full_stack: Stack, fields
     async with failing_with(grpc.StatusCode.INVALID_ARGUMENT, message):
         await full_stack.generate(**fields)
     await full_stack.nothing_is_left()
-
-
-async def test_a_request_without_a_prompt_is_refused(full_stack: Stack) -> None:
-    async with failing_with(grpc.StatusCode.INVALID_ARGUMENT, "the request has no prompt"):
-        await Answer.read(full_stack.stub.Generate(pb.GenerateRequest()))
 
 
 async def test_a_prompt_of_ten_megabytes_is_refused_by_its_size(full_stack: Stack) -> None:
@@ -600,21 +425,6 @@ async def test_a_prompt_of_ten_megabytes_is_refused_by_its_size(full_stack: Stac
         async with failing_with(grpc.StatusCode.INVALID_ARGUMENT, "bytes; at most 4000000 are accepted"):
             await call()
     assert len((await full_stack.generate()).token_ids) == 40
-
-
-async def test_a_long_prompt_is_served_beside_others(full_stack: Stack) -> None:
-    long, short = await asyncio.gather(
-        full_stack.generate(text="word " * 15_000), full_stack.generate(text="short", mode=OFF)
-    )
-    assert long.summary.usage.prompt_tokens == 75_000
-    assert len(short.token_ids) == 40
-
-
-async def test_max_tokens_is_cut_to_the_context(full_stack: Stack) -> None:
-    prompt = pb.TokenPrompt(token_ids=[5] * (MAX_CONTEXT_TOKENS - 3))
-    answer = await full_stack.generate(tokens=prompt, max_tokens=100)
-    assert len(answer.token_ids) == 3
-    assert answer.summary.finish_reason == types_pb2.FINISH_REASON_LENGTH
 
 
 async def test_the_model_is_described(full_stack: Stack) -> None:
@@ -649,20 +459,6 @@ async def test_draining_lets_running_requests_end_and_refuses_new_ones(stack: St
     await until(lambda: all(len(replica.front.table) == 0 for replica in stack.replicas))
 
 
-async def test_a_target_that_drains_hands_its_requests_over(stack: Stack) -> None:
-    targets = [await stack.add("target", stack.engine(step_time_s=0.002)) for _ in range(2)]
-    await stack.add("draft")
-    await stack.serve()
-    plain = await stack.generate(mode=OFF, max_tokens=300)
-    call = stack.stub.Generate(request(max_tokens=300))
-    first = await anext(aiter(call))
-    (leaving,) = [target for target in targets if target.engine.num_sequences]
-    draining = asyncio.create_task(leaving.front.drain(30))
-    answer = await Answer.read(call)
-    assert [*first.chunk.token_ids, *answer.token_ids] == plain.token_ids
-    await draining
-
-
 async def test_the_tokenizer_comes_from_the_target_where_the_model_is_not_known(stack: Stack) -> None:
     await stack.add("target", stack.engine(tokenizer_path=str(stack.folder)))
     await stack.serve(model="no-such-model")
@@ -675,17 +471,6 @@ async def test_without_any_tokenizer_the_orchestrator_does_not_start(stack: Stac
     await stack.add("target", stack.engine(tokenizer_path="/nowhere"))
     with pytest.raises(ModelError, match="/nowhere cannot be read either"):
         await OrchestratorServer.start(stack.config(model="no-such-model"), stack.directory)
-
-
-async def test_a_port_in_use_is_a_clear_error(full_stack: Stack) -> None:
-    host, _, port = full_stack.server.address.rpartition(":")
-    config = Config(
-        target=TargetConfig(model=str(full_stack.folder)),
-        orchestrator=OrchestratorConfig(host=host, port=int(port)),
-        cache_dir="unused",
-    )
-    with pytest.raises(UnavailableError, match="port is in use"):
-        await OrchestratorServer.start(config, full_stack.directory)
 
 
 async def run_process(*overrides: str) -> asyncio.subprocess.Process:

@@ -204,35 +204,6 @@ async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(f
     await until(lambda: request_queue.num_running == 0)
 
 
-async def test_a_deadline_that_passes_in_the_queue_reaches_no_replica(fleet: Fleet) -> None:
-    _, engine = await fleet.add("target", step_time_s=0.001)
-    orchestrator = await fleet.orchestrator(max_concurrent_requests=1)
-    request_queue = orchestrator.service.request_queue
-    running = orchestrator.call([3, 4, 5], max_tokens=LONG)
-    await anext(aiter(running))
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await orchestrator.generate([6, 7], timeout=0.1)
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    await until(lambda: request_queue.num_waiting == 0)
-    assert (request_queue.counters.num_expired, request_queue.counters.num_admitted) == (1, 1)
-    assert engine.num_sequences == 1
-    running.cancel()
-    await fleet.nothing_is_left()
-
-
-async def test_a_request_outlives_all_its_replicas_if_another_comes_in_time(fleet: Fleet) -> None:
-    server, _ = await fleet.add("target", step_time_s=0.001)
-    orchestrator = await fleet.orchestrator()
-    expected = await orchestrator.generate([3, 4, 5], max_tokens=200)
-    answer = asyncio.create_task(orchestrator.generate([3, 4, 5], max_tokens=200))
-    await until(lambda: orchestrator.service.targets.num_sequences == 1)
-    await server.drain_and_stop(0)
-    await until(lambda: orchestrator.service.targets.num_connected == 0)
-    await fleet.add("target")
-    assert await answer == expected
-    await fleet.nothing_is_left()
-
-
 async def test_a_request_without_any_replica_left_is_told_after_the_connect_timeout(fleet: Fleet) -> None:
     server, _ = await fleet.add("target", step_time_s=0.001)
     orchestrator = await fleet.orchestrator(connect_timeout_s=0.1)
@@ -247,19 +218,3 @@ async def test_a_request_without_any_replica_left_is_told_after_the_connect_time
     assert "no target replica can be used" in caught.value.details()
     assert "waited 0.1 s" in caught.value.details()
     await until(lambda: orchestrator.service.num_active_requests == 0)
-
-
-async def test_replicas_that_a_rolling_update_replaces_hand_their_requests_over(fleet: Fleet) -> None:
-    server, old = await fleet.add("target", step_time_s=0.001)
-    await fleet.add("draft")
-    orchestrator = await fleet.orchestrator()
-    targets = orchestrator.service.targets
-    expected = [await orchestrator.generate(prompt, max_tokens=300) for prompt in prompts(4)]
-    answers = [asyncio.create_task(orchestrator.generate(prompt, max_tokens=300)) for prompt in prompts(4)]
-    await until(lambda: old.num_sequences == 4)
-    fleet.remove("target", server)
-    _, new = await fleet.add("target", step_time_s=0.001)
-    await until(lambda: new.num_sequences > 0 and old.num_sequences == 0)
-    assert [link.address for link in targets.links] != [server.address]
-    assert list(await asyncio.gather(*answers)) == expected
-    await fleet.nothing_is_left()

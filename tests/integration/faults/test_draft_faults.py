@@ -115,17 +115,3 @@ async def test_when_one_drafter_dies_the_other_takes_over(cluster, until) -> Non
     for call in calls:
         await call.finish()
     await cluster.nothing_is_left()
-
-
-async def test_a_drafter_that_drains_hands_over(cluster, until) -> None:
-    orchestrator = await cluster.start(1, 2, speculation=PATIENT)
-    calls = [orchestrator.ask(prompt, **COUPLED, max_tokens=200) for prompt in ("one", "two", "three", "four")]
-    for call in calls:
-        await call.has_said(20)
-    first, _ = cluster.drafts()
-    draining = asyncio.create_task(first.drain())
-    for call in calls:
-        assert (await call.finish()).speculation.num_missed_deadlines == 0
-    await draining
-    assert (await orchestrator.ask().finish()).speculation.num_rounds > 0
-    await cluster.nothing_is_left()

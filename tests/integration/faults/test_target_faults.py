@@ -151,15 +151,3 @@ async def test_an_engine_that_dies_behind_a_living_front_is_left(cluster) -> Non
         await call.finish()
     await victim.kill()
     await cluster.nothing_is_left()
-
-
-async def test_all_targets_gone_at_once(cluster) -> None:
-    orchestrator = await cluster.start(2, 1)
-    calls = await ask_all(orchestrator)
-    for target in cluster.targets():
-        await target.kill()
-    for target in cluster.targets():
-        await target.start()
-    for call in calls:
-        await call.finish()
-    await cluster.nothing_is_left()

@@ -74,11 +74,6 @@ def test_offsets_point_into_the_text(bytes_client: openai.OpenAI, name: str, mod
             assert {TEXT.index(letter) for letter in "é😀中 -€"} <= set(offsets)
 
 
-def test_the_chosen_token_is_not_always_among_the_likeliest(bytes_client: openai.OpenAI) -> None:
-    ((_, logprobs, _),) = complete(bytes_client, options_of("free", "off"))
-    assert {len(top) for top in logprobs["top_logprobs"]} == {2, 3}
-
-
 def test_bytes_of_a_chats_tokens_join_to_its_text(bytes_client: openai.OpenAI) -> None:
     options = options_of("forced", "off")
     del options["prompt"], options["logprobs"]

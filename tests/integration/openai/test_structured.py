@@ -56,30 +56,6 @@ def test_the_answer_is_what_it_must_be(real_client: openai.OpenAI, name: str) ->
     assert "".join(event.choices[0].delta.content or "" for event in streamed) == choice.message.content
 
 
-def test_a_demanded_call(real_client: openai.OpenAI) -> None:
-    options = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
-    choice = ask(real_client, "off", **options).choices[0]
-    assert choice.finish_reason == "tool_calls"
-    (call,) = choice.message.tool_calls
-    assert call.function.name == "find"
-    assert set(json.loads(call.function.arguments)) == {"n", "ok"}
-    pieces = [
-        item
-        for event in ask(real_client, "on", stream=True, **options)
-        for item in event.choices[0].delta.tool_calls or ()
-    ]
-    assert [(item.index, item.function.arguments) for item in pieces] == [(0, call.function.arguments)]
-    back = [
-        *MESSAGES,
-        choice.message.model_dump(),
-        {"role": "tool", "tool_call_id": call.id, "content": "a shark"},
-    ]
-    answer = real_client.chat.completions.create(
-        model="", messages=back, tools=TOOLS, max_tokens=3, tool_choice="none", seed=3
-    )
-    assert answer.choices[0].message.content
-
-
 @pytest.mark.parametrize("mode", ["off", "on"])
 def test_marks_of_calls_within_an_argument(bytes_client: openai.OpenAI, mode: str) -> None:
     """The tokens cut marks, quotes and characters wherever the random model likes."""

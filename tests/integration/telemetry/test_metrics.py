@@ -79,11 +79,6 @@ def test_replicas_tell_of_their_engines(scrapes) -> None:
         assert (facts["service"], facts["emulated"]) == (service, "true")
 
 
-def test_openmetrics_where_the_scraper_prefers_it(scrapes) -> None:
-    assert scrapes.openmetrics_type.startswith("application/openmetrics-text")
-    assert scrapes.openmetrics.endswith("# EOF\n")
-
-
 async def test_a_request_that_still_runs_counts_as_far_as_it_has_come(run_stack, scrape_text) -> None:
     async with run_stack(TelemetryConfig()) as stack:
         service = stack.orchestrator.service

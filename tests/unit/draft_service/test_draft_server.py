@@ -6,10 +6,9 @@ import pytest
 from draft_service.server import DraftServer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.emulation.engine import EmulatedEngine
-from pilotfish.errors import ConfigError, UnavailableError
+from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode
-from tests.support.faulty_drafter import GARBAGE_TOKEN_ID, FaultyDrafter
 from tests.support.peer import RecordingPeer
 
 CONFIG = Config(draft=DraftConfig(port=0))
@@ -76,33 +75,6 @@ async def test_a_drafter_takes_no_targets_work(server: DraftServer) -> None:
         with pytest.raises(TypeError, match="a drafter takes no Decode"):
             peer.send(Decode(1, 3, 1))
         assert isinstance(await peer.ask(OPEN, Propose(1, 3, (), 1)), Proposal)
-
-
-async def test_an_unknown_proposer_is_a_configuration_error() -> None:
-    with pytest.raises(ConfigError, match=r"known are .*hybrid, model, ngram, suffix"):
-        await DraftServer.start(Config(draft=DraftConfig(port=0, proposer="parrot")))
-
-
-async def test_faults_reach_the_peer_as_they_are() -> None:
-    server = await DraftServer.start(CONFIG, engine=FaultyDrafter(EmulatedEngine("draft"), "garbage"))
-    try:
-        async with RecordingPeer(server.address, "draft") as peer:
-            proposal = await peer.ask(OPEN, Propose(1, 3, (), 2))
-            assert isinstance(proposal, Proposal)
-            assert proposal.draft_token_ids == (GARBAGE_TOKEN_ID,) * 2
-    finally:
-        await server.drain_and_stop(0)
-
-
-async def test_death_in_the_middle_of_a_round_is_a_loss() -> None:
-    server = await DraftServer.start(CONFIG, engine=FaultyDrafter(EmulatedEngine("draft"), "dies"))
-    try:
-        async with RecordingPeer(server.address, "draft") as peer:
-            peer.send(OPEN, Propose(1, 3, (), 2))
-            await peer.lost.wait()
-            assert "has ended" in str(peer.losses[0])
-    finally:
-        await server.drain_and_stop(0)
 
 
 async def test_a_port_in_use_is_told_before_a_model_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

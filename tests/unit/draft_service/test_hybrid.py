@@ -128,15 +128,6 @@ async def test_a_confident_lookup_answers_and_the_model_is_told_nothing(
     assert model.tokens[1] == [*COPIED, 1, 10, 11, 12, 13]
 
 
-async def test_else_the_model_answers_and_catches_up(proposer: HybridProposer, model: FakeModel) -> None:
-    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11, 12, 13), GREEDY)])
-    await propose(proposer, 15)
-    await propose(proposer, 17, (14, 15))
-    assert model.num_proposals == 0
-    assert (await propose(proposer, 19, (50, 51))).draft_token_ids == (MODEL_TOKEN,) * 4
-    assert model.tokens[1] == [*COPIED, 1, 10, 11, 12, 13, 14, 15, 50, 51]
-
-
 async def test_the_model_drafts_nothing_ahead(proposer: HybridProposer, model: FakeModel) -> None:
     proposer.send([OpenSequence(1, (*COPIED, 1), GREEDY), Propose(1, 11, (), 4, ahead=AheadRequest(60, (0.8,)))])
     await next_proposal(proposer)
@@ -148,12 +139,6 @@ async def test_a_lookup_that_promises_little_is_left_alone(model: FakeModel) -> 
     proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11), GREEDY)])
     assert (await propose(proposer, 13)).draft_token_ids == (MODEL_TOKEN,) * 4
     await proposer.close()
-
-
-async def test_in_rejection_mode_a_lookup_is_one_hot(proposer: HybridProposer) -> None:
-    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
-    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11, 12, 13), sampling)])
-    assert (await propose(proposer, 15)).draft_probs[0] == SparseDistribution((14,), (1.0,))
 
 
 async def test_a_lookup_that_is_not_confident_joins_the_models_tree(model: FakeModel) -> None:
@@ -173,18 +158,6 @@ async def test_a_lookup_that_is_not_confident_joins_the_models_tree(model: FakeM
     await proposer.close()
 
 
-async def test_a_chain_is_asked_for_without_branches(model: FakeModel) -> None:
-    proposer = hybrid(model, min_accepted_tokens=3.0)
-    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11), GREEDY)])
-    assert (await propose(proposer, 13)).parents == ()
-    await proposer.close()
-
-
-async def test_it_is_described_as_itself(proposer: HybridProposer, model: FakeModel) -> None:
-    assert proposer.model.proposer == "hybrid"
-    assert (proposer.limits, proposer.load) == (model.limits, model.load)
-
-
 async def test_missing_tokens_and_a_targets_work_are_refused(proposer: HybridProposer, model: FakeModel) -> None:
     proposer.send([OpenSequence(1, (1, 2, 3), GREEDY), Propose(1, 9, (1,), 2), Decode(1, 3, 1)])
     errors: list[SequenceError] = []
@@ -194,27 +167,12 @@ async def test_missing_tokens_and_a_targets_work_are_refused(proposer: HybridPro
     assert model.num_proposals == 0
 
 
-async def test_both_forget_a_closed_sequence(proposer: HybridProposer, model: FakeModel) -> None:
-    proposer.send([OpenSequence(1, (1, 2, 3), GREEDY), CloseSequence(1), CloseSequence(1)])
-    assert model.tokens == {}
-    proposer.send([OpenSequence(1, (4, 5), GREEDY)])
-    assert (await propose(proposer, 2)).draft_token_ids == (MODEL_TOKEN,) * 4
-
-
 async def test_the_end_of_the_model_is_its_end(proposer: HybridProposer, model: FakeModel) -> None:
     model.queue.fail(UnavailableError("the model has died"))
     with pytest.raises(UnavailableError, match="has died"):
         await proposer.receive()
     with pytest.raises(UnavailableError, match="has died"):
         proposer.send([])
-
-
-async def test_closing_it_closes_the_model(model: FakeModel) -> None:
-    proposer = hybrid(model)
-    await proposer.close()
-    assert model.is_closed
-    with pytest.raises(UnavailableError, match="was closed"):
-        await proposer.receive()
 
 
 statements = st.lists(

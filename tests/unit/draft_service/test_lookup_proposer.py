@@ -11,7 +11,7 @@ from draft_service.proposers.lookup_table import TOKENS_PER_TURN
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
-from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import (
@@ -65,11 +65,6 @@ async def test_proposes_from_prompt_and_output(proposer: LookupProposer) -> None
     assert (await propose(proposer, 9, (3, 4), k=2)).draft_token_ids == (9, 1)
 
 
-async def test_nothing_recurs(proposer: LookupProposer) -> None:
-    await opened(proposer, (1, 2, 3))
-    assert (await propose(proposer, 3)).draft_token_ids == ()
-
-
 async def test_rewinds_by_statement(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3, 1, 2))
     await propose(proposer, 7, (8, 8))
@@ -92,11 +87,6 @@ async def test_rejection_mode_is_one_hot(proposer: LookupProposer) -> None:
     await opened(proposer, (1, 2, 3, 1, 2), SamplingParams(acceptance=AcceptanceMode.REJECTION))
     proposal = await propose(proposer, 5, k=2)
     assert proposal.draft_probs == (SparseDistribution((3,), (1.0,)), SparseDistribution((1,), (1.0,)))
-
-
-async def test_greedy_rejection_needs_no_distributions(proposer: LookupProposer) -> None:
-    await opened(proposer, (1, 2, 3, 1, 2), SamplingParams(temperature=0, acceptance=AcceptanceMode.REJECTION))
-    assert (await propose(proposer, 5)).draft_probs == ()
 
 
 async def test_a_long_prompt_does_not_hold_up_another_sequence(proposer: LookupProposer) -> None:
@@ -136,30 +126,11 @@ async def test_no_draft_beyond_the_context(proposer: LookupProposer) -> None:
     await small.close()
 
 
-async def test_what_is_no_drafters_work(proposer: LookupProposer) -> None:
-    proposer.send([Verify(1, 3, (1,))])
-    (error,) = await events(proposer, 1)
-    assert isinstance(error, SequenceError)
-    assert error.code is SequenceErrorCode.INVALID
-
-
 async def test_a_closed_proposer_says_so(proposer: LookupProposer) -> None:
     waiting = asyncio.create_task(proposer.receive())
     await proposer.close()
     with pytest.raises(UnavailableError, match="closed"):
         await waiting
-
-
-@pytest.mark.parametrize("lookup", sorted(LOOKUPS))
-async def test_every_lookup_proposes_rewinds_and_ends(lookup: str, proposer: LookupProposer) -> None:
-    subject = LookupProposer(proposer.model, proposer.limits, LOOKUPS[lookup](DraftConfig()))
-    await opened(subject, (1, 2, 3, 4, 5, 1, 2, 3))
-    assert (await propose(subject, 8, k=2)).draft_token_ids == (4, 5)
-    assert (await propose(subject, 10, (4, 9))).draft_token_ids == ()
-    assert (await propose(subject, 9, (4,), k=1)).draft_token_ids == (5,)
-    subject.send([CloseSequence(1)])
-    assert subject.load.num_sequences_running == 0
-    await subject.close()
 
 
 async def test_suffix_branches_where_it_may(proposer: LookupProposer) -> None:
@@ -202,13 +173,3 @@ async def test_the_registry_knows_its_names() -> None:
 async def test_an_unknown_model_is_told(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError):
         await start_lookup_proposer(Config(draft=DraftConfig(model="nonesuch"), cache_dir=str(tmp_path)), "ngram")
-
-
-async def test_a_folder_needs_no_weights(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}')
-    (tmp_path / "config.json").write_text(
-        '{"model_type": "llama", "vocab_size": 8, "max_position_embeddings": 64, "eos_token_id": 0}'
-    )
-    proposer = await start_lookup_proposer(Config(draft=DraftConfig(model=str(tmp_path))), "ngram")
-    assert (proposer.model.vocab_size, proposer.model.model_id) == (8, tmp_path.name)
-    await proposer.close()

@@ -36,12 +36,6 @@ async def test_the_start_goes_on_while_all_ranks_run() -> None:
     assert all(end.cancelled() for end in ends), "nobody waits for them any more"
 
 
-async def test_one_process_has_no_ranks_to_wait_for() -> None:
-    starting = Starting()
-    starting.result.set_result("ready")
-    assert await start_beside_ranks(starting.run(), []) == "ready"
-
-
 async def test_a_rank_that_ends_stops_the_start_and_is_named() -> None:
     starting, ends = Starting(), rank_ends(2)
     ends[1].set_result(-9)
@@ -65,13 +59,3 @@ async def test_why_a_rank_ended_comes_from_rank_0_if_it_knows() -> None:
     asyncio.get_running_loop().call_soon(starting.result.set_exception, ConfigError("9 heads"))
     with pytest.raises(ConfigError, match="9 heads"):
         await start_beside_ranks(starting.run(), ends)
-
-
-async def test_who_gives_up_ends_the_start() -> None:
-    starting, ends = Starting(), rank_ends(1)
-    task = asyncio.create_task(start_beside_ranks(starting.run(), ends))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert starting.was_cancelled

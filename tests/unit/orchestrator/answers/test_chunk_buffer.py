@@ -20,15 +20,6 @@ def chunk(text: str, finish: FinishReason | None = None, stopped_by: str = "") -
     )
 
 
-def test_every_chunk_goes_out_at_once_where_nothing_waits() -> None:
-    buffer = ChunkBuffer(1)
-    for text in ("a", "bc"):
-        buffer.add(chunk(text))
-        assert buffer.is_due(more_waits=False)
-        assert buffer.take() == chunk(text)
-        assert not buffer.is_due(more_waits=False)
-
-
 def test_what_waits_goes_out_together() -> None:
     buffer = ChunkBuffer(1)
     for text in ("ab", "cd"):

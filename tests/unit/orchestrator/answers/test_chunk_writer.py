@@ -158,22 +158,6 @@ async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:
     assert all(other.done() for other in others)
 
 
-async def test_cancelled_while_it_waits_for_a_turn_it_frees_the_answer(turns: WriteTurns) -> None:
-    answer, client = Answer(), Client()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    others = [asyncio.create_task(turns.take()) for _ in range(5)]
-    await asyncio.sleep(0)
-    answer.put("b")
-    await asyncio.sleep(0)
-    writing.cancel()
-    await asyncio.wait((writing,))
-    assert answer.is_closed
-    assert client.messages == ["a"]
-    await asyncio.gather(*others)
-
-
 async def test_the_next_round_does_not_wait_for_the_client(turns: WriteTurns) -> None:
     answer, client = DraftedAnswer(), Client()
     client.reads.clear()
@@ -229,15 +213,3 @@ async def test_a_cancelled_answer_ends_the_round_under_way(turns: WriteTurns) ->
     await asyncio.gather(writing, return_exceptions=True)
     assert answer.is_closed
     assert len(asyncio.all_tasks()) == 1
-
-
-async def test_a_drafted_end_that_waits_for_its_turn_is_written(turns: WriteTurns) -> None:
-    answer, client = DraftedAnswer(), Client()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    while turns.take_free():
-        pass
-    answer.put("b", finish=FinishReason.LENGTH)
-    await writing
-    assert client.messages == ["a", "b"]

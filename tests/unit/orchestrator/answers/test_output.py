@@ -25,16 +25,6 @@ def verdict(text: str, num_accepted: int, num_draft: int = 4, finish=None, logpr
     return Verdict(1, 1, num_draft, num_accepted, token_ids, logprobs=logprobs, finish_reason=finish)
 
 
-def test_a_chunk_carries_everything_of_a_verdict(toy_tokenizer) -> None:
-    logprobs = tuple(TokenLogprobs(-float(i)) for i in range(3))
-    chunk = output_of(toy_tokenizer).push(verdict("ABC", 2, logprobs=logprobs))
-    assert chunk.text == "ABC"
-    assert chunk.origins == (TokenOrigin.ACCEPTED, TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED)
-    assert chunk.logprobs == logprobs
-    assert chunk.round_draft_tokens == (4, 4, 4)
-    assert (chunk.num_accepted_tokens, chunk.finish_reason, chunk.stopped_by) == (2, None, "")
-
-
 @pytest.mark.parametrize(
     ("stop", "text", "num_tokens", "num_accepted"),
     [("B", "A", 2, 2), ("BC", "A", 3, 3), ("DE", "ABC", 5, 4), ("A", "", 1, 1)],

@@ -22,24 +22,6 @@ def sequence(toy_tokenizer) -> Sequence:
     return Sequence(request, OutputText(toy_tokenizer, request))
 
 
-def test_verdicts_are_appended_and_counted(sequence: Sequence) -> None:
-    sequence.commit(Verdict(1, 2, 0, 0, (7,)))
-    sequence.commit(Verdict(1, 3, 3, 1, (8, 9)))
-    assert sequence.tokens_since(0) == (1, 2, 7, 8, 9)
-    assert sequence.output_token_ids == (7, 8, 9)
-    assert (sequence.num_output_tokens, sequence.num_remaining_tokens, sequence.num_plain_tokens) == (3, 2, 1)
-    assert sequence.statistics.num_draft_tokens == 3
-    assert sequence.statistics.num_accepted_tokens == 1
-    assert not sequence.is_finished
-
-
-def test_a_stop_string_cuts_tokens_and_statistics(sequence: Sequence) -> None:
-    chunk = sequence.commit(Verdict(1, 2, 4, 4, (2, 3, 4, 5, 6)))
-    assert (chunk.text, sequence.output_token_ids) == ("C", (2, 3))
-    assert sequence.statistics.num_accepted_tokens == 2
-    assert (sequence.finish_reason, sequence.stopped_by) == (FinishReason.STOP, "D")
-
-
 @pytest.mark.parametrize("base_length", [0, 1, 3, 100])
 def test_a_verdict_that_stands_elsewhere_is_refused(sequence: Sequence, base_length: int) -> None:
     with pytest.raises(InternalError, match="2 are committed"):

@@ -43,14 +43,6 @@ async def test_turns_are_granted_in_order_so_many_in_each_pass(turns: WriteTurns
     await asyncio.gather(*tasks)
 
 
-async def test_nobody_passes_those_who_wait(turns: WriteTurns) -> None:
-    order: list[str] = []
-    tasks = await start(turns, "a", order)
-    assert not turns.take_free()
-    await asyncio.gather(*tasks)
-    assert order == ["a"]
-
-
 async def test_who_gives_up_takes_no_turn(turns: WriteTurns) -> None:
     order: list[str] = []
     first, second, third = await start(turns, "abc", order)

@@ -179,21 +179,6 @@ async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_
     assert second < 0.25
 
 
-async def test_a_position_that_was_hardly_drafted_is_believed_to_be_like_the_one_before_it(
-    drafter, link, sequence, toy_continuation
-) -> None:
-    for _ in range(20):
-        await drafter.propose(sequence, K - 1)
-        commit(sequence, *toy_continuation(sequence.tokens_since(0), K))
-    await drafter.propose(sequence, K)
-    *right, wrong = toy_continuation(sequence.tokens_since(0), K)
-    commit(sequence, *right, (wrong + 1) % 50)
-    await drafter.propose(sequence, K)
-    _, second, third = link.commands[-1].ahead.acceptance
-    assert second > 0.9
-    assert 0.75 < third < second, "its only round was bad luck"
-
-
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
     committed = toy_continuation(PROMPT, K + 1)
     garbage = prepared(3, committed, (999,))
@@ -224,34 +209,9 @@ async def test_prepared_distributions_come_along(memory_pool, link, policy, toy_
     assert (draft.token_ids, draft.probs) == ((5,), probs)
 
 
-async def test_closing_forgets_what_was_prepared(drafter, link, policy, sequence, toy_continuation) -> None:
-    link.on_event = pushes(link, toy_continuation)
-    await drafter.propose(sequence, K)
-    await turns()
-    commit(sequence, *toy_continuation(PROMPT, K + 1))
-    await drafter.propose(sequence, K)
-    await turns()
-    drafter.close()
-    assert not link.mailboxes
-    assert policy.counters.num_prepared_tokens == K
-
-
 async def test_trees_and_plain_rounds_wish_for_nothing(memory_pool, link, policy, sequence) -> None:
     drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, tree=TreeRequest(8, 2), ahead=policy)
     await drafter.propose(sequence, K)
     assert link.commands[-1].ahead is None
     await RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0).propose(sequence, K)
     assert link.commands[-1].ahead is None
-
-
-@pytest.mark.parametrize(("mode", "num_compared"), [("auto", 3), ("on", 0)])
-async def test_only_rounds_that_could_have_gone_either_way_are_compared(
-    memory_pool, link, sequence, toy_continuation, mode, num_compared
-) -> None:
-    policy, compared = AheadPolicy(mode, 12), []
-    policy.add_round = lambda elapsed_s, *, is_ahead: compared.append(is_ahead)
-    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
-    for _ in range(4):
-        await drafter.propose(sequence, K)
-        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
-    assert len(compared) == num_compared

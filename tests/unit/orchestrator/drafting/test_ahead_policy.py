@@ -61,16 +61,3 @@ def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
     assert sum(kinds[-200:]) < 40
     assert any(kinds[-200:])
     assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
-
-
-def test_where_it_pays_it_goes_on() -> None:
-    assert sum(rounds(AheadPolicy("auto", 60), 400, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
-
-
-def test_hidden_time_is_that_of_asking() -> None:
-    policy = AheadPolicy("on", 60)
-    policy.add_hit()
-    assert policy.counters.hidden_s == 0
-    policy.add_ask(0.003)
-    policy.add_hit()
-    assert policy.counters.hidden_s == pytest.approx(0.003)

@@ -82,19 +82,6 @@ async def test_what_was_found_is_better_than_nothing(toy_tokenizer, other) -> No
     assert (nothing.token_ids, nothing.problem) == ((), "late")
 
 
-async def test_without_a_draft_pool_the_lookup_goes_on_alone(toy_tokenizer, other) -> None:
-    other.unavailable_reason = "there is no draft replica"
-    subject = hybrid(other)
-    assert subject.unavailable_reason == ""
-    assert (await subject.propose(sequence_of(toy_tokenizer, DOUBTFUL), 2)).token_ids[0] == 2
-    assert other.asked == []
-
-
-async def test_it_looks_into_runs(toy_tokenizer, other) -> None:
-    subject, sequence = hybrid(other), sequence_of(toy_tokenizer, COPIED)
-    assert subject.glance(sequence, 2).token_ids[:3] == (5, 6, 7)
-
-
 async def test_the_other_is_prepared_closed_and_counted(toy_tokenizer, other) -> None:
     subject = hybrid(other)
     subject.prepare(sequence_of(toy_tokenizer, COPIED))

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.lookup_drafter import LookupDrafter
@@ -38,21 +36,6 @@ async def test_what_followed_before_is_proposed(toy_tokenizer) -> None:
     assert (block.token_ids, block.probs, block.problem) == ((3, 4, 5), (), "")
 
 
-async def test_a_lookup_says_what_it_expects(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2])
-    block = await drafter_of(sequence).propose(sequence, 3)
-    assert block.expected_accepted_tokens is not None
-    assert 0 < block.expected_accepted_tokens < 3
-    assert block.promises(0.1)
-    assert not block.promises(3)
-
-
-async def test_no_idea_is_no_problem(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3])
-    block = await drafter_of(sequence).propose(sequence, 3)
-    assert (block.token_ids, block.problem) == ((), "")
-
-
 async def test_committed_output_is_looked_up_too(toy_tokenizer) -> None:
     sequence = sequence_of(toy_tokenizer, [1, 2, 3])
     drafter = drafter_of(sequence)
@@ -67,21 +50,6 @@ async def test_in_rejection_mode_all_probability_is_on_the_looked_up_token(toy_t
     sequence = sequence_of(toy_tokenizer, [1, 2, 3, 1, 2], sampling)
     block = await drafter_of(sequence).propose(sequence, 1)
     assert block.probs == (SparseDistribution((3,), (1.0,)),)
-
-
-async def test_a_long_prompt_is_indexed_whole(toy_tokenizer) -> None:
-    unique = list(range(10, 3000))
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, *unique, 1, 2])
-    assert (await drafter_of(sequence).propose(sequence, 2)).token_ids == (3, 10)
-
-
-@pytest.mark.parametrize("name", sorted(LOOKUPS))
-async def test_every_lookup_serves_and_ends(toy_tokenizer, name) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2, 3])
-    drafter = drafter_of(sequence, LOOKUPS[name](DraftConfig())())
-    assert (await drafter.propose(sequence, 2)).token_ids == (4, 5)
-    drafter.close()
-    drafter.close()
 
 
 async def test_answers_serve_later_requests_unless_that_is_turned_off(toy_tokenizer) -> None:

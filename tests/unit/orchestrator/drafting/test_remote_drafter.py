@@ -121,15 +121,6 @@ async def test_a_forgotten_sequence_is_opened_again_with_everything(memory_pool,
     assert (reopened.prompt_token_ids, reopened.output_token_ids) == (PROMPT, (7,))
 
 
-async def test_a_lost_replica_is_replaced_by_another(memory_pool, memory_link, sequence) -> None:
-    first, second = memory_link("draft-a"), memory_link("draft-b")
-    drafter = drafter_on(memory_pool, first, second)
-    await drafter.propose(sequence, 2)
-    first.lose()
-    assert len((await drafter.propose(sequence, 2)).token_ids) == 2
-    assert isinstance(second.commands[0], OpenSequence)
-
-
 async def test_a_late_proposal_is_not_taken_for_the_next_one(memory_pool, link, sequence, toy_continuation) -> None:
     held: list = []
     link.on_event = lambda event: held.append(event) or ()
@@ -206,15 +197,6 @@ async def test_in_rejection_mode_only_sound_distributions_are_taken(
     assert len(link.failures) == (not is_taken)
 
 
-async def test_a_late_stale_error_is_skipped(memory_pool, link, sequence) -> None:
-    link.on_event = lambda event: (
-        (SequenceError(event.sequence_id, SequenceErrorCode.STALE, "old", 1), event)
-        if isinstance(event, Proposal)
-        else (event,)
-    )
-    assert len((await drafter_on(memory_pool, link).propose(sequence, 2)).token_ids) == 2
-
-
 HEAD_LAYERS = (2, 15, 27)
 
 
@@ -268,9 +250,3 @@ async def test_another_replica_gets_the_whole_window(memory_pool, memory_link, h
     commit(sequence, 8)
     assert (await drafter.propose(sequence, 2)).token_ids
     assert [command.features for command in other.commands if isinstance(command, Propose)] == [features_at(0, 4)]
-
-
-def test_a_target_without_the_features_makes_the_drafter_unavailable(memory_pool, head_link) -> None:
-    drafter = fed_drafter(memory_pool, FeatureFeed((1, 2, 3)), head_link)
-    assert "needs features of the target's layers [2, 15, 27]" in drafter.unavailable_reason
-    assert fed_drafter(memory_pool, FeatureFeed(HEAD_LAYERS), head_link).unavailable_reason == ""

@@ -39,24 +39,6 @@ def test_what_was_not_verified_is_no_outcome() -> None:
     assert cache.take(()) is None
 
 
-def test_another_outcome_is_a_miss_and_the_drafts_are_wasted() -> None:
-    cache, counters = cache_at(10)
-    cache.add(prepared(10, (1, 3), (3,)))
-    assert cache.take((1,)) is None
-    cache.begin(11, is_expecting=True)
-    assert (counters.num_hits, counters.num_misses, counters.num_wasted_tokens) == (0, 1, 6)
-    assert counters.num_prepared_tokens == 6
-    assert counters.hit_rate == 0
-
-
-def test_what_stands_on_other_tokens_is_stale() -> None:
-    cache, counters = cache_at(10)
-    cache.begin(12, is_expecting=True)
-    cache.add(prepared(10, (1, 3)))
-    assert cache.take((1, 3)) is None
-    assert (counters.num_stale_drafts, counters.num_wasted_tokens) == (1, 3)
-
-
 def test_nothing_is_missed_that_was_not_wished_for() -> None:
     counters = AheadCounters()
     cache = SpeculationCache(counters)
@@ -64,20 +46,3 @@ def test_nothing_is_missed_that_was_not_wished_for() -> None:
     cache.add(prepared(10, (3,)))
     assert cache.take((3,)) is None
     assert (counters.num_misses, counters.num_stale_drafts) == (0, 1)
-
-
-def test_of_what_served_nothing_is_wasted() -> None:
-    cache, counters = cache_at(10)
-    cache.add(prepared(10, (3,), (1, 3)))
-    cache.take((3,))
-    cache.begin(11, is_expecting=False)
-    assert (counters.num_prepared_tokens, counters.num_wasted_tokens, counters.hit_rate) == (6, 3, 1)
-
-
-def test_what_comes_late_may_serve_still() -> None:
-    cache, counters = cache_at(10)
-    assert cache.take((3,)) is None
-    cache.begin(11, is_expecting=True)
-    assert cache.take_late(prepared(10, (4,), (3,)), (3,)) == Proposal(1, 11, (73, 74, 75))
-    assert cache.take_late(prepared(10, (4,)), (3,)) is None
-    assert (counters.num_misses, counters.num_late_hits, counters.num_wasted_tokens) == (1, 1, 6)

@@ -43,18 +43,6 @@ async def test_a_name_is_every_address_that_it_has() -> None:
     await follower.close()
 
 
-async def test_pods_come_and_go() -> None:
-    names = Names()
-    names.addresses = {"targets": ["10.0.0.1"]}
-    config = a_config("dns:///targets:50061")
-    directory = ReplicaDirectory.from_config(config)
-    follower = NameFollower(config.orchestrator, directory, names.resolve)
-    await follower.look_up()
-    names.addresses = {"targets": ["10.0.0.2", "10.0.0.3"]}
-    await follower.look_up()
-    assert set(directory.replicas("target")) == {"10.0.0.2:50061", "10.0.0.3:50061"}
-
-
 async def test_a_name_server_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     names = Names()
     config = a_config("dns:///targets:50061")
@@ -93,16 +81,6 @@ async def test_names_are_looked_up_again() -> None:
     await follower.close()
     await follower.close()
     assert set(directory.replicas("target")) == {"10.0.0.9:50061"}
-
-
-async def test_without_names_nobody_is_asked() -> None:
-    names = Names()
-    config = a_config("10.0.0.1:1")
-    directory = ReplicaDirectory.from_config(config)
-    follower = await NameFollower.start(config.orchestrator, directory, names.resolve)
-    await follower.close()
-    assert names.num_questions == 0
-    assert set(directory.replicas("target")) == {"10.0.0.1:1"}
 
 
 async def test_the_system_resolves_numbers() -> None:

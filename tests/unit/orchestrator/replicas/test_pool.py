@@ -183,21 +183,6 @@ async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, 
         assert pool.num_sequences == 0
 
 
-async def test_a_replica_is_lost_as_soon_as_its_stream_is(network, directory) -> None:
-    """Before any other task has run: the one that asked must not get the same replica again."""
-    network.add("host:1")
-    directory.set_replicas("target", {"a": "host:1"})
-    async with running(network, directory) as pool:
-        link = await pool.acquire(5)
-        sequence = RemoteSequence(link, max_events=4)
-        network.streams[0].handlers.on_lost(UnavailableError("the network cable"))
-        assert pool.pick() is None
-        assert pool.num_places is None
-        assert not sequence.is_usable
-        assert not sequence.is_welcome
-        sequence.close()
-
-
 async def test_a_target_with_another_model_is_refused_with_a_reason(network, directory) -> None:
     network.add("a:1")
     network.add("b:2", model_id="other")
@@ -275,19 +260,6 @@ async def test_events_reach_their_sequence_and_no_other(network, directory) -> N
         assert stream.sent == [CloseSequence(first.sequence_id)]
         stream.handlers.on_events([Proposal(first.sequence_id, 1, (7,))])
         second.close()
-
-
-async def test_a_replica_that_floods_a_sequence_fails_it(network, directory) -> None:
-    network.add("a:1")
-    directory.set_replicas("target", {"a": "a:1"})
-    async with running(network, directory) as pool:
-        sequence = RemoteSequence(await pool.acquire(5), max_events=2)
-        handlers = network.open_at("a:1").handlers
-        handlers.on_events([Proposal(sequence.sequence_id, base_length, ()) for base_length in range(10)])
-        assert [(await sequence.receive()).base_length for _ in range(2)] == [0, 1]
-        with pytest.raises(Exception, match="more than it was asked for"):
-            await sequence.receive()
-        sequence.close()
 
 
 async def test_a_refused_handshake_is_reported(network, directory) -> None:
@@ -420,46 +392,6 @@ async def test_a_replica_that_leaves_the_directory_keeps_its_sequences_until_the
     assert network.num_dials == 2
 
 
-async def test_a_retired_replica_that_is_lost_is_not_dialled_again(network, directory) -> None:
-    network.add("a:1")
-    directory.set_replicas("target", {"a": "a:1"})
-    async with running(network, directory) as pool:
-        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
-        stream = network.open_at("a:1")
-        directory.set_replicas("target", {})
-        await until(pool, lambda: not pool.links)
-        closed = asyncio.Event()
-        stream.on_close = closed.set
-        stream.handlers.on_lost(UnavailableError("stopped"))
-        with pytest.raises(UnavailableError, match="was lost: stopped"):
-            await sequence.receive()
-        await closed.wait()
-        sequence.close()
-        assert pool.num_sequences == 0
-    assert network.num_dials == 1
-
-
-async def test_nothing_is_remembered_of_a_replica_that_was_retired(network, directory) -> None:
-    network.add("a:1")
-    directory.set_replicas("target", {"a": "a:1"})
-    forgotten: list[str] = []
-    router = PrefixAwareRouter(RoutingConfig())
-    router.forget = forgotten.append
-    async with running(network, directory, router=router) as pool:
-        sequence = RemoteSequence(await pool.acquire(5), max_events=4)
-        forgotten.clear()
-        directory.set_replicas("target", {})
-        await until(pool, lambda: not pool.links)
-        assert not forgotten, "its sequences still use its cache"
-        closed = asyncio.Event()
-        network.open_at("a:1").on_close = closed.set
-        sequence.close()
-        await closed.wait()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    assert forgotten == ["a"]
-
-
 async def test_a_request_that_has_begun_passes_the_line_and_waits_as_long_as_it_takes(network, directory) -> None:
     network.add("a:1")
     directory.set_replicas("target", {"a": "a:1"})
@@ -487,12 +419,6 @@ async def test_a_request_that_has_begun_passes_the_line_and_waits_as_long_as_it_
         await asyncio.gather(*requests)
         for sequence in held:
             sequence.close()
-
-
-async def test_without_a_replica_a_request_that_has_begun_gives_up_like_others(network, directory) -> None:
-    async with running(network, directory) as pool:
-        with pytest.raises(UnavailableError, match=r"there is no target replica; waited 0\.01 s"):
-            await pool.acquire(0.01, is_continued=True)
 
 
 async def test_sequences_go_where_their_prefix_was_computed_until_that_replica_is_lost(network, directory) -> None:

@@ -14,16 +14,6 @@ def test_equal_prefixes_have_equal_hashes_and_no_others() -> None:
     assert hash_prefix(TOKENS[: BLOCK_SIZE - 1]) == ()
 
 
-def test_what_was_sent_is_found_as_far_as_it_agrees() -> None:
-    affinity = PrefixAffinity()
-    affinity.record("a", hash_prefix(TOKENS[: 6 * BLOCK_SIZE]), 100)
-    assert affinity.num_matching("a", hash_prefix(TOKENS)) == 6
-    other = TOKENS[: 4 * BLOCK_SIZE] + TOKENS[:BLOCK_SIZE]
-    assert affinity.num_matching("a", hash_prefix(other)) == 4
-    assert affinity.num_matching("b", hash_prefix(TOKENS)) == 0
-    assert affinity.num_matching("a", ()) == 0
-
-
 def test_the_least_recently_used_is_forgotten_its_tail_first() -> None:
     affinity = PrefixAffinity()
     first, second = hash_prefix(TOKENS), hash_prefix(TOKENS[1:])
@@ -36,19 +26,3 @@ def test_the_least_recently_used_is_forgotten_its_tail_first() -> None:
     affinity.record("a", hash_prefix(TOKENS[2:]), 12)
     assert affinity.num_matching("a", first) == 3
     assert affinity.num_matching("a", second) == 0
-
-
-def test_a_replica_smaller_than_a_prompt_has_its_beginning() -> None:
-    affinity = PrefixAffinity()
-    affinity.record("a", hash_prefix(TOKENS), 4)
-    assert affinity.num_blocks("a") == 4
-    assert affinity.num_matching("a", hash_prefix(TOKENS)) == 4
-
-
-def test_a_replica_that_is_gone_has_nothing() -> None:
-    affinity = PrefixAffinity()
-    affinity.record("a", hash_prefix(TOKENS), 100)
-    affinity.forget("a")
-    affinity.forget("a")
-    assert affinity.num_matching("a", hash_prefix(TOKENS)) == 0
-    assert affinity.num_blocks("a") == 0

@@ -60,13 +60,6 @@ async def test_only_a_reader_that_waits_too_long_is_told_so(
         await waiting
 
 
-async def test_nobody_waits_nothing_is_overdue(sequence: RemoteSequence, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote_sequence, "ANSWER_DEADLINE_S", -1.0)
-    sequence.deliver(Opened(1, 0))
-    sequence.fail_if_overdue()
-    assert await sequence.receive() == Opened(1, 0)
-
-
 def plain(length: int, *token_ids: int, finish: FinishReason | None = None) -> Verdict:
     return Verdict(1, length, 0, 0, token_ids, finish_reason=finish)
 
@@ -95,21 +88,6 @@ async def test_other_events_and_gaps_are_kept_apart(memory_link) -> None:
     for event in events:
         sequence.deliver(event)
     assert [await sequence.receive() for _ in events] == events
-
-
-async def test_an_error_at_the_head_is_no_verdict_at_hand(memory_link) -> None:
-    sequence = RemoteSequence(memory_link("a"), max_events=8)
-    sequence.deliver(SequenceError(1, SequenceErrorCode.STALE, "late", 3))
-    sequence.deliver(plain(3, 10))
-    assert not sequence.has_waiting_verdict
-
-
-async def test_what_arrived_is_taken_without_waiting(sequence: RemoteSequence) -> None:
-    assert sequence.arrived() == []
-    sequence.deliver(Opened(1, 0))
-    sequence.deliver(Opened(1, 1))
-    assert sequence.arrived() == [Opened(1, 0), Opened(1, 1)]
-    assert sequence.arrived() == []
 
 
 async def test_on_the_stream_after_a_lost_one_it_is_of_no_use(memory_link) -> None:

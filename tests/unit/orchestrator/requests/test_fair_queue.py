@@ -12,24 +12,6 @@ def drained(queue: FairQueue[str]) -> list[str]:
     return [queue.pop()[1] for _ in range(len(queue))]
 
 
-def test_items_of_one_client_come_first_in_first_out() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for item in ("a1", "a2", "a3"):
-        queue.push("a", item, 10)
-    assert drained(queue) == ["a1", "a2", "a3"]
-    with pytest.raises(IndexError, match="empty"):
-        queue.pop()
-
-
-def test_a_client_with_few_requests_does_not_wait_behind_one_with_many() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for number in range(100):
-        queue.push("many", f"many{number}", 10)
-    queue.push("few", "few0", 10)
-    queue.push("few", "few1", 10)
-    assert set(drained(queue)[:4]) == {"many0", "few0", "many1", "few1"}
-
-
 def test_turns_are_weighted_by_cost() -> None:
     queue: FairQueue[str] = FairQueue()
     for _ in range(90):

@@ -100,16 +100,3 @@ async def test_who_gives_up_waiting_takes_the_verdict_from_nobody(guard: Guard, 
     guard.may_answer.set()
     await asyncio.gather(asking[0], asking[2])
     assert guard.checked == [FIRST, SECOND]
-
-
-async def test_nothing_is_learned_where_the_guard_fails(guard: Guard, check: GrammarCheck) -> None:
-    guard.is_lost = True
-    with pytest.raises(UnavailableError):
-        await check.check(FIRST)
-    guard.is_lost = False
-    await check.check(FIRST)
-
-
-async def test_closing_ends_the_guard(guard: Guard, check: GrammarCheck) -> None:
-    check.close()
-    assert guard.is_closed

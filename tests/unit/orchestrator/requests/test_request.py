@@ -8,7 +8,6 @@ from orchestrator.requests.request import (
     SpeculationOptions,
     bind_request,
     check_request_bytes,
-    draw_seed,
 )
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.types import Grammar, GrammarKind, SamplingParams
@@ -36,10 +35,6 @@ def test_ignore_eos_keeps_the_requests_own_stop_tokens() -> None:
 def test_max_tokens_is_cut_to_what_the_context_leaves() -> None:
     request = bind_request(options(sampling=SamplingParams(max_tokens=50)), [1] * 10, MODEL)
     assert request.sampling.max_tokens == 6
-
-
-def test_a_prompt_one_token_short_of_the_context_is_served() -> None:
-    assert bind_request(options(), [1] * 15, MODEL).sampling.max_tokens == 1
 
 
 @pytest.mark.parametrize("num_tokens", [16, 17, 1000])
@@ -82,13 +77,6 @@ def test_a_lookup_goes_as_far_as_it_likes() -> None:
     assert bind_request(given, [1], MODEL).num_speculative_tokens == MODEL.max_draft_tokens
 
 
-def test_the_servers_default_yields_to_the_targets_limit() -> None:
-    model = ServedModel(
-        vocab_size=10, max_context_tokens=16, max_draft_tokens=2, default_draft_tokens=5, eos_token_ids=frozenset()
-    )
-    assert bind_request(options(), [1], model).num_speculative_tokens == 2
-
-
 def test_too_many_or_empty_stop_strings_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="17 stop strings; at most 16"):
         options(stop=("x",) * 17)
@@ -112,12 +100,6 @@ def test_an_oversized_request_is_refused() -> None:
     check_request_bytes(10, 10)
     with pytest.raises(PromptTooLongError, match="11 bytes; at most 10"):
         check_request_bytes(11, 10)
-
-
-def test_drawn_seeds_fit_the_apis_signed_integer() -> None:
-    seeds = {draw_seed() for _ in range(100)}
-    assert len(seeds) == 100
-    assert all(0 <= seed < 2**63 for seed in seeds)
 
 
 def test_a_grammar_needs_a_token_that_ends_the_answer() -> None:

@@ -70,15 +70,6 @@ async def test_places_are_bounded_and_the_rest_waits_for_its_turn() -> None:
     assert (door.request_queue.num_running, door.request_queue.num_waiting) == (0, 0)
 
 
-async def test_the_configured_limit_holds_where_the_replicas_have_more_room() -> None:
-    door = Door(num_places=50, max_concurrent_requests=1)
-    await door.arrive("a")
-    await door.arrive("b")
-    assert door.served == ["a"]
-    await door.leave("a")
-    await door.leave("b")
-
-
 async def test_without_a_replica_requests_get_through_to_wait_for_one() -> None:
     door = Door(num_places=None, max_concurrent_requests=3)
     for name in "abcd":
@@ -99,41 +90,6 @@ async def test_while_others_hold_all_places_requests_wait_for_one() -> None:
     await door.leave("a")
 
 
-async def test_room_that_appears_is_used_at_once() -> None:
-    door = Door(num_places=1)
-    for name in "abc":
-        await door.arrive(name)
-    door.num_places = 2
-    door.request_queue.grant()
-    await door.settle()
-    assert door.served == ["a", "b"]
-    for name in "abc":
-        await door.leave(name)
-
-
-async def test_room_that_nobody_announced_is_found_by_the_next_to_arrive() -> None:
-    door = Door(num_places=1)
-    for name in "ab":
-        await door.arrive(name)
-    door.num_places = 3
-    await door.arrive("c")
-    assert door.request_queue.num_running == 3
-    for name in "abc":
-        await door.leave(name)
-
-
-async def test_a_flood_of_one_client_does_not_hold_up_another() -> None:
-    door = Door(num_places=1)
-    for number in range(20):
-        await door.arrive(f"flood{number}", client="flood")
-    await door.arrive("other", client="other")
-    await door.leave("flood0")
-    assert door.served[-1] == "other"
-    await door.leave("other")
-    for number in range(1, 20):
-        await door.leave(f"flood{number}")
-
-
 async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     door = Door(max_queued_requests=2)
     for name in "abc":
@@ -145,15 +101,6 @@ async def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
     assert door.request_queue.counters.num_refused == 1
     for name in "abc":
         await door.leave(name)
-
-
-async def test_without_a_queue_requests_above_the_limit_are_refused_at_once() -> None:
-    door = Door(max_queued_requests=0)
-    await door.arrive("a")
-    with pytest.raises(ResourceExhaustedError, match="1 requests are being served, which is the limit"):
-        async with door.request_queue.place("client", 1):
-            raise AssertionError("let in")
-    await door.leave("a")
 
 
 async def test_a_client_can_fill_its_own_share_of_the_queue_only() -> None:
@@ -182,17 +129,6 @@ async def test_a_deadline_that_passes_in_the_queue_ends_the_request_there() -> N
     assert door.request_queue.num_running == 0
 
 
-async def test_a_request_whose_time_is_over_gets_no_place_even_if_one_comes_free() -> None:
-    door = Door()
-    await door.arrive("a")
-    await door.arrive("late", timeout_s=0)
-    await door.leave("a")
-    with pytest.raises(DeadlineExceededError):
-        await door.outcome("late")
-    assert door.served == ["a"]
-    assert door.request_queue.num_running == 0
-
-
 async def test_a_long_wait_ends_with_a_hint() -> None:
     door = Door(max_queue_time_s=0.01)
     await door.arrive("a")
@@ -214,37 +150,6 @@ async def test_cancelling_in_the_queue_frees_the_place_in_it() -> None:
     await door.leave("a")
     assert door.served == ["a", "c"]
     await door.leave("c")
-
-
-@pytest.mark.parametrize("is_granted_first", [True, False])
-async def test_a_place_that_comes_together_with_the_cancellation_goes_to_the_next(is_granted_first) -> None:
-    door = Door(num_places=1)
-    for name in "abc":
-        await door.arrive(name)
-    if is_granted_first:
-        door.num_places = 2
-        door.request_queue.grant()
-        door._tasks["b"].cancel()
-    else:
-        door._tasks["b"].cancel()
-        door.num_places = 2
-        door.request_queue.grant()
-    await door.settle()
-    assert door.served == ["a", "c"]
-    assert door.request_queue.num_running == 2
-    await door.leave("a")
-    await door.leave("c")
-    counters = door.request_queue.counters
-    assert (counters.num_admitted, counters.num_abandoned) == (3 - 1, 1)
-    assert door.request_queue.num_running == 0
-
-
-async def test_a_request_that_fails_gives_its_place_back() -> None:
-    door = Door()
-    with pytest.raises(ZeroDivisionError):
-        async with door.request_queue.place("client", 1):
-            raise ZeroDivisionError
-    assert door.request_queue.num_running == 0
 
 
 async def test_what_a_request_did_not_use_counts_for_its_clients_next_turn() -> None:

@@ -91,14 +91,6 @@ def is_whole(grammar: Grammar, text: str) -> bool:
     return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
 
 
-def test_demanded_calls_have_a_grammar_that_compiles() -> None:
-    for choice in ("required", NAMED):
-        grammar = tool_use([WEATHER, TIME], choice).grammar
-        assert grammar is not None
-        assert grammar.kind is GrammarKind.LARK
-        compile_grammar(LLTokenizer("byte"), grammar)
-
-
 @pytest.mark.parametrize(
     ("choice", "accepted", "refused"),
     [
@@ -114,11 +106,6 @@ def test_a_demanded_call_is_all_that_can_be_said(
     for texts, expected in ((accepted, True), (refused, False)):
         for text in texts:
             assert is_whole(grammar, text) == expected, text
-
-
-def test_no_tools() -> None:
-    assert tool_use(None, None).choice == "none"
-    assert tool_use([], "auto").grammar is None
 
 
 @pytest.mark.parametrize(

@@ -91,17 +91,6 @@ def test_usage_is_null_until_the_last_event() -> None:
     assert all(event["usage"] is None for event in events(chat, "a", "b"))
 
 
-def test_calls_are_taken_out_of_the_text_wherever_it_is_cut() -> None:
-    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
-    whole = f"see:{CALL}\n{CALL}"
-    for size in (1, 5, 1000):
-        pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
-        made = events(chat, *pieces)
-        assert "".join(delta.get("content") or "" for delta in deltas(made)) == "see:"
-        assert calls_of(made) == [(0, "find", '{"what": "fish"}'), (1, "find", '{"what": "fish"}')]
-        assert made[-1]["choices"][0]["finish_reason"] == "tool_calls"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -126,14 +115,6 @@ def test_streamed_pieces_join_to_the_whole(text: str) -> None:
         assert made[-1]["choices"][0]["finish_reason"] == choice.finish_reason
 
 
-def test_a_whole_answer_of_calls() -> None:
-    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
-    (choice,) = chat.document([Finished(SAMPLE, chunk(CALL), report())]).choices
-    assert choice.message.content is None
-    assert [call.function.name for call in choice.message.tool_calls] == ["find"]
-    assert choice.finish_reason == "tool_calls"
-
-
 def test_a_call_with_half_a_surrogate_pair_can_be_sent() -> None:
     text = '<tool_call>{"name":"find","arguments":{"what":"\\ud83d"}}</tool_call>'
     chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
@@ -156,9 +137,3 @@ def test_a_named_function_ends_with_stop() -> None:
     made = events(ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, named)), CALL)
     assert calls_of(made)
     assert made[-1]["choices"][0]["finish_reason"] == "stop"
-
-
-def test_without_tools_marks_are_words() -> None:
-    made = events(ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "none")), CALL)
-    assert calls_of(made) == []
-    assert deltas(made)[1] == {"content": CALL}

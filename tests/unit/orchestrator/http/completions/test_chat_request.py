@@ -10,17 +10,6 @@ from pilotfish.types import ChatMessage, ToolCall
 MESSAGES = [Message(role="user", content="sea")]
 
 
-def test_the_conversation() -> None:
-    parts = [ContentPart(type="text", text="a fish"), ContentPart(type="text", text="and a gull")]
-    request = ChatCompletionRequest(
-        messages=[Message(role="developer", content="be brief"), Message(role="user", content=parts)]
-    )
-    assert request.prompt(request.tool_use()).messages == (
-        ChatMessage("system", "be brief"),
-        ChatMessage("user", "a fish\nand a gull"),
-    )
-
-
 @pytest.mark.parametrize(
     ("texts", "content"),
     [([], ""), (["a"], "a"), (["a\n", "b"], "a\n\nb"), (["", "b"], "\nb"), (["é", "🐟", "c"], "é\n🐟\nc")],
