@@ -1,8 +1,10 @@
 # syntax=docker/dockerfile:1.7
-# One image for every role; docs/image.md says how to build and run it.
+# One image for every role, or a small one for the orchestrator; docs/image.md says how to build and run it.
 #
 #   docker build -t pilotfish:0.1.0 .                                     for NVIDIA GPUs
 #   docker build -t pilotfish:0.1.0-cpu --build-arg ACCELERATOR=cpu .     for machines without
+#   docker build -t pilotfish:0.1.0-router --build-arg ACCELERATOR=cpu --build-arg ROLE=router .
+#                                                                         the orchestrator alone: no torch, no Ray
 #
 # What computes comes from requirements.lock, CUDA's libraries included: of a GPU's base only the driver's
 # compatibility libraries are used, so either base may be any glibc 2.36 or newer (pin yours by digest).
@@ -39,9 +41,12 @@ RUN uv python install "${PYTHON_VERSION}" \
 ARG ACCELERATOR
 ARG TORCH_CPU_INDEX=""
 ARG TORCH_CPU_SHA256=""
-COPY requirements.lock scripts/cpu_requirements.py ./
+ARG ROLE=all
+COPY requirements.lock docker/router-requirements.txt scripts/cpu_requirements.py ./
 RUN --mount=type=cache,target=/root/.cache/uv \
-    if [ "${ACCELERATOR}" = cpu ] && [ -n "${TORCH_CPU_INDEX}" ]; then \
+    if [ "${ROLE}" = router ]; then \
+      uv pip install --no-deps --require-hashes --requirements router-requirements.txt; \
+    elif [ "${ACCELERATOR}" = cpu ] && [ -n "${TORCH_CPU_INDEX}" ]; then \
       python cpu_requirements.py requirements.lock --torch-sha256 "${TORCH_CPU_SHA256}" --torch torch.txt --rest rest.txt; \
       uv pip install --no-deps --require-hashes --default-index "${TORCH_CPU_INDEX}" --requirements torch.txt; \
       uv pip install --no-deps --require-hashes --requirements rest.txt; \
@@ -59,7 +64,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && uv pip install --no-deps dist/*.whl
 # Elsewhere, so that the installed packages run and not the sources.
 WORKDIR /
-RUN "${VIRTUAL_ENV}/bin/python" -m pilotfish.models.native.prebuilt \
+RUN if [ "${ROLE}" != router ]; then "${VIRTUAL_ENV}/bin/python" -m pilotfish.models.native.prebuilt; fi \
     && "${VIRTUAL_ENV}/bin/pilotfish" --version
 
 # --- What runs.

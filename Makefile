@@ -68,13 +68,14 @@ stubs: $(STAMP) ## Generate the gRPC stubs from protos/
 	$(BIN)/python scripts/generate_stubs.py
 
 # uv resolves like pip and writes every file's hash without downloading any. Torch's is that of the registry's build.
-lock: $(STAMP) ## Write requirements.lock: what a deployment needs, with hashes
+LOCK = $(BIN)/uv pip compile --generate-hashes --python-version 3.11 --no-config --no-annotate --custom-compile-command 'make lock' --quiet
+DEPLOYED = --constraint constraints.txt --python-platform x86_64-manylinux_2_28
+
+lock: $(STAMP) ## Write the lock files: what a deployment needs, with hashes
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==0.13.9
-	$(BIN)/uv pip compile pyproject.toml --extra serve --constraint constraints.txt --generate-hashes --python-version 3.11 \
-	  --python-platform x86_64-manylinux_2_28 --no-config --no-annotate --custom-compile-command 'make lock' \
-	  --quiet --output-file requirements.lock
-	$(BIN)/uv pip compile docker/build-requirements.in --generate-hashes --python-version 3.11 --no-config --no-annotate \
-	  --custom-compile-command 'make lock' --quiet --output-file docker/build-requirements.txt
+	$(LOCK) pyproject.toml --extra engine --extra ray --output-file requirements.lock $(DEPLOYED)
+	$(LOCK) pyproject.toml --extra router --output-file docker/router-requirements.txt $(DEPLOYED)
+	$(LOCK) docker/build-requirements.in --output-file docker/build-requirements.txt
 
 audit: $(STAMP) ## Look for known vulnerabilities in requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip-audit==2.10.1

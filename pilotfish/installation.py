@@ -1,11 +1,17 @@
-"""What an installation lacks, in words: a client's has neither the services nor what they are made of."""
+"""What an installation lacks, in words: packages come in extras by role, and nobody has to have them all."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator
 
+from pilotfish.errors import ConfigError
+
 OWN_PACKAGES = ("pilotfish", "draft_service", "target_service", "orchestrator")
+
+_EXTRAS = {"torch": "engine", "transformers": "engine", "ray": "ray", "matplotlib": "train"}
+"""By package; all others are the router's."""
 
 
 @contextlib.contextmanager
@@ -21,7 +27,15 @@ def needed_for(part: str) -> Iterator[None]:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", *OWN_PACKAGES):
             raise
-        raise SystemExit(
-            f"error: this installation is a client's: {part} needs {missing} and the other packages of the services: "
-            "pip install 'pilotfish[serve]'"
-        ) from None
+        raise SystemExit(f"error: {_advice(missing, part)}") from None
+
+
+def require(package: str, part: str) -> None:
+    """Raise ConfigError, with what to install, unless a package is installed. part: what cannot run without it."""
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(_advice(package, part))
+
+
+def _advice(package: str, part: str) -> str:
+    extra = _EXTRAS.get(package, "router")
+    return f"{part} needs {package}, which is not installed: pip install 'pilotfish[{extra}]'"

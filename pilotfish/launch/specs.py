@@ -14,6 +14,7 @@ from types import MappingProxyType
 from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
 from pilotfish.config.paths import NamedKind
 from pilotfish.emulation.profiles import hardware_profile
+from pilotfish.installation import require
 from pilotfish.launch.child import ChildSpec
 from pilotfish.launch.tether import tethered
 from pilotfish.models.store import catalogue, shipped
@@ -38,13 +39,14 @@ def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
     """Write config.yaml into `folder` and say what to start there: plain processes, or Ray Serve.
 
     The replicas serve nobody else: see `with_link_token`. Variables that override values stay here: config.yaml has
-    them already, and addresses of its own.
+    them already, and addresses of its own. Raises ConfigError where Ray is asked for and not installed.
     """
     config = with_link_token(with_absolute_paths(config, _IS_PATH), folder)
     if standalone:
         config = with_local_addresses(config)
         launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))
     else:
+        require("ray", "`pilotfish up` without --standalone")
         variables = environment(ray_environment(), without={*FOREIGN_RAY_VARIABLES, *setting_variables()})
         launch = Launch(config, ray_specs(config, folder), variables)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")

@@ -99,6 +99,12 @@ def test_gpus_and_nodes(helm: Any) -> None:
     assert engines["target"]["tensor_parallel_size"] == 4
 
 
+def test_the_orchestrator_may_have_a_smaller_image(helm: Any) -> None:
+    found = pods(helm.template("--set", "image.routerTag=1-router"))
+    assert container(found["orchestrator"])["image"] == "pilotfish:1-router"
+    assert container(found["target"])["image"] != "pilotfish:1-router"
+
+
 def test_no_update_waits_for_a_gpu_that_the_old_pod_has(helm: Any) -> None:
     strategies = {
         component(each): each["spec"]["strategy"]

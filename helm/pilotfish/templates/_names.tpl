@@ -51,9 +51,18 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- define "pilotfish.image" -}}
+{{- define "pilotfish.repository" -}}
 {{- $registry := default (dig "imageRegistry" "" .Values.global) .Values.image.registry }}
 {{- with $registry }}{{ . }}/{{ end }}{{ .Values.image.repository }}
+{{- end }}
+
+{{- define "pilotfish.routerImage" -}}
+{{- if .Values.image.routerTag }}{{ include "pilotfish.repository" . }}:{{ .Values.image.routerTag }}
+{{- else }}{{ include "pilotfish.image" . }}{{ end }}
+{{- end }}
+
+{{- define "pilotfish.image" -}}
+{{- include "pilotfish.repository" . }}
 {{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ default .Chart.AppVersion .Values.image.tag }}{{ end }}
 {{- end }}
 

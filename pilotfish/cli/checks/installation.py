@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 
 from packaging.requirements import Requirement
 
@@ -13,6 +14,7 @@ from pilotfish import __version__
 from pilotfish.cli.checks.finding import Finding, Verdict
 
 OLDEST_PYTHON = (3, 11)
+_MAIN_PACKAGES = {"engine": "torch", "ray": "ray"}
 
 
 def check_installation() -> Iterator[Finding]:
@@ -30,15 +32,22 @@ def check_installation() -> Iterator[Finding]:
 def check_packages(requirements: Iterable[str]) -> Finding:
     """Whether what is installed is what these lines of a project's metadata ask for.
 
-    Of its extras only `serve` counts: the command line is in it.
+    Of its extras those count whose main package is there, and `router`: the command line is in it.
     """
     wanted = [Requirement(line) for line in requirements]
-    needed = [item for item in wanted if item.marker is None or item.marker.evaluate({"extra": "serve"})]
+    extras = ["router", *(extra for extra, package in _MAIN_PACKAGES.items() if find_spec(package))]
+    needed = [
+        item
+        for item in wanted
+        if item.name != "pilotfish"
+        and (item.marker is None or any(item.marker.evaluate({"extra": extra}) for extra in extras))
+    ]
     faults = [fault for item in needed if (fault := _fault(item))]
     if faults:
         advice = "install again: `make setup`, or pip install with the release's constraints.txt"
         return Finding("packages", Verdict.PROBLEM, "; ".join(faults), advice)
-    return Finding("packages", Verdict.OK, f"pilotfish {__version__}, and all {len(needed)} packages that it needs")
+    has = f"pilotfish[{','.join(extras)}] {__version__}, and all {len(needed)} packages that it needs"
+    return Finding("packages", Verdict.OK, has)
 
 
 def _python(found: tuple[int, ...]) -> Finding:

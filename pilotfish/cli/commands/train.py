@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +14,7 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson
 from pilotfish.cli.train_progress import TrainProgress
 from pilotfish.config import TargetConfig, default_cache_dir
-from pilotfish.errors import ConfigError
+from pilotfish.installation import require
 from pilotfish.training.request import Method, TrainingRequest
 
 
@@ -114,8 +113,7 @@ def train(
         num_threads=threads,
         seed=seed,
     )
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ConfigError("training draws its curves with matplotlib: pip install 'pilotfish[train]'")
+    require("matplotlib", "training")
     pull_with_progress(target, cache)
     # torch takes seconds to import, and the command line is free of it.
     from pilotfish.training.pipeline import run_training

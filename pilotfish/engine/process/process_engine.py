@@ -29,6 +29,7 @@ from pilotfish.engine.process.wire import (
     output_decoder,
 )
 from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
+from pilotfish.installation import require
 from pilotfish.messages import CloseSequence, Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
 
@@ -81,8 +82,10 @@ class ProcessEngine:
         """Start the process and wait until its model is loaded, however long that takes.
 
         rank_folder: see wire.Setup.
-        Raises: the PilotfishError that the engine failed with; UnavailableError when it died.
+        Raises: ConfigError without torch; the PilotfishError that the engine failed with; UnavailableError when it
+        died.
         """
+        require("torch", f"the {role} service's model")
         self = cls()
         await self._spawn(role, worker_module)
         try:

@@ -8,11 +8,12 @@ import sys
 
 import pytest
 
-from pilotfish.installation import needed_for
+from pilotfish.errors import ConfigError
+from pilotfish.installation import needed_for, require
 
 
 def test_a_missing_package_of_others_is_told_with_what_to_install() -> None:
-    told = r"the draft service needs nowhere .* pip install 'pilotfish\[serve\]'"
+    told = r"the draft service needs nowhere, .* pip install 'pilotfish\[router\]'"
     with pytest.raises(SystemExit, match=told), needed_for("the draft service"):
         importlib.import_module("nowhere.at_all")
 
@@ -22,10 +23,17 @@ def test_a_missing_module_of_ours_is_a_fault() -> None:
         importlib.import_module("pilotfish.no_such_module")
 
 
+@pytest.mark.parametrize(("package", "extra"), [("torch", "engine"), ("ray", "ray"), ("matplotlib", "train")])
+def test_a_package_belongs_to_a_role(package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'pilotfish\[{extra}\]'"):
+        require(package, "this")
+
+
 @pytest.mark.parametrize("service", ["draft_service", "target_service", "orchestrator"])
 def test_a_service_in_a_clients_installation_ends_in_one_line(service: str) -> None:
     code = f"import runpy, sys; sys.modules['uvloop'] = None; runpy.run_module({service!r}, run_name='__main__')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("error: this installation is a client's")
+    assert "needs uvloop, which is not installed: pip install 'pilotfish[router]'" in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -57,16 +57,21 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_lock_holds_every_dependency_in_the_tested_version_with_hashes() -> None:
+@pytest.mark.parametrize(
+    ("file", "roles"),
+    [("requirements.lock", ("router", "engine", "ray")), ("docker/router-requirements.txt", ("router",))],
+)
+def test_the_lock_holds_every_dependency_in_the_tested_version_with_hashes(file: str, roles: tuple[str, ...]) -> None:
     """If this fails after a change of dependencies: `make lock`."""
-    lock, constraints = pinned(ROOT / "requirements.lock"), pinned(ROOT / "constraints.txt")
+    lock, constraints = pinned(ROOT / file), pinned(ROOT / "constraints.txt")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    deployed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
-    wanted = {_normal(re.split(r"[\s<>=!;\[]", each, maxsplit=1)[0]) for each in deployed}
+    deployed = [*project["dependencies"], *(each for role in roles for each in project["optional-dependencies"][role])]
+    wanted = {_normal(re.split(r"[\s<>=!;\[]", each, maxsplit=1)[0]) for each in deployed} - {"pilotfish"}
     assert wanted - lock.keys() == set()
+    assert {"torch", "ray"} & lock.keys() == ({"torch", "ray"} if "engine" in roles else set())
     different = {name: (lock[name], constraints[name]) for name in lock.keys() & constraints.keys()}
     assert {name: pair for name, pair in different.items() if pair[0] != pair[1]} == {}
-    blocks = (ROOT / "requirements.lock").read_text(encoding="utf-8").split("\n")
+    blocks = (ROOT / file).read_text(encoding="utf-8").split("\n")
     for number, line in enumerate(blocks):
         if _PINNED.match(line):
             assert "--hash=sha256:" in blocks[number + 1], line

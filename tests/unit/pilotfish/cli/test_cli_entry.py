@@ -36,7 +36,7 @@ def test_a_clients_installation_says_what_to_install(package: str) -> None:
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: ")
     assert package in line
-    assert "pip install 'pilotfish[serve]'" in line
+    assert "pip install 'pilotfish[router]'" in line
 
 
 def test_a_package_of_our_own_that_is_missing_keeps_its_traceback() -> None:

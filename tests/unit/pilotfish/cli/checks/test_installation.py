@@ -1,11 +1,14 @@
 """What is installed is compared with what the release asks for."""
 
+import pytest
+
 from pilotfish.cli.checks.finding import Verdict
 from pilotfish.cli.checks.installation import check_packages
 
 
-def test_the_command_line_needs_what_the_services_need() -> None:
-    assert "no-such-package is missing" in check_packages(["no-such-package; extra == 'serve'"]).found
+@pytest.mark.parametrize("extra", ["router", "engine", "ray"])
+def test_a_role_whose_main_package_is_there_needs_all_of_its_own(extra: str) -> None:
+    assert "no-such-package is missing" in check_packages([f"no-such-package; extra == '{extra}'"]).found
 
 
 def test_packages_in_range_are_well_and_other_extras_do_not_count() -> None:
