@@ -6,12 +6,10 @@ import asyncio
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.round import RemoteRound, nears_end
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Command, Decode, Event, Verdict
@@ -74,14 +72,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=SamplingParams(temperature=0, max_tokens=100),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=0,
-    )
-    return Sequence(request, OutputText(toy_tokenizer, request))
+def sequence(sequence_of) -> Sequence:
+    return sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=100), num_speculative_tokens=0)
 
 
 def measured(run: RemoteRound, sequence: Sequence) -> tuple[int, int, float, float, float]:

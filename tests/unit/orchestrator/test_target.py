@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
-from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.target import RemoteTarget
-from pilotfish.errors import ResourceExhaustedError, UnavailableError
+from pilotfish.errors import ResourceExhaustedError
 from pilotfish.messages import Opened, OpenSequence, SequenceError, Verdict
 from pilotfish.types import LoadReport, SamplingParams, SequenceErrorCode
 
 PROMPT = (1, 2, 3)
+LONG = SamplingParams(temperature=0, max_tokens=500)
 PLAIN = Decision(0, 16, Reason.LOAD)
 
 
 @pytest.fixture
-def sequence_of(toy_tokenizer):
-    def make(max_tokens: int, *, num_speculative_tokens: int = 0) -> Sequence:
-        request = GenerationRequest(
-            prompt_token_ids=PROMPT,
-            sampling=SamplingParams(temperature=0, max_tokens=max_tokens),
-            speculation=SpeculationOptions(),
-            num_speculative_tokens=num_speculative_tokens,
-        )
-        return Sequence(request, OutputText(toy_tokenizer, request))
-
-    return make
-
-
-@pytest.fixture
 def sequence(sequence_of) -> Sequence:
-    return sequence_of(20)
+    return sequence_of(PROMPT, SamplingParams(temperature=0, max_tokens=20))
 
 
 @pytest.fixture
@@ -62,19 +45,6 @@ def no_place(event):
     return ()
 
 
-async def test_a_place_that_another_orchestrator_took_sends_the_request_elsewhere(
-    memory_pool, memory_link, sequence, target_of, toy_continuation
-) -> None:
-    full, free = memory_link("a"), memory_link("b")
-    full.on_event = no_place
-    target = target_of(memory_pool(full, free))
-    assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
-    assert full.is_full
-    assert not full.mailboxes
-    assert target.num_failovers == 0
-    target.close()
-
-
 async def test_places_that_were_refused_do_not_count_as_attempts(
     memory_pool, memory_link, sequence, target_of, toy_continuation
 ) -> None:
@@ -96,15 +66,6 @@ async def test_places_that_were_refused_do_not_count_as_attempts(
     assert await run(target, sequence, 5) == toy_continuation(PROMPT, 5)
     assert (num_refused, target.num_failovers) == ([10], 1)
     target.close()
-
-
-async def test_without_a_place_anywhere_the_caller_is_told(memory_pool, memory_link, sequence, target_of) -> None:
-    link = memory_link("a")
-    link.on_event = no_place
-    target = target_of(memory_pool(link))
-    with pytest.raises(ResourceExhaustedError):
-        await run(target, sequence, 5)
-    assert not link.mailboxes
 
 
 async def test_places_that_are_promised_and_refused_for_too_long_are_given_up(
@@ -157,13 +118,6 @@ async def test_a_sequence_that_no_replica_can_hold_is_refused_at_once(
     assert len([command for command in link.commands if isinstance(command, OpenSequence)]) == 1
 
 
-async def test_without_a_replica_the_pools_word_is_final(memory_pool, sequence, target_of) -> None:
-    pool = memory_pool()
-    with pytest.raises(UnavailableError, match="there is no replica"):
-        await run(target_of(pool), sequence, 5)
-    assert len(pool.acquisitions) == 1
-
-
 async def test_the_pool_learns_what_goes_where_and_who_has_begun(memory_pool, memory_link, sequence, target_of) -> None:
     first, second = memory_link("a"), memory_link("b")
     pool = memory_pool(first, second)
@@ -180,48 +134,10 @@ async def test_the_pool_learns_what_goes_where_and_who_has_begun(memory_pool, me
     assert pool.remembered == [("b", (*PROMPT, *sequence.output_token_ids))]
 
 
-async def test_a_draining_replica_is_kept_while_there_is_no_other(
-    memory_pool, memory_link, sequence, target_of, toy_continuation
-) -> None:
-    link, other = memory_link("a"), memory_link("b")
-    pool = memory_pool(link)
-    target = target_of(pool)
-    await run(target, sequence, 2)
-    link.is_draining = True
-    await run(target, sequence, 2)
-    assert len(link.mailboxes) == 1
-    pool.links.append(other)
-    assert await run(target, sequence, 2) == toy_continuation(PROMPT, 6)
-    assert not link.mailboxes
-    assert len(other.mailboxes) == 1
-    target.close()
-
-
-async def test_a_verification_goes_on_elsewhere_with_the_same_text(
-    memory_pool, memory_link, sequence, target_of, toy_continuation
-) -> None:
-    first, second = memory_link("a"), memory_link("b")
-    target = target_of(memory_pool(first, second))
-
-    def lose_it(event):
-        if isinstance(event, Verdict):
-            with contextlib.suppress(UnavailableError):
-                first.lose()
-            return ()
-        return (event,)
-
-    first.on_event = lose_it
-    async for verdict in target.verify(sequence, DraftBlock(toy_continuation(PROMPT, 3))):
-        sequence.commit(verdict)
-    assert sequence.output_token_ids == toy_continuation(PROMPT, 4)
-    assert target.num_failovers == 1
-    target.close()
-
-
 async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may(
     memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    sequence, link = sequence_of(500), memory_link("a")
+    sequence, link = sequence_of(PROMPT, LONG), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=16)
     run = target.decode(sequence, 500)
@@ -241,7 +157,7 @@ async def test_a_run_that_is_extended_leaves_no_more_waiting_than_the_reader_may
 async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
     memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    sequence, link = sequence_of(500), memory_link("a")
+    sequence, link = sequence_of(PROMPT, LONG), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
     run, send = target.decode(sequence, 16), link.send
@@ -263,7 +179,7 @@ async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
 async def test_a_run_that_shall_not_go_on_ends_and_names_what_follows(
     memory_pool, memory_link, sequence_of, toy_continuation
 ) -> None:
-    sequence, link = sequence_of(500, num_speculative_tokens=4), memory_link("a")
+    sequence, link = sequence_of(PROMPT, LONG), memory_link("a")
     link.decodes_step_by_step = True
     target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
     run, drafted = target.decode(sequence, 16), Decision(4, 1, Reason.FASTEST)

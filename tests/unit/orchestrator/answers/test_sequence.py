@@ -2,24 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.errors import InternalError
 from pilotfish.messages import Verdict
-from pilotfish.types import FinishReason, SamplingParams
+from pilotfish.types import FinishReason
 
 
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=(1, 2),
-        sampling=SamplingParams(max_tokens=5),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=4,
-        stop=("D",),
-    )
-    return Sequence(request, OutputText(toy_tokenizer, request))
+def sequence(sequence_of) -> Sequence:
+    return sequence_of((1, 2))
 
 
 @pytest.mark.parametrize("base_length", [0, 1, 3, 100])

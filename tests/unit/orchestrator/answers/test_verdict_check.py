@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.answers.verdict_check import check_verdict
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.errors import InternalError
 from pilotfish.messages import Verdict
 from pilotfish.types import FinishReason, Limits, ModelInfo, SamplingParams, TokenLogprobs
@@ -18,14 +16,8 @@ ONE = TokenLogprobs(-1.0, (1, 2), (-1.0, -2.0))
 
 
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=(1, 2),
-        sampling=SamplingParams(max_tokens=5),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=4,
-    )
-    return Sequence(request, OutputText(toy_tokenizer, request))
+def sequence(sequence_of) -> Sequence:
+    return sequence_of((1, 2), SamplingParams(max_tokens=5))
 
 
 @pytest.mark.parametrize(

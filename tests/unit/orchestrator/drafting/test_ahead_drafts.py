@@ -9,11 +9,9 @@ from collections.abc import Sequence as Tokens
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.remote_drafter import RemoteDrafter
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
 
@@ -36,16 +34,9 @@ def drafter(memory_pool, link, policy) -> RemoteDrafter:
     return RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, ahead=policy)
 
 
-def sequence_of(tokenizer, sampling=SamplingParams(temperature=0)) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT, sampling=sampling, speculation=SpeculationOptions(), num_speculative_tokens=K
-    )
-    return Sequence(request, OutputText(tokenizer, request))
-
-
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    return sequence_of(toy_tokenizer)
+def sequence(sequence_of) -> Sequence:
+    return sequence_of()
 
 
 def commit(sequence: Sequence, *token_ids: int) -> None:
@@ -192,8 +183,8 @@ async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link,
     assert link.failures == ["a draft token is not in the vocabulary"]
 
 
-async def test_prepared_distributions_come_along(memory_pool, link, policy, toy_tokenizer, toy_continuation) -> None:
-    sequence = sequence_of(toy_tokenizer, SamplingParams(acceptance=AcceptanceMode.REJECTION))
+async def test_prepared_distributions_come_along(memory_pool, link, policy, sequence_of, toy_continuation) -> None:
+    sequence = sequence_of(PROMPT, SamplingParams(acceptance=AcceptanceMode.REJECTION))
     committed = toy_continuation(PROMPT, K + 1)
     probs = (SparseDistribution((5, 6), (0.75, 0.25)),)
     ahead = prepared(3, committed, (5,), probs)

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import DraftConfig
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import SamplingParams
 
 COPIED = (1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4)
 DOUBTFUL = (1, 2, 3, 9, 1)
@@ -50,41 +47,31 @@ def hybrid(other: Other) -> HybridDrafter:
     return HybridDrafter(lookup, other, min_accepted_tokens=1.0, max_lookup_tokens=8)
 
 
-def sequence_of(tokenizer, token_ids) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=token_ids,
-        sampling=SamplingParams(temperature=0),
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=2,
-    )
-    return Sequence(request, OutputText(tokenizer, request))
-
-
-async def test_a_confident_lookup_answers_as_far_as_it_likes(toy_tokenizer, other) -> None:
-    block = await hybrid(other).propose(sequence_of(toy_tokenizer, COPIED), 2)
+async def test_a_confident_lookup_answers_as_far_as_it_likes(sequence_of, other) -> None:
+    block = await hybrid(other).propose(sequence_of(COPIED), 2)
     assert block.token_ids == (5, 6, 7, 8, 1, 2, 3, 4)
     assert other.asked == []
 
 
-async def test_else_the_other_drafter_is_asked(toy_tokenizer, other) -> None:
-    block = await hybrid(other).propose(sequence_of(toy_tokenizer, DOUBTFUL), 2)
+async def test_else_the_other_drafter_is_asked(sequence_of, other) -> None:
+    block = await hybrid(other).propose(sequence_of(DOUBTFUL), 2)
     assert block.token_ids == (7, 7)
     assert block.elapsed_s >= 1.0
     assert other.asked == [2]
 
 
-async def test_what_was_found_is_better_than_nothing(toy_tokenizer, other) -> None:
+async def test_what_was_found_is_better_than_nothing(sequence_of, other) -> None:
     other.block = DraftBlock(problem="late", elapsed_s=1.0)
-    block = await hybrid(other).propose(sequence_of(toy_tokenizer, DOUBTFUL), 2)
+    block = await hybrid(other).propose(sequence_of(DOUBTFUL), 2)
     assert block.token_ids[0] == 2
     assert block.elapsed_s >= 1.0
-    nothing = await hybrid(other).propose(sequence_of(toy_tokenizer, (1, 2, 3)), 2)
+    nothing = await hybrid(other).propose(sequence_of((1, 2, 3)), 2)
     assert (nothing.token_ids, nothing.problem) == ((), "late")
 
 
-async def test_the_other_is_prepared_closed_and_counted(toy_tokenizer, other) -> None:
+async def test_the_other_is_prepared_closed_and_counted(sequence_of, other) -> None:
     subject = hybrid(other)
-    subject.prepare(sequence_of(toy_tokenizer, COPIED))
+    subject.prepare(sequence_of(COPIED))
     subject.close()
     assert other.calls == ["prepare", "close"]
     assert subject.num_missed_deadlines == 3

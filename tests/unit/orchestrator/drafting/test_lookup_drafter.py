@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.lookup_drafter import LookupDrafter
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Verdict
 from pilotfish.speculation.lookup.index import LookupIndex
@@ -14,30 +12,20 @@ from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 
-def sequence_of(tokenizer, prompt_token_ids, sampling=None) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=tuple(prompt_token_ids),
-        sampling=sampling or SamplingParams(temperature=0),
-        speculation=SpeculationOptions(proposer="ngram"),
-        num_speculative_tokens=4,
-    )
-    return Sequence(request, OutputText(tokenizer, request))
-
-
 def drafter_of(sequence: Sequence, index: LookupIndex | None = None) -> LookupDrafter:
     return LookupDrafter(
         NgramIndex(2, 3) if index is None else index, num_prompt_tokens=len(sequence.request.prompt_token_ids)
     )
 
 
-async def test_what_followed_before_is_proposed(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 4, 5, 1, 2])
+async def test_what_followed_before_is_proposed(sequence_of) -> None:
+    sequence = sequence_of([1, 2, 3, 4, 5, 1, 2])
     block = await drafter_of(sequence).propose(sequence, 3)
     assert (block.token_ids, block.probs, block.problem) == ((3, 4, 5), (), "")
 
 
-async def test_committed_output_is_looked_up_too(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3])
+async def test_committed_output_is_looked_up_too(sequence_of) -> None:
+    sequence = sequence_of([1, 2, 3])
     drafter = drafter_of(sequence)
     assert (await drafter.propose(sequence, 2)).token_ids == ()
     sequence.commit(Verdict(1, 3, 0, 0, (1,)))
@@ -45,28 +33,28 @@ async def test_committed_output_is_looked_up_too(toy_tokenizer) -> None:
     assert (await drafter.propose(sequence, 2)).token_ids == (3, 1)
 
 
-async def test_in_rejection_mode_all_probability_is_on_the_looked_up_token(toy_tokenizer) -> None:
+async def test_in_rejection_mode_all_probability_is_on_the_looked_up_token(sequence_of) -> None:
     sampling = SamplingParams(temperature=1, acceptance=AcceptanceMode.REJECTION)
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, 1, 2], sampling)
+    sequence = sequence_of([1, 2, 3, 1, 2], sampling)
     block = await drafter_of(sequence).propose(sequence, 1)
     assert block.probs == (SparseDistribution((3,), (1.0,)),)
 
 
-async def test_answers_serve_later_requests_unless_that_is_turned_off(toy_tokenizer) -> None:
+async def test_answers_serve_later_requests_unless_that_is_turned_off(sequence_of) -> None:
     for num_shared_tokens, expected in ((256, (13, 14)), (0, ())):
         make_index = LOOKUPS["suffix"](DraftConfig(suffix_shared_tokens=num_shared_tokens))
-        first = sequence_of(toy_tokenizer, [1, 2, 3])
+        first = sequence_of([1, 2, 3])
         drafter = drafter_of(first, make_index())
         for token_id in range(10, 20):
             first.commit(Verdict(1, first.length, 0, 0, (token_id,)))
         await drafter.propose(first, 1)
         drafter.close()
-        second = sequence_of(toy_tokenizer, [5, 11, 12])
+        second = sequence_of([5, 11, 12])
         assert (await drafter_of(second, make_index()).propose(second, 2)).token_ids == expected
 
 
-async def test_the_prompt_is_read_while_the_target_reads_it(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, [1, 2, 3, *range(10, 3000), 1, 2])
+async def test_the_prompt_is_read_while_the_target_reads_it(sequence_of) -> None:
+    sequence = sequence_of([1, 2, 3, *range(10, 3000), 1, 2])
     index = NgramIndex(2, 3)
     drafter = drafter_of(sequence, index)
     drafter.prepare(sequence)
@@ -78,9 +66,9 @@ async def test_the_prompt_is_read_while_the_target_reads_it(toy_tokenizer) -> No
     drafter.close()
 
 
-async def test_proposing_and_looking_while_the_prompt_is_read_mix_nothing_up(toy_tokenizer) -> None:
+async def test_proposing_and_looking_while_the_prompt_is_read_mix_nothing_up(sequence_of) -> None:
     prompt = [1, 2, 3, *range(10, 1000), 1, 2]
-    sequence = sequence_of(toy_tokenizer, prompt)
+    sequence = sequence_of(prompt)
     index = NgramIndex(2, 3)
     drafter = drafter_of(sequence, index)
     drafter.prepare(sequence)
@@ -91,8 +79,8 @@ async def test_proposing_and_looking_while_the_prompt_is_read_mix_nothing_up(toy
     drafter.close()
 
 
-async def test_a_request_that_ends_early_stops_the_reading(toy_tokenizer) -> None:
-    sequence = sequence_of(toy_tokenizer, list(range(3000)))
+async def test_a_request_that_ends_early_stops_the_reading(sequence_of) -> None:
+    sequence = sequence_of(list(range(3000)))
     index = NgramIndex(2, 3)
     drafter = drafter_of(sequence, index)
     drafter.prepare(sequence)

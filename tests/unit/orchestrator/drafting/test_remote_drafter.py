@@ -5,11 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from orchestrator.answers.output import OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.remote_drafter import RemoteDrafter
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
 from pilotfish.types import (
@@ -29,18 +27,8 @@ def link(memory_link):
 
 
 @pytest.fixture
-def sequence(toy_tokenizer) -> Sequence:
-    return sequence_of(toy_tokenizer, SamplingParams(temperature=0))
-
-
-def sequence_of(tokenizer, sampling) -> Sequence:
-    request = GenerationRequest(
-        prompt_token_ids=PROMPT,
-        sampling=sampling,
-        speculation=SpeculationOptions(),
-        num_speculative_tokens=4,
-    )
-    return Sequence(request, OutputText(tokenizer, request))
+def sequence(sequence_of) -> Sequence:
+    return sequence_of()
 
 
 def drafter_on(pool_type, *links, deadline_s=5.0, tree=None) -> RemoteDrafter:
@@ -185,9 +173,9 @@ async def test_a_replica_without_a_free_place_is_no_failing_replica(memory_pool,
     ],
 )
 async def test_in_rejection_mode_only_sound_distributions_are_taken(
-    memory_pool, link, toy_tokenizer, probs, is_taken
+    memory_pool, link, sequence_of, probs, is_taken
 ) -> None:
-    sequence = sequence_of(toy_tokenizer, SamplingParams(temperature=1, acceptance=AcceptanceMode.REJECTION))
+    sequence = sequence_of(PROMPT, SamplingParams(temperature=1, acceptance=AcceptanceMode.REJECTION))
     link.on_event = lambda event: (
         (Proposal(event.sequence_id, event.base_length, (4, 5), probs),) if isinstance(event, Proposal) else (event,)
     )

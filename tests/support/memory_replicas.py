@@ -1,0 +1,264 @@
+"""Replicas in memory, behind the Link protocol: the orchestrator's objects without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Collection, Sequence
+
+from orchestrator.replicas.remote_sequence import RemoteSequence
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
+from pilotfish.speculation.trees.tree import DraftTree
+from pilotfish.step_table import StepTable
+from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+VOCAB_SIZE = 50
+
+
+def next_token(token_ids: Sequence[int]) -> int:
+    """The toy language model: a hash of the last two tokens."""
+    return zlib.crc32(bytes(token_ids[-2:])) % VOCAB_SIZE
+
+
+def continuation(token_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
+    """What the toy model says after token_ids."""
+    tokens = list(token_ids)
+    for _ in range(num_tokens):
+        tokens.append(next_token(tokens))
+    return tuple(tokens[len(token_ids) :])
+
+
+class MemoryLink:
+    """A replica that serves the toy model; events come on the next turn of the loop."""
+
+    def __init__(self, replica_id: str) -> None:
+        self.replica_id = replica_id
+        self.is_connected = True
+        self.is_draining = False
+        self.is_circuit_open = False
+        self.model = ModelInfo(
+            model_id="toy", tokenizer_fingerprint="toy", vocab_size=VOCAB_SIZE, max_context_tokens=1000
+        )
+        self.limits = Limits(max_draft_tokens=8, max_sequences=64)
+        self.load = LoadReport()
+        self.step_table = StepTable((1, 2, 5, 9), (10_000_000, 11_000_000, 12_000_000, 13_000_000))
+        self.num_other_sequences = 0
+        self.is_full = False
+        """A sequence was refused for want of a place."""
+        self.commands: list[Command] = []
+        self.failures: list[str] = []
+        self.num_successes = 0
+        self.tokens: dict[int, list[int]] = {}
+        self.prompt_lengths: dict[int, int] = {}
+        self.max_lengths: dict[int, int] = {}
+        self.stop_token_ids: dict[int, tuple[int, ...]] = {}
+        self.mailboxes: dict[int, RemoteSequence] = {}
+        self.on_event: Callable[[Event], Sequence[Event]] = lambda event: (event,)
+        """What really comes for each event: faults are injected here."""
+        self.decodes_step_by_step = False
+        """A decode run takes a turn of the loop for each token, so that a draft can cut in."""
+        self.goal_lengths: dict[int, int] = {}
+        """Of the runs in progress."""
+        self._num_attached = 0
+
+    @property
+    def is_healthy(self) -> bool:
+        return self.is_connected and not self.is_draining and not self.is_circuit_open
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.mailboxes)
+
+    def serves(self, sequence_id: int) -> bool:
+        return self.is_healthy
+
+    def attach(self, sequence: RemoteSequence) -> int:
+        self._num_attached += 1
+        self.mailboxes[self._num_attached] = sequence
+        return self._num_attached
+
+    def detach(self, sequence_id: int) -> None:
+        self.mailboxes.pop(sequence_id, None)
+
+    def report_failure(self, reason: str) -> None:
+        self.failures.append(reason)
+
+    def report_success(self) -> None:
+        self.num_successes += 1
+
+    def report_draining(self) -> None:
+        self.is_draining = True
+
+    def report_full(self) -> None:
+        self.is_full = True
+
+    def lose(self) -> None:
+        """The connection breaks."""
+        self.is_connected = False
+        self.tokens.clear()
+        for mailbox in tuple(self.mailboxes.values()):
+            mailbox.fail(UnavailableError(f"{self.replica_id} was lost"))
+
+    def send(self, command: Command) -> None:
+        if not self.is_connected:
+            raise UnavailableError(f"{self.replica_id} is not connected")
+        self.commands.append(command)
+        self._answer(self._handle(command))
+
+    def _answer(self, events: Sequence[Event]) -> None:
+        for event in events:
+            for actual in self.on_event(event):
+                asyncio.get_running_loop().call_soon(self._deliver, actual)
+
+    def _step(self, sequence_id: int) -> None:
+        """The next token of a run, unless it was ended."""
+        if sequence_id not in self.goal_lengths or sequence_id not in self.tokens:
+            self.goal_lengths.pop(sequence_id, None)
+            return
+        verdict = self._verdict(sequence_id, ())
+        if verdict.finish_reason is not None or len(self.tokens[sequence_id]) >= self.goal_lengths[sequence_id]:
+            del self.goal_lengths[sequence_id]
+        else:
+            # The verdict travels, and a command back, while the next step runs.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._step, sequence_id)
+        self._answer([verdict])
+
+    def _deliver(self, event: Event) -> None:
+        mailbox = self.mailboxes.get(event.sequence_id)
+        if mailbox is not None and self.is_connected:
+            mailbox.deliver(event)
+
+    def _handle(self, command: Command) -> list[Event]:
+        if isinstance(command, OpenSequence):
+            self.tokens[command.sequence_id] = [*command.prompt_token_ids, *command.output_token_ids]
+            self.max_lengths[command.sequence_id] = len(command.prompt_token_ids) + command.sampling.max_tokens
+            self.stop_token_ids[command.sequence_id] = command.sampling.stop_token_ids
+            return [Opened(command.sequence_id, 3)]
+        if isinstance(command, CloseSequence):
+            self.tokens.pop(command.sequence_id, None)
+            self.goal_lengths.pop(command.sequence_id, None)
+            return []
+        tokens = self.tokens.get(command.sequence_id)
+        if tokens is None:
+            return [SequenceError(command.sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, "unknown")]
+        if isinstance(command, Propose):
+            del tokens[command.base_length - len(command.new_token_ids) :]
+            tokens.extend(command.new_token_ids)
+            if command.tree is not None:
+                return [self._tree_proposal(command, tokens)]
+            drafted = continuation(tokens, command.num_draft_tokens)
+            return [Proposal(command.sequence_id, command.base_length, drafted)]
+        if isinstance(command, Verify) and command.sequence_id in self.goal_lengths:
+            decoded = tuple(tokens[command.base_length :])
+            if command.draft_token_ids[: len(decoded)] != decoded or len(decoded) >= len(command.draft_token_ids):
+                return []
+            del self.goal_lengths[command.sequence_id]
+            return [self._verdict(command.sequence_id, command.draft_token_ids[len(decoded) :])]
+        if command.base_length != len(tokens):
+            return [SequenceError(command.sequence_id, SequenceErrorCode.STALE, "stale", command.base_length)]
+        if isinstance(command, Decode) and self.decodes_step_by_step:
+            self.goal_lengths[command.sequence_id] = command.base_length + command.num_tokens
+            self._step(command.sequence_id)
+            return []
+        if isinstance(command, Decode):
+            verdicts: list[Event] = []
+            goal = command.base_length + command.num_tokens
+            num_drafts = command.num_draft_tokens if self.model.proposer else 0
+            while len(tokens) < goal:
+                drafts = continuation(tokens, min(num_drafts, goal - len(tokens) - 1))
+                verdicts.append(self._verdict(command.sequence_id, drafts))
+                if verdicts[-1].finish_reason is not None:  # type: ignore[union-attr]
+                    break
+            return verdicts
+        assert isinstance(command, Verify)
+        return [self._verdict(command.sequence_id, command.draft_token_ids, command.parents)]
+
+    @staticmethod
+    def _tree_proposal(command: Propose, tokens: Sequence[int]) -> Proposal:
+        """A wrong token before each right one, as far as the nodes last."""
+        assert command.tree is not None
+        drafted: list[int] = []
+        parents: list[int] = []
+        parent = -1
+        for token_id in continuation(tokens, command.num_draft_tokens):
+            if len(drafted) + 2 > command.tree.max_nodes:
+                break
+            drafted += [(token_id + 1) % VOCAB_SIZE, token_id]
+            parents += [parent, parent]
+            parent = len(drafted) - 1
+        return Proposal(command.sequence_id, command.base_length, tuple(drafted), parents=tuple(parents))
+
+    def _verdict(self, sequence_id: int, draft_token_ids: Sequence[int], parents: Sequence[int] = ()) -> Verdict:
+        tree = DraftTree(tuple(parents)) if parents else DraftTree.chain(len(draft_token_ids))
+        tokens = self.tokens[sequence_id]
+        base_length, output, num_accepted = len(tokens), list[int](), 0
+        finish_reason: FinishReason | None = None
+        node: int | None = -1
+        while finish_reason is None and node is not None:
+            token_id = next_token(tokens)
+            tokens.append(token_id)
+            output.append(token_id)
+            last = node
+            node = next((child for child in tree.children[node + 1] if draft_token_ids[child] == token_id), None)
+            num_accepted += node is not None
+            if token_id in self.stop_token_ids[sequence_id]:
+                finish_reason = FinishReason.STOP
+            elif len(tokens) >= self.max_lengths[sequence_id]:
+                finish_reason = FinishReason.LENGTH
+        return Verdict(
+            sequence_id,
+            base_length,
+            len(draft_token_ids),
+            num_accepted,
+            tuple(output),
+            finish_reason=finish_reason,
+            draft_depth=tree.depth if parents else 0,
+            ended_in_leaf=bool(parents) and not tree.children[last + 1],
+        )
+
+
+class MemoryPool:
+    """Links in the order given; the first healthy one is picked."""
+
+    def __init__(self, *links: MemoryLink) -> None:
+        self.links = list(links)
+        self.absence_reason = "there is no replica"
+        self.acquisitions: list[tuple[tuple[int, ...], bool]] = []
+        """Tokens of each that asked for a replica, and whether it had begun to answer."""
+        self.remembered: list[tuple[str, tuple[int, ...]]] = []
+
+    def pick(self, avoid: Collection[str] = ()) -> MemoryLink | None:
+        healthy = [link for link in self.links if link.is_healthy and not link.is_full]
+        return min(healthy, key=lambda link: link.replica_id in avoid, default=None)
+
+    async def acquire(
+        self,
+        timeout_s: float,
+        avoid: Collection[str] = (),
+        *,
+        token_ids: Sequence[int] = (),
+        is_continued: bool = False,
+    ) -> MemoryLink:
+        self.acquisitions.append((tuple(token_ids), is_continued))
+        link = self.pick(avoid)
+        if link is None:
+            is_full = any(link.is_full for link in self.links)
+            raise (ResourceExhaustedError if is_full else UnavailableError)(self.absence_reason)
+        return link
+
+    def remember(self, link: MemoryLink, token_ids: Sequence[int]) -> None:
+        self.remembered.append((link.replica_id, tuple(token_ids)))

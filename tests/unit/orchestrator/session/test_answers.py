@@ -1,0 +1,145 @@
+"""What the client gets, by mode and by drafter."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import pytest
+
+from orchestrator.control.decision import Decision, RoundResult
+from pilotfish.messages import Decode, Event, OpenSequence, Verify
+from pilotfish.types import (
+    FinishReason,
+    LoadReport,
+    TokenOrigin,
+    TreeRequest,
+)
+
+PROMPT = (1, 2, 3)
+
+
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix", "eagle3"])
+@pytest.mark.parametrize("mode", ["on", "auto", "off"])
+async def test_every_mode_yields_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
+    world.target_a.model = msgspec.structs.replace(world.target_a.model, proposer="eagle3")
+    chunks = await world.collect(world.session(mode=mode, proposer=proposer))
+    assert world.tokens_of(chunks) == toy_continuation(PROMPT, 40)
+    assert chunks[-1].finish_reason is FinishReason.LENGTH
+    world.assert_nothing_is_left()
+
+
+async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None:
+    session = world.session(k=4, max_tokens=40)
+    chunks = await world.collect(session)
+    statistics = session.sequence.statistics
+    assert len([command for command in world.target_a.commands if isinstance(command, Verify)]) == statistics.num_rounds
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens  # the drafter is the target's twin
+    assert session.sequence.num_plain_tokens + statistics.num_accepted_tokens + statistics.num_rounds == 40
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
+    assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
+    assert session.controller.limitation.text == ""
+
+
+@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
+@pytest.mark.parametrize("mode", ["on", "auto"])
+async def test_trees_yield_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
+    chunks = await world.collect(world.session(mode=mode, proposer=proposer, tree=TreeRequest(8, 2)))
+    assert world.tokens_of(chunks) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+async def test_statistics_of_trees_are_by_depth(world) -> None:
+    """The drafter names a wrong token beside every right one: half of the tokens, all of the depths."""
+    session = world.session(k=3, max_tokens=41, tree=TreeRequest(6, 2))
+    chunks = await world.collect(session)
+    statistics = session.sequence.statistics
+    assert [command.parents for command in world.target_a.commands if isinstance(command, Verify)] == [
+        (-1, -1, 1, 1, 3, 3)
+    ] * statistics.num_rounds
+    assert statistics.num_draft_tokens == 2 * statistics.num_accepted_tokens == 6 * statistics.num_rounds
+    assert statistics.acceptance_per_position == (1.0, 1.0, 1.0)
+    assert statistics.mean_acceptance_length == 4
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.BONUS) == statistics.num_rounds
+
+
+async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
+    world.target_a.model = msgspec.structs.replace(world.target_a.model, proposer="eagle3")
+    session = world.session(k=4, max_tokens=41, proposer="eagle3")
+    await world.collect(session)
+    (_, run, *_) = world.target_a.commands
+    assert run == Decode(sequence_id=1, base_length=len(PROMPT), num_tokens=41, num_draft_tokens=4)
+    statistics = session.sequence.statistics
+    assert (statistics.num_draft_tokens, statistics.num_accepted_tokens) == (32, 32)
+    assert session.sequence.num_plain_tokens == 1
+    assert session.controller.limitation.text == ""
+    assert world.draft_a.commands == []
+    world.assert_nothing_is_left()
+
+
+async def test_the_first_token_waits_for_no_drafter(world) -> None:
+    await world.collect(world.session())
+    first_open, first_round = world.target_a.commands[:2]
+    assert isinstance(first_open, OpenSequence)
+    assert first_round == Decode(sequence_id=1, base_length=len(PROMPT), num_tokens=1)
+
+
+async def test_mode_off_is_one_run_and_never_talks_to_a_drafter(world) -> None:
+    session = world.session(mode="off", max_tokens=40)
+    await world.collect(session)
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
+    assert [run.num_tokens for run in runs] == [40]
+    assert world.draft_a.commands == []
+    assert "off" in session.controller.limitation.text
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+async def test_a_stop_string_inside_a_block_cuts_text_tokens_and_statistics(world, toy_continuation, mode) -> None:
+    expected = toy_continuation(PROMPT, 40)
+    stop = world.tokenizer.decode(expected[6:8])
+    session = world.session(mode=mode, stop=(stop,))
+    chunks = await world.collect(session)
+    text = world.tokenizer.decode(expected)
+    end = text.index(stop)
+    assert "".join(chunk.text for chunk in chunks) == text[:end]
+    assert world.tokens_of(chunks) == expected[: end + 2]
+    assert session.sequence.stopped_by == stop
+    assert session.sequence.finish_reason is FinishReason.STOP
+    statistics = session.sequence.statistics
+    origins = [origin for chunk in chunks for origin in chunk.origins]
+    assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("mode", ["on", "off"])
+@pytest.mark.parametrize("num_chunks", [0, 1, 2, 5])
+async def test_leaving_early_frees_everything(world, mode, num_chunks) -> None:
+    world.target_a.decodes_step_by_step = True
+    async with contextlib.aclosing(world.session(mode=mode).run()) as chunks:
+        for _ in range(num_chunks):
+            await anext(chunks)
+    world.assert_nothing_is_left()
+
+
+async def test_the_controller_hears_of_every_token_every_prefill_and_the_replicas_costs(world) -> None:
+    """Half a second of prefill for each event of the target: a step of a run, or a verdict on a draft."""
+    session, target, results = world.session(mode="on", max_tokens=30), world.target_a, []
+    decide = session.controller.decide
+
+    def hear(result: RoundResult) -> Decision:
+        results.append(result)
+        return decide(result)
+
+    def arriving(event: Event) -> tuple[Event]:
+        target.load = LoadReport(prefill_time_ns=target.load.prefill_time_ns + 500_000_000)
+        return (event,)
+
+    session.controller.decide, session.controller.end, target.on_event = hear, results.append, arriving
+    await world.collect(session)
+    drafted = [result for result in results if result.num_draft_tokens]
+    assert [result.prefill_s for result in drafted] == [0.5] * session.sequence.statistics.num_rounds
+    assert sum(result.num_committed_tokens for result in results) == 30
+    assert {result.replica_id for result in drafted} == {"target-a"}
+    assert all(result.step_table is target.step_table for result in drafted)

@@ -1,0 +1,155 @@
+"""Whatever happens to the replicas, the client gets the target's own tokens or a clear error."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
+from pilotfish.messages import OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.types import (
+    SequenceErrorCode,
+)
+
+PROMPT = (1, 2, 3)
+
+
+async def test_a_target_without_the_drafter_decodes_plainly_and_says_why(world, toy_continuation) -> None:
+    session = world.session(proposer="medusa", max_tokens=20)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 20)
+    assert "no drafter medusa in the target: it has none" in session.controller.limitation.text
+    assert session.sequence.num_plain_tokens == 20
+
+
+async def test_without_a_drafter_a_request_decodes_plainly_and_says_why(world, toy_continuation) -> None:
+    world.drafts.links.clear()
+    session = world.session()
+    assert await world.tokens(session) == toy_continuation(PROMPT, 40)
+    assert session.controller.limitation.text == "there is no replica"
+
+
+async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -> None:
+    world.draft_a.on_event = lambda event: ()
+    world.deadline_s = 0.001
+    session = world.session(max_tokens=8)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 8)
+    # The first token is decoded without, then ever longer runs follow: 1, 2 and the last 4.
+    assert session.drafter.num_missed_deadlines == 3
+    assert len(world.draft_a.failures) == 2  # all but the first after opening
+    world.assert_nothing_is_left()
+
+
+def _garbage(event):
+    return (Proposal(event.sequence_id, event.base_length, (3, 10**6)),) if isinstance(event, Proposal) else (event,)
+
+
+def _too_many(event):
+    return (Proposal(event.sequence_id, event.base_length, (1,) * 9),) if isinstance(event, Proposal) else (event,)
+
+
+def _stale(event):
+    if isinstance(event, Proposal):
+        return (Proposal(event.sequence_id, event.base_length - 1, (9, 9)), event)
+    return (event,)
+
+
+@pytest.mark.parametrize("fault", [_garbage, _too_many, _stale])
+async def test_whatever_a_drafter_answers_the_text_is_the_targets(world, toy_continuation, fault) -> None:
+    world.draft_a.on_event = fault
+    session = world.session()
+    assert await world.tokens(session) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("code", list(SequenceErrorCode))
+async def test_no_error_of_a_drafter_fails_a_request(world, toy_continuation, sequence_error, code) -> None:
+    world.draft_a.on_event = sequence_error(code)
+    assert await world.tokens(world.session()) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(("mode", "proposer"), [("on", "draft"), ("off", "draft"), ("on", "eagle3")])
+@pytest.mark.parametrize("last_length", [3, 5, 35])
+async def test_a_lost_target_is_replaced_and_the_text_goes_on(
+    world, toy_continuation, mode, proposer, last_length
+) -> None:
+    for link in (world.target_a, world.target_b):
+        link.model = msgspec.structs.replace(link.model, proposer="eagle3")
+    world.targets.links.append(world.target_b)
+
+    def lose_it(event):
+        if isinstance(event, Verdict) and event.base_length >= last_length and world.target_a.is_connected:
+            world.target_a.lose()
+        return (event,)
+
+    world.target_a.on_event = lose_it
+    session = world.session(mode=mode, proposer=proposer)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 40)
+    assert session.target.num_failovers == 1
+    reopened = world.target_b.commands[0]
+    assert isinstance(reopened, OpenSequence)
+    assert (
+        PROMPT + reopened.output_token_ids
+        == (*PROMPT, *toy_continuation(PROMPT, 40))[: 3 + len(reopened.output_token_ids)]
+    )
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("code", [code for code in SequenceErrorCode if code is not SequenceErrorCode.INVALID])
+async def test_a_target_that_refuses_is_left_for_another(world, toy_continuation, sequence_error, code) -> None:
+    world.targets.links.append(world.target_b)
+    world.target_a.on_event = sequence_error(code)
+    assert await world.tokens(world.session()) == toy_continuation(PROMPT, 40)
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (SequenceErrorCode.INVALID, InvalidRequestError),
+        (SequenceErrorCode.RESOURCE_EXHAUSTED, ResourceExhaustedError),
+        (SequenceErrorCode.INTERNAL, InternalError),
+        (SequenceErrorCode.UNAVAILABLE, UnavailableError),
+        (SequenceErrorCode.UNKNOWN_SEQUENCE, UnavailableError),
+    ],
+)
+async def test_with_nowhere_else_to_go_the_targets_error_reaches_the_caller(world, sequence_error, code, error) -> None:
+    world.target_a.on_event = sequence_error(code)
+    with pytest.raises(error):
+        await world.collect(world.session())
+    world.assert_nothing_is_left()
+
+
+async def test_a_refused_draft_is_dropped_and_its_round_decoded_plainly(world, toy_continuation) -> None:
+    def refuse_drafts(event):
+        if isinstance(event, Verdict) and event.num_draft_tokens:
+            sequence_id = event.sequence_id
+            del world.target_a.tokens[sequence_id][event.base_length :]
+            return (SequenceError(sequence_id, SequenceErrorCode.INVALID, "no drafts, please"),)
+        return (event,)
+
+    world.target_a.on_event = refuse_drafts
+    assert await world.tokens(world.session(max_tokens=9)) == toy_continuation(PROMPT, 9)
+    assert len([command for command in world.target_a.commands if isinstance(command, OpenSequence)]) == 1
+
+
+async def test_a_draining_target_is_left_between_rounds(world, toy_continuation) -> None:
+    world.targets.links.append(world.target_b)
+
+    def drain(event):
+        if isinstance(event, Verdict) and event.base_length > 10:
+            world.target_a.is_draining = True
+        return (event,)
+
+    world.target_a.on_event = drain
+    assert await world.tokens(world.session()) == toy_continuation(PROMPT, 40)
+    assert any(isinstance(command, Verify) for command in world.target_b.commands)
+    world.assert_nothing_is_left()
+
+
+async def test_a_target_that_talks_nonsense_is_an_error_not_a_wrong_text(world) -> None:
+    world.target_a.on_event = lambda event: (
+        (Verdict(event.sequence_id, event.base_length + 1, 0, 0, (1,)),) if isinstance(event, Verdict) else (event,)
+    )
+    with pytest.raises(InternalError, match="answered on 4 tokens; 3 are committed"):
+        await world.collect(world.session())

@@ -1,0 +1,112 @@
+"""Drafts that cut into a run of plain decoding."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.drafting.hybrid_drafter import HybridDrafter
+from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.session import Session
+from pilotfish.config import DraftConfig
+from pilotfish.messages import Decode, Propose, SequenceError, Verify
+from pilotfish.speculation.lookup.lookups import LOOKUPS
+from pilotfish.types import (
+    SequenceErrorCode,
+)
+
+PROMPT = (1, 2, 3)
+
+
+class Watcher:
+    """Has no idea when it is asked, and the truth, or worse, when it looks into a run."""
+
+    num_missed_deadlines = 0
+    unavailable_reason = ""
+    is_saturated = False
+
+    def __init__(self, tell) -> None:
+        self.tell = tell
+        self.num_glances = 0
+
+    def prepare(self, sequence) -> None: ...
+
+    async def propose(self, sequence, num_tokens) -> DraftBlock:
+        return DraftBlock()
+
+    def glance(self, sequence, num_tokens) -> DraftBlock:
+        self.num_glances += 1
+        return DraftBlock(self.tell(sequence.tokens_since(0), num_tokens))
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def watched(world) -> Session:
+    """A session whose drafter only glances; its target decodes while drafts travel."""
+    world.target_a.decodes_step_by_step = world.target_b.decodes_step_by_step = True
+    return world.session(max_tokens=60)
+
+
+async def test_a_draft_cuts_into_a_run(world, watched, toy_continuation) -> None:
+    watched.drafter = Watcher(toy_continuation)
+    assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
+    statistics = watched.sequence.statistics
+    assert statistics.num_rounds >= 5
+    # What was decoded while the draft travelled is no part of it any more; all the rest is accepted.
+    assert statistics.num_accepted_tokens == statistics.num_draft_tokens >= 2 * statistics.num_rounds
+    assert watched.target.num_failovers == 0
+    world.assert_nothing_is_left()
+
+
+async def test_a_wrong_draft_does_not_disturb_a_run(world, watched, toy_continuation) -> None:
+    answer = toy_continuation(PROMPT, 60)
+    wrong = next(token_id for token_id in range(50) if token_id not in answer)
+    watched.drafter = Watcher(lambda tokens, k: (wrong,) * k)
+    assert await world.tokens(watched) == answer
+    assert watched.sequence.statistics.num_accepted_tokens == 0
+    runs = [command for command in world.target_a.commands if isinstance(command, Decode)]
+    assert len(runs) <= 14
+    assert watched.target.num_failovers == 0
+
+
+@pytest.mark.parametrize("code", [SequenceErrorCode.STALE, SequenceErrorCode.INVALID])
+async def test_a_refused_draft_is_no_end_of_the_run(world, watched, toy_continuation, code) -> None:
+    watched.drafter = Watcher(toy_continuation)
+
+    def refuse(command):
+        if isinstance(command, Verify):
+            return [SequenceError(command.sequence_id, code, "too late", command.base_length)]
+        return handle(command)
+
+    handle, world.target_a._handle = world.target_a._handle, refuse
+    assert await world.tokens(watched) == toy_continuation(PROMPT, 60)
+    assert watched.target.num_failovers == 0
+    assert watched.sequence.num_plain_tokens == 60
+
+
+@pytest.mark.parametrize("proposer", ["ngram", "suffix"])
+async def test_lookups_cut_into_runs(world, toy_continuation, proposer) -> None:
+    world.target_a.decodes_step_by_step = True
+    session = world.session(max_tokens=300, proposer=proposer)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 300)
+    assert session.sequence.statistics.num_accepted_tokens > 100
+    world.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("has_pool", [True, False])
+async def test_a_lookup_before_the_pool_spares_it_most_questions(world, toy_continuation, has_pool) -> None:
+    if not has_pool:
+        world.drafts.links.clear()
+    session = world.session(max_tokens=300)
+    lookup = LookupDrafter(LOOKUPS["suffix"](DraftConfig())(), num_prompt_tokens=len(PROMPT))
+    session.drafter = HybridDrafter(lookup, session.drafter, min_accepted_tokens=1.0, max_lookup_tokens=8)
+    assert await world.tokens(session) == toy_continuation(PROMPT, 300)
+    questions = [command for command in world.draft_a.commands if isinstance(command, Propose)]
+    assert bool(questions) == has_pool
+    assert len(questions) < session.sequence.statistics.num_rounds
+    told = list(PROMPT)
+    for question in questions:
+        told[question.base_length - len(question.new_token_ids) :] = question.new_token_ids
+        assert tuple(told) == (*PROMPT, *toy_continuation(PROMPT, 300))[: question.base_length]
+    world.assert_nothing_is_left()
