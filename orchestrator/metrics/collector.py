@@ -31,8 +31,6 @@ class OrchestratorCollector(Collector):
         yield from fleet_families(service.targets, service.drafts)
         num_deaths = service.grammar_check.num_deaths
         yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)
-        num_dropped = service.observer.tracing.num_dropped_spans
-        yield counter("trace_spans_dropped", "Spans that the collector never got.", num_dropped)
 
     def _build(self) -> Metric:
         link = next((link for link in self._service.targets.links if link.is_connected), None)

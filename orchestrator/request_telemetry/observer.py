@@ -17,7 +17,7 @@ from orchestrator.session import Session
 from pilotfish.config import Config
 from pilotfish.errors import PilotfishError, status_of
 from pilotfish.telemetry.logs import set_trace_id
-from pilotfish.telemetry.tracing import Tracing
+from pilotfish.telemetry.tracing import Tracing, end_span, trace_id, traceparent
 
 SERVICE_NAME = "pilotfish-orchestrator"
 
@@ -61,14 +61,14 @@ class ObservedRequest:
         self._span = observer.tracing.begin(operation, caller.arrival_ns + self._epoch_ns, caller.trace)
         self._session: Session | None = None
         self._report: Report | None = None
-        self.traceparent = self._span.traceparent
+        self.traceparent = traceparent(self._span)
         """For the replicas; empty where the request is not traced."""
-        self.rounds = observer.new_log(is_traced=self._span.is_recording)
+        self.rounds = observer.new_log(is_traced=self._span.is_recording())
         self.arrival_ns = self.first_token_ns = self.last_token_ns = caller.arrival_ns
         """On time.monotonic_ns()'s clock."""
         self.start_ns = caller.arrival_ns
         """When it was ready to be opened on a target."""
-        set_trace_id(f"{self._span.trace_id:032x}")
+        set_trace_id(trace_id(self._span))
 
     def __enter__(self) -> Self:
         return self
@@ -83,9 +83,9 @@ class ObservedRequest:
         self._session = session
         self.start_ns = time.monotonic_ns()
         self._observer.statistics.begin(session)
-        if self._span.is_recording:
-            self._span.name = f"{self._operation} {model_id}"
-            self._span.attributes = request_attributes(request, model_id, self._operation)
+        if self._span.is_recording():
+            self._span.update_name(f"{self._operation} {model_id}")
+            self._span.set_attributes(request_attributes(request, model_id, self._operation))
 
     def add_chunk(self, num_tokens: int) -> None:
         """So many tokens go to the client now."""
@@ -123,7 +123,7 @@ class ObservedRequest:
                 )
         if failure:
             statistics.failures[failure] += 1
-        if self._span.is_recording:
+        if self._span.is_recording():
             message = str(error) if isinstance(error, PilotfishError) else ""
             self._observer.finish_trace(self, failure, message)
 
@@ -133,8 +133,8 @@ class ObservedRequest:
         times = RequestTimes(self.arrival_ns, self.first_token_ns, end_ns, self.queue_time_ns)
         await add_spans(self._observer.tracing, self._span, times, self.rounds.records, self._epoch_ns)
         if self._report is not None:
-            self._span.attributes |= report_attributes(self._report)
-        self._span.end(end_ns + self._epoch_ns, error, message)
+            self._span.set_attributes(report_attributes(self._report))
+        end_span(self._span, end_ns + self._epoch_ns, error, message)
 
 
 def _failure(error: BaseException | None) -> str:

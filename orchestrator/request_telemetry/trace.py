@@ -7,10 +7,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from opentelemetry.trace import Span
+
 from orchestrator.request_telemetry.report import Report
 from orchestrator.request_telemetry.round_log import RoundRecord
 from orchestrator.requests.request import GenerationRequest
-from pilotfish.telemetry.tracing import AttributeValue, Span, Tracing
+from pilotfish.telemetry.tracing import AttributeValue, Tracing
 
 PROVIDER_NAME = "pilotfish"
 _RECORDS_PER_TURN = 16

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.errors import ConfigError
@@ -42,24 +41,6 @@ def default_cache_dir() -> str:
         return str(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pilotfish")
     except RuntimeError:
         raise ConfigError("this user has no home folder for the model cache: set PILOTFISH_CACHE to a folder") from None
-
-
-@dataclass(frozen=True, slots=True)
-class OtlpEnvironment:
-    """OpenTelemetry's own variables for an OTLP exporter, verbatim."""
-
-    headers: str
-    """OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`; a token belongs here, not into a file."""
-    certificate: str
-    """OTEL_EXPORTER_OTLP_CERTIFICATE: file of the authorities that may vouch for the collector."""
-
-
-def otlp_environment() -> OtlpEnvironment:
-    """As it is now."""
-    return OtlpEnvironment(
-        headers=os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", ""),
-        certificate=os.environ.get("OTEL_EXPORTER_OTLP_CERTIFICATE", ""),
-    )
 
 
 def environment(variables: Mapping[str, str] | None = None, *, without: Collection[str] = ()) -> dict[str, str]:

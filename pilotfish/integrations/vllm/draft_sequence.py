@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from opentelemetry.trace import Span
+
 from orchestrator.drafting.ahead_drafts import AheadDrafts
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.remote_sequence import Link
@@ -18,7 +20,7 @@ from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.messages import CloseSequence, Event, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
-from pilotfish.telemetry.tracing import Span
+from pilotfish.telemetry.tracing import AttributeValue, traceparent
 from pilotfish.types import SamplingParams, SequenceErrorCode
 
 _OPENING_PATIENCE_S = 10.0
@@ -107,7 +109,7 @@ class DraftSequence:
                 prompt_token_ids=self.row.prompt_token_ids,
                 output_token_ids=self.row.output_token_ids,
                 sampling=GREEDY,
-                traceparent=self._span.traceparent,
+                traceparent=traceparent(self._span),
             )
         )
         return True
@@ -155,12 +157,13 @@ class DraftSequence:
     def close(self) -> None:
         """The row has ended: called once."""
         self.leave()
-        self._span.attributes = {
+        attributes: dict[str, AttributeValue] = {
             "gen_ai.usage.output_tokens": len(self.row.output_token_ids),
             "pilotfish.speculation.num_rounds": self.row.acceptance.num_rounds,
             "pilotfish.speculation.num_draft_tokens": self.row.acceptance.num_draft_tokens,
             "pilotfish.speculation.num_accepted_tokens": self.row.acceptance.num_accepted_tokens,
         }
+        self._span.set_attributes(attributes)
         self._span.end(time.time_ns())
 
     # What the link calls.

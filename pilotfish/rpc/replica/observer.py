@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from opentelemetry.trace import Span
+
 from pilotfish.messages import Event, Opened, OpenSequence, PreparedDrafts, Proposal, SequenceError, Verdict
-from pilotfish.telemetry.tracing import RemoteContext, Span, Tracing
+from pilotfish.telemetry.tracing import AttributeValue, RemoteContext, Tracing
 from pilotfish.types import SequenceErrorCode, Timings
 
 
@@ -80,7 +82,7 @@ class ReplicaObserver:
         if self._tracing is None or not command.traceparent:
             return
         span = self._tracing.begin(f"{self._service} sequence", time.time_ns(), RemoteContext(command.traceparent))
-        if span.is_recording:
+        if span.is_recording():
             self._traces[command.sequence_id] = SequenceTrace(span, num_tokens)
 
     def add(self, events: Iterable[Event]) -> None:
@@ -103,7 +105,7 @@ class ReplicaObserver:
         trace = self._traces.pop(sequence_id, None)
         if trace is None:
             return
-        trace.span.attributes = {
+        attributes: dict[str, AttributeValue] = {
             "pilotfish.replica": self._replica_id,
             "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
             "pilotfish.num_cached_tokens": trace.num_cached_tokens,
@@ -114,6 +116,7 @@ class ReplicaObserver:
             "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
             "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
         }
+        trace.span.set_attributes(attributes)
         trace.span.end(time.time_ns())
 
     def _add_other(self, event: Event) -> None:

@@ -6,6 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import Span
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from pilotfish.config import TelemetryConfig
@@ -17,7 +21,7 @@ from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
-from pilotfish.telemetry.tracing import Span, Tracing
+from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import SequenceErrorCode
 
 PROMPT = (1, 2, 3)
@@ -32,25 +36,18 @@ class FakePool:
         return self.links[0] if self.links[0].is_healthy else None
 
 
-class Export:
-    """Keeps the spans that ended."""
-
-    def __init__(self) -> None:
-        self.spans: list[Any] = []
-
-    def add(self, span: object) -> None:
-        self.spans.append(span)
-
-
 class RecordingTracing(Tracing):
-    """Every span is recorded."""
+    """Every span is recorded, and kept."""
 
     def __init__(self) -> None:
         super().__init__(TelemetryConfig(), "test")
-        self.export = Export()
+        self.exporter = InMemorySpanExporter()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self._recording = provider.get_tracer("test")
 
     def begin(self, name: str, start_ns: int, remote: object = None) -> Span:
-        return Span(1, 2, 0, name, start_ns, self.export)  # type: ignore[arg-type]
+        return self._recording.start_span(name, start_time=start_ns)
 
 
 class Row:
@@ -309,14 +306,14 @@ async def test_rows_of_before_a_fault_have_no_drafts_and_new_ones_have(row, link
 
 async def test_a_row_is_a_span_that_the_replicas_is_part_of(row, link, tracing) -> None:
     row.begin(4)
-    assert "-00000000000000000000000000000001-" in link.commands[0].traceparent
+    assert link.commands[0].traceparent
     answer(row, link, 5, 6)
     row.begin(5, 9)
-    assert tracing.export.spans == []
+    assert tracing.exporter.get_finished_spans() == ()
     row.drafting.close()
-    (span,) = tracing.export.spans
-    attributes = {pair.key: pair.value.int_value for pair in span.attributes}
+    (span,) = tracing.exporter.get_finished_spans()
     assert span.name == "speculation"
-    assert attributes["gen_ai.usage.output_tokens"] == 3
-    assert attributes["pilotfish.speculation.num_draft_tokens"] == 2
-    assert attributes["pilotfish.speculation.num_accepted_tokens"] == 1
+    assert link.commands[0].traceparent.split("-")[2] == f"{span.context.span_id:016x}"
+    assert span.attributes["gen_ai.usage.output_tokens"] == 3
+    assert span.attributes["pilotfish.speculation.num_draft_tokens"] == 2
+    assert span.attributes["pilotfish.speculation.num_accepted_tokens"] == 1
