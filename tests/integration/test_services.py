@@ -1,4 +1,4 @@
-"""The two services as processes: ready lines, signals, errors, and what a killed front leaves behind."""
+"""The services as processes: ready lines, signals, errors, and what a killed front leaves behind."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.client.answer import GenerateOptions
+from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.types import SamplingParams
@@ -85,14 +87,29 @@ async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None
     assert b"Traceback" not in errors
 
 
+async def test_an_orchestrator_says_where_it_listens_and_stops_on_ctrl_c(tmp_path: Path) -> None:
+    emulated = "emulation.profile=instant", f"cache_dir={tmp_path}"
+    async with service("target_service", "target.port=0", *emulated) as target:
+        address = address_of(await ready_line(target))
+        settings = "orchestrator.port=0", "orchestrator.http.port=0", f"orchestrator.target_addresses=['{address}']"
+        async with service("orchestrator", *settings, *emulated) as process:
+            line = await ready_line(process)
+            assert re.fullmatch(r"orchestrator ready on \S+ \(model .+, 1 target, 0 draft, http://\S+\)\n", line)
+            async with AsyncInferenceClient(address_of(line)) as client:
+                summary = await client.follow("abc", GenerateOptions(max_tokens=4), timeout_s=20, on_tokens=print)
+                assert summary.num_output_tokens == 4
+            process.send_signal(signal.SIGINT)
+            output, errors = await process.communicate()
+    assert (process.returncode, output) == (0, b"")
+    assert b"Traceback" not in errors
+
+
 @pytest.mark.parametrize(
     ("module", "setting", "message"),
     [
         ("target_service", "target.model=nonesuch", "nonesuch"),
-        ("target_service", "target.colour=red", "target.colour"),
-        ("draft_service", "draft.model=nonesuch", "nonesuch"),
         ("draft_service", "draft.proposer=parrot", "hybrid, model, ngram, suffix"),
-        ("orchestrator", "orchestrator.speculation.proposer=parrot", "known are draft, ngram, suffix"),
+        ("orchestrator", "orchestrator.prt=1", "orchestrator.prt"),
     ],
 )
 async def test_errors_are_one_line(module: str, setting: str, message: str) -> None:
@@ -107,15 +124,6 @@ async def test_errors_are_one_line(module: str, setting: str, message: str) -> N
     assert len(lines) == 1, lines
     assert lines[0].startswith("error: ")
     assert message in lines[0]
-
-
-async def test_a_port_in_use_is_one_line(tokenizer_folder: Path) -> None:
-    async with service("draft_service", "draft.port=0", f"draft.model={tokenizer_folder}") as first:
-        port = address_of(await ready_line(first)).rpartition(":")[2]
-        async with service("draft_service", f"draft.port={port}", f"draft.model={tokenizer_folder}") as second:
-            _, errors = await second.communicate()
-            assert second.returncode == 1
-            assert f"127.0.0.1:{port}: the port is in use" in errors.decode().splitlines()[-1]
 
 
 FRONT_OF_AN_EMULATED_ENGINE = """

@@ -52,14 +52,3 @@ def test_a_narrow_page_does_not_scroll_sideways(stack, visit, take_screenshot) -
         expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
     take_screenshot(page, "narrow")
-
-
-def test_the_theme_can_be_chosen_and_is_remembered(stack, visit) -> None:
-    page = visit(stack.url, color_scheme="light").page
-    background = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(background)
-    page.get_by_label("Theme").select_option("dark")
-    dark = page.evaluate(background)
-    assert dark != light
-    page.reload()
-    assert page.evaluate(background) == dark

@@ -63,17 +63,6 @@ def test_the_plot_shows_every_round(stack, visit) -> None:
     assert num_bars == int(described[1]) > 5
 
 
-def test_sampled_answers_follow_the_seed(stack, visit) -> None:
-    page = visit(stack.url).page
-    texts = []
-    for seed in ("1", "2", "1"):
-        run(page, Mode="on", Temperature="1", Seed=seed, Tokens="30")
-        expect(page.locator("#verdict")).to_contain_text("identical: 30 tokens")
-        texts.append(text_of(page, "plain"))
-        page.locator("#verdict").evaluate("element => element.textContent = ''")
-    assert texts[0] == texts[2] != texts[1]
-
-
 def test_what_is_asked_for_is_what_is_set(stack, visit) -> None:
     page = visit(stack.url).page
     bodies: list[Any] = []

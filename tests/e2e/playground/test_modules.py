@@ -70,7 +70,3 @@ def test_rounds_and_rates_follow_from_the_events(page: Page) -> None:
     assert answer["rate"] == pytest.approx(6 / 0.3)
     assert answer["acceptance"] == pytest.approx(4 / 9)
     assert answer["tokensPerRound"] == pytest.approx(1 + 4 / 3)
-
-
-def test_one_event_is_too_short_to_measure(page: Page) -> None:
-    assert page.evaluate(ANSWER, [[1100, ["plain", "plain"], [0, 0]]])["rate"] is None

@@ -30,16 +30,6 @@ def test_a_busy_server_is_told_from_a_broken_one(start_stack, visit, take_screen
     expect(alert).to_have_count(0)
 
 
-def test_another_try_waits_until_the_other_answer_has_ended(start_stack, visit) -> None:
-    page = visit(start_stack(profile="a100-70b", max_concurrent_requests=1, max_queued_requests=0).url).page
-    page.get_by_label("Tokens", exact=True).fill("4000")
-    run(page)
-    retry = page.get_by_role("button", name="Try again")
-    expect(retry).to_be_disabled()
-    page.get_by_role("button", name="Stop").click()
-    expect(retry).to_be_enabled()
-
-
 def test_a_server_that_is_away_is_said_to_be(start_stack, visit) -> None:
     stack = start_stack()
     page = visit(stack.url).page

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shutil
 import subprocess
@@ -34,40 +33,12 @@ def test_leaving_before_the_answer_frees_the_sequence(emulated_server, emulated_
     until_idle(emulated_server)
 
 
-def test_many_streams_at_once(emulated_server) -> None:
-    async def answer(client: openai.AsyncOpenAI, number: int) -> str:
-        stream = await client.completions.create(model="", prompt=f"sea {number}", max_tokens=8, seed=3, stream=True)
-        return "".join([event.choices[0].text async for event in stream])
-
-    async def both() -> tuple[list[str], list[str]]:
-        async with openai.AsyncOpenAI(base_url=f"{emulated_server.url}/v1", api_key="none", max_retries=0) as client:
-            together = await asyncio.gather(*(answer(client, number) for number in range(50)))
-            alone = [await answer(client, number) for number in range(3)]
-            return together, alone
-
-    together, alone = asyncio.run(both())
-    assert together[:3] == alone
-    assert len(set(together)) > 40
-    until_idle(emulated_server)
-
-
 def test_models(emulated_client: openai.OpenAI) -> None:
     (model,) = emulated_client.models.list().data
     assert emulated_client.models.retrieve(model.id) == model
     completion = emulated_client.chat.completions.create(model=model.id, messages=MESSAGES, max_tokens=2)
     assert completion.model == model.id
     assert completion.system_fingerprint.startswith("fp_")
-
-
-def test_content_in_parts_is_the_same_prompt(real_client: openai.OpenAI) -> None:
-    def answer(content) -> str:
-        messages = [{"role": "developer", "content": "be brief"}, {"role": "user", "content": content}]
-        completion = real_client.chat.completions.create(
-            model="", messages=messages, max_tokens=8, seed=4, extra_body={"top_k": -1}
-        )
-        return completion.choices[0].message.content
-
-    assert answer([{"type": "text", "text": "a "}, {"type": "text", "text": "fish"}]) == answer("a \nfish")
 
 
 def test_prompts_of_every_kind(real_client: openai.OpenAI) -> None:
@@ -125,16 +96,6 @@ def test_a_server_that_ends_lets_answers_end(start_server) -> None:
         assert events[-1].choices[0].finish_reason == "length"
         with pytest.raises(openai.APIConnectionError):
             client.models.list()
-
-
-def test_a_server_that_must_end_cuts_answers_off(start_server) -> None:
-    with start_server() as server, client_to(server) as client:
-        stream = client.completions.create(model="", prompt="sea", stream=True, **LONG)
-        next(stream)
-        server.call(server.orchestrator.drain_and_stop(0))
-        with pytest.raises(Exception, match=r"peer closed|[Cc]onnection|incomplete|ReadError|reset"):
-            list(stream)
-        assert server.orchestrator.service.num_active_requests == 0
 
 
 def test_a_full_server_says_when_to_come_back(start_server) -> None:

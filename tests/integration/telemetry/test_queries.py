@@ -123,19 +123,3 @@ def test_alerts_say_how_bad_it_is_and_what_it_is() -> None:
     for rule in rules:
         assert rule["labels"]["severity"] in {"critical", "warning", "info"}
         assert rule["annotations"]["summary"]
-
-
-def test_panels_have_places_of_their_own() -> None:
-    dashboard = json.loads((FOLDER / "grafana" / "pilotfish.json").read_text(encoding="utf-8"))
-    taken: set[tuple[int, int]] = set()
-    for panel in dashboard["panels"]:
-        place = panel["gridPos"]
-        cells = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert not cells & taken
-        assert place["x"] + place["w"] <= 24
-        taken |= cells
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
