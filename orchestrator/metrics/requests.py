@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from orchestrator.request_telemetry.statistics import RequestStatistics
-from pilotfish.telemetry.families import by_label, counter, histogram, labelled_counter
+from pilotfish.telemetry.families import by_label, counter, labelled_counter
 from pilotfish.types import FinishReason
 
 _FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
@@ -31,15 +31,5 @@ def request_families(statistics: RequestStatistics) -> Iterator[Metric]:
     yield counter("prefix_cache_queries", "Prompt tokens looked for in a prefix cache.", totals.num_prompt_tokens)
     yield counter("prefix_cache_hits", "Prompt tokens found in a prefix cache.", totals.num_cached_tokens)
     yield counter("failovers", "Target replicas lost under requests that went on elsewhere.", totals.num_failovers)
-    yield histogram("time_to_first_token_seconds", "From arrival to the first token.", statistics.time_to_first_token_s)
-    yield histogram(
-        "inter_token_latency_seconds",
-        "Time of a token after the first; tokens that come together share the time since those before.",
-        statistics.inter_token_s,
-    )
-    yield histogram("e2e_request_latency_seconds", "From arrival to the last token.", statistics.total_time_s)
-    yield histogram(
-        "request_queue_time_seconds", "From arrival to the first step of a target.", statistics.queue_time_s
-    )
-    yield histogram("request_prompt_tokens", "Prompt tokens of a finished request.", statistics.prompt_tokens)
-    yield histogram("request_generation_tokens", "Output tokens of a finished request.", statistics.output_tokens)
+    for histogram in statistics.histograms:
+        yield from histogram.collect()

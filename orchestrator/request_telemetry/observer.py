@@ -92,10 +92,11 @@ class ObservedRequest:
         now_ns = time.monotonic_ns()
         if self.first_token_ns == self.arrival_ns:
             self.first_token_ns = now_ns
-            self._observer.statistics.time_to_first_token_s.add((now_ns - self.arrival_ns) / 1e9)
+            self._observer.statistics.time_to_first_token_s.observe((now_ns - self.arrival_ns) / 1e9)
         elif num_tokens:
-            elapsed_s = (now_ns - self.last_token_ns) / 1e9
-            self._observer.statistics.inter_token_s.add(elapsed_s / num_tokens, num_tokens)
+            token_s = (now_ns - self.last_token_ns) / 1e9 / num_tokens
+            for _ in range(num_tokens):
+                self._observer.statistics.inter_token_s.observe(token_s)
         self.last_token_ns = now_ns
 
     @property

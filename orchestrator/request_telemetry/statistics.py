@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from prometheus_client import Histogram
+
 from orchestrator.session import Session
-from pilotfish.telemetry.histogram import COUNT_BOUNDS, LATENCY_BOUNDS_S, TOKEN_BOUNDS_S, Histogram
+from pilotfish.telemetry.families import PREFIX
 from pilotfish.types import FinishReason
+
+_LATENCY_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Upper bounds of whole requests and of their parts."""
+_TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 5.0)
+"""Upper bounds of the time of one token."""
+_COUNT_BOUNDS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+"""Upper bounds of tokens in a prompt or an answer."""
 
 CANCELLED = "cancelled"
 """Outcome of a request whose client went away."""
@@ -76,13 +86,24 @@ class RequestStatistics:
         """Answers that came to their end."""
         self.failures: Counter[str] = Counter()
         """Requests that did not, by gRPC status in lower case, CANCELLED included."""
-        self.time_to_first_token_s = Histogram(LATENCY_BOUNDS_S)
-        self.inter_token_s = Histogram(TOKEN_BOUNDS_S)
-        """Of the tokens after an answer's first; those that come together share the time since the ones before."""
-        self.queue_time_s = Histogram(LATENCY_BOUNDS_S)
-        self.total_time_s = Histogram(LATENCY_BOUNDS_S)
-        self.prompt_tokens = Histogram(COUNT_BOUNDS)
-        self.output_tokens = Histogram(COUNT_BOUNDS)
+        self.time_to_first_token_s = _histogram(
+            "time_to_first_token_seconds", "From arrival to the first token.", _LATENCY_BOUNDS_S
+        )
+        self.inter_token_s = _histogram(
+            "inter_token_latency_seconds",
+            "Time of a token after the first; tokens that come together share the time since those before.",
+            _TOKEN_BOUNDS_S,
+        )
+        self.total_time_s = _histogram(
+            "e2e_request_latency_seconds", "From arrival to the last token.", _LATENCY_BOUNDS_S
+        )
+        self.queue_time_s = _histogram(
+            "request_queue_time_seconds", "From arrival to the first step of a target.", _LATENCY_BOUNDS_S
+        )
+        self.prompt_tokens = _histogram("request_prompt_tokens", "Prompt tokens of a finished request.", _COUNT_BOUNDS)
+        self.output_tokens = _histogram(
+            "request_generation_tokens", "Output tokens of a finished request.", _COUNT_BOUNDS
+        )
 
     def begin(self, session: Session) -> None:
         """A request is being answered."""
@@ -99,10 +120,10 @@ class RequestStatistics:
     ) -> None:
         """An answer came to its end."""
         self.outcomes[finish_reason] += 1
-        self.queue_time_s.add(queue_time_ns / 1e9)
-        self.total_time_s.add(total_time_ns / 1e9)
-        self.prompt_tokens.add(len(session.sequence.request.prompt_token_ids))
-        self.output_tokens.add(session.sequence.num_output_tokens)
+        self.queue_time_s.observe(queue_time_ns / 1e9)
+        self.total_time_s.observe(total_time_ns / 1e9)
+        self.prompt_tokens.observe(len(session.sequence.request.prompt_token_ids))
+        self.output_tokens.observe(session.sequence.num_output_tokens)
 
     @property
     def totals(self) -> RequestTotals:
@@ -111,3 +132,19 @@ class RequestStatistics:
         for session in self._active:
             totals.add(session)
         return totals
+
+    @property
+    def histograms(self) -> tuple[Histogram, ...]:
+        """All of them, for a scrape."""
+        return (
+            self.time_to_first_token_s,
+            self.inter_token_s,
+            self.total_time_s,
+            self.queue_time_s,
+            self.prompt_tokens,
+            self.output_tokens,
+        )
+
+
+def _histogram(name: str, text: str, bounds: Sequence[float]) -> Histogram:
+    return Histogram(PREFIX + name, text, buckets=bounds, registry=None)

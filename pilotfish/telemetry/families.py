@@ -6,13 +6,10 @@ objects that count, and collectors turn them into families here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
-
-from pilotfish.telemetry.histogram import Histogram
 
 PREFIX = "pilotfish_"
 
@@ -40,17 +37,6 @@ def labelled_counter(name: str, text: str, labels: tuple[str, ...], values: Mapp
     family = CounterMetricFamily(PREFIX + name, text, labels=labels)
     for key, value in values.items():
         family.add_metric(key, float(value))
-    return family
-
-
-def histogram(name: str, text: str, values: Histogram) -> Metric:
-    """What was observed so far."""
-    buckets, total = [], 0
-    for bound, count in zip((*values.bounds, float("inf")), values.counts, strict=True):
-        total += count
-        buckets.append(("+Inf" if math.isinf(bound) else str(float(bound)), total))
-    family = HistogramMetricFamily(PREFIX + name, text)
-    family.add_metric((), buckets, values.total)
     return family
 
 
