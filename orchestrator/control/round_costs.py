@@ -121,20 +121,11 @@ class RoundCosts:
         # The first rounds under a load stand beside prefills: an overhead counts as far as it was sampled.
         support = common.weight / (common.weight + _SHRINKAGE) * (1.0 if level.common.weight else _UNMEASURED)
         expected_s = k * draft_token.value + support * common.value
-        own, weight = self._measured_k(load, k)
+        own = level.by_k.get(k)
         if own is None:
             return _UNMEASURED * expected_s if level.common.weight else expected_s
-        share = weight / (weight + _SHRINKAGE)
+        share = own.weight / (own.weight + _SHRINKAGE)
         return share * own.value + (1 - share) * _UNMEASURED * expected_s
-
-    def _measured_k(self, load: int, k: int) -> tuple[Average | None, float]:
-        """The overhead of K under this load, or under one beside it; and its weight."""
-        size = _size(load)
-        for other, share in ((size, 1.0), (size - 1, 0.5), (size + 1, 0.5)):
-            level = self._levels.get(other)
-            if level and k in level.by_k:
-                return level.by_k[k], share * level.by_k[k].weight
-        return None, 0.0
 
     def _level(self, load: int) -> _Level:
         return self._levels[_size(load)]
