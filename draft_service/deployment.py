@@ -9,11 +9,12 @@ from typing import Any
 import ray
 from ray import serve
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from pilotfish.config import Config
 from pilotfish.pools.autoscaling import load_stats
 from pilotfish.pools.options import fixed_options, scaling_options
 from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
+from pilotfish.rpc.replica.server import ReplicaServer
 
 
 class DraftReplica:
@@ -21,7 +22,7 @@ class DraftReplica:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._server: DraftServer | None = None
+        self._server: ReplicaServer | None = None
         self._hosted: HostedService | None = None
         self._address = ""
         self._detail = ""
@@ -31,7 +32,7 @@ class DraftReplica:
         # The configured interface, but a free port: several replicas may share a node.
         metrics_port = min(0, self._config.draft.metrics_port)
         draft = dataclasses.replace(self._config.draft, port=0, metrics_port=metrics_port)
-        server = self._server = await DraftServer.start(dataclasses.replace(self._config, draft=draft))
+        server = self._server = await start_draft(dataclasses.replace(self._config, draft=draft))
         self._hosted = HostedService(server)
         self._detail = f"proposer {server.model.proposer}, model {server.model.model_id}"
         self._address = reachable_address(server.address, node_ip=ray.util.get_node_ip_address())

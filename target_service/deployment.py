@@ -18,8 +18,9 @@ from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.pools.autoscaling import WaitingRequests, load_stats
 from pilotfish.pools.options import fixed_options, num_ranks, scaling_options
 from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
+from pilotfish.rpc.replica.server import ReplicaServer
 from target_service.hosts import start_beside_ranks
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 
 class RankHost:
@@ -38,7 +39,7 @@ class TargetReplica:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._server: TargetServer | None = None
+        self._server: ReplicaServer | None = None
         self._hosted: HostedService | None = None
         self._waiting = WaitingRequests()
         self._address = ""
@@ -52,7 +53,7 @@ class TargetReplica:
         metrics_port = min(0, self._config.target.metrics_port)
         target = dataclasses.replace(self._config.target, port=0, metrics_port=metrics_port)
         config = dataclasses.replace(self._config, target=target)
-        start = TargetServer.start(config, rank_folder=self._start_ranks())
+        start = start_target(config, rank_folder=self._start_ranks())
         server = self._server = await start_beside_ranks(start, [host.wait.remote() for host in self._rank_hosts])
         self._hosted = HostedService(server)
         deterministic = "yes" if server.model.deterministic else "no"

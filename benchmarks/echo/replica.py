@@ -15,13 +15,14 @@ from echo.core import FIRST_TOKEN_ID, NUM_TOKEN_IDS, EchoCore
 from echo.engine import EchoEngine
 from echo.worker import LIMITS
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from pilotfish.config import Config, DraftConfig, EngineConfig, TargetConfig, environment
 from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.frames import Service
-from target_service.server import TargetServer
+from pilotfish.rpc.replica.server import ReplicaServer
+from target_service.server import start_target
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
 
@@ -61,11 +62,11 @@ async def serve(service: Service, has_worker: bool, tokenizer: str) -> None:
         engine = await ProcessEngine.start(config, service, worker_module="echo.worker")
     else:
         engine = EchoEngine(_core(tokenizer))
-    server: TargetServer | DraftServer
+    server: ReplicaServer | ReplicaServer
     if service == "target":
-        server = await TargetServer.start(config, engine=engine)
+        server = await start_target(config, engine=engine)
     else:
-        server = await DraftServer.start(config, engine=engine)
+        server = await start_draft(config, engine=engine)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from fuzz.protos import garble
 from fuzz.values import plant, strange, written
 from orchestrator.api_security import ApiSecurity
@@ -24,7 +24,7 @@ from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.emulation.profiles import load_profile, profile_to_yaml
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "d", "parameters": SCHEMA}}
@@ -119,9 +119,9 @@ class BodiesSurface:
             emulation = {"profile": _short_profile(Path(folder))}
             services = {"target": {"port": 0}, "draft": {"port": 0}, "cache_dir": folder, "emulation": emulation}
             config = config_from_dict(services)
-            target = await TargetServer.start(config, engine=start_emulated_engine(config, "target"))
+            target = await start_target(config, engine=start_emulated_engine(config, "target"))
             exits.push_async_callback(target.drain_and_stop, 0)
-            draft = await DraftServer.start(config, engine=start_emulated_engine(config, "draft"))
+            draft = await start_draft(config, engine=start_emulated_engine(config, "draft"))
             exits.push_async_callback(draft.drain_and_stop, 0)
             addresses = {"target_addresses": [target.address], "draft_addresses": [draft.address]}
             section = {"port": 0, "http": {"port": 0}, **addresses}

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 import torch
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import (
     Config,
@@ -31,7 +31,7 @@ from pilotfish.engine.process.factory import build_engine
 from pilotfish.messages import Event
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.threaded_engine import ThreadedEngine
 
 K = 4
@@ -66,8 +66,8 @@ async def draft_engine() -> EmulatedEngine:
 
 @pytest.fixture
 async def addresses(draft_engine: EmulatedEngine) -> AsyncIterator[dict[str, tuple[str, ...]]]:
-    target = await TargetServer.start(CONFIG)
-    draft = await DraftServer.start(CONFIG, engine=draft_engine)
+    target = await start_target(CONFIG)
+    draft = await start_draft(CONFIG, engine=draft_engine)
     yield {"target_addresses": (target.address,), "draft_addresses": (draft.address,)}
     await draft.drain_and_stop(0)
     await target.drain_and_stop(0)
@@ -154,8 +154,8 @@ async def real_addresses(target_folder: Path, tmp_path: Path) -> AsyncIterator[t
     )
     draft_core, target_core = build_engine(config, "draft"), build_engine(config, "target")
     make_slower(target_core, draft_core)
-    target = await TargetServer.start(config, engine=ThreadedEngine(target_core))
-    draft = await DraftServer.start(config, engine=ThreadedEngine(draft_core))
+    target = await start_target(config, engine=ThreadedEngine(target_core))
+    draft = await start_draft(config, engine=ThreadedEngine(draft_core))
     yield config, {"target_addresses": (target.address,), "draft_addresses": (draft.address,)}
     await draft.drain_and_stop(0)
     await target.drain_and_stop(0)

@@ -21,7 +21,7 @@ from pilotfish.rpc.conversion import grammar_to_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
 from pilotfish.types import Grammar, GrammarKind
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.threaded_engine import ThreadedEngine
 
 Ask = Callable[..., Awaitable[tuple[list[int], pb.SpeculationStats]]]
@@ -60,7 +60,7 @@ async def make_stack(ending_target: Path, tmp_path: Path) -> AsyncIterator[Calla
                     "cache_dir": str(tmp_path),
                 }
             )
-            target = await TargetServer.start(config, engine=ThreadedEngine(build_engine(config, "target")))
+            target = await start_target(config, engine=ThreadedEngine(build_engine(config, "target")))
             exits.push_async_callback(target.drain_and_stop, 0)
             directory = ReplicaDirectory()
             directory.set_replicas("target", {target.address: target.address})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, TargetConfig
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 
 async def test_a_target_behind_a_name(tmp_path: Path) -> None:
@@ -16,7 +16,7 @@ async def test_a_target_behind_a_name(tmp_path: Path) -> None:
         target=TargetConfig(model="nobody/has-this", port=0),
         cache_dir=str(tmp_path),
     )
-    target = await TargetServer.start(config)
+    target = await start_target(config)
     try:
         _, _, port = target.address.rpartition(":")
         addresses = OrchestratorConfig(port=0, target_addresses=(f"dns:///localhost:{port}",))

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 import torch
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
@@ -20,9 +20,10 @@ from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.engine.process.head_factory import build_head_engine
 from pilotfish.messages import Event, Proposal
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.threaded_engine import ThreadedEngine
 
 
@@ -39,7 +40,7 @@ class Stack:
         self.orchestrator: OrchestratorServer
 
     async def start(self) -> None:
-        target = await TargetServer.start(self.config, engine=ThreadedEngine(build_engine(self.config, "target")))
+        target = await start_target(self.config, engine=ThreadedEngine(build_engine(self.config, "target")))
         self._exits.push_async_callback(target.drain_and_stop, 0)
         self.directory.set_replicas("target", {target.address: target.address})
         self.orchestrator = await OrchestratorServer.start(self.config, self.directory)
@@ -48,10 +49,10 @@ class Stack:
         self._exits.push_async_callback(channel.close)
         self.stub = inference_pb2_grpc.InferenceStub(channel)
 
-    async def start_head(self) -> DraftServer:
+    async def start_head(self) -> ReplicaServer:
         core = build_head_engine(self.config)
         self._record(core)
-        draft = await DraftServer.start(self.config, engine=ThreadedEngine(core))
+        draft = await start_draft(self.config, engine=ThreadedEngine(core))
         self._exits.push_async_callback(draft.drain_and_stop, 0)
         self.directory.set_replicas("draft", {draft.address: draft.address})
         await until(lambda: any(link.is_connected for link in self.orchestrator.service.drafts.links))

@@ -22,7 +22,7 @@ from pilotfish.errors import AuthenticationError, PilotfishError, ResourceExhaus
 from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of
 from pilotfish.security.api_key_file import write_keys
 from pilotfish.security.link_token import write_new_token
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 Start = Callable[[dict[str, Any]], AbstractAsyncContextManager[OrchestratorServer]]
 OPTIONS = GenerateOptions(max_tokens=4)
@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Start:
             "cache_dir": str(tmp_path / "cache"),
             "security": security,
         }
-        target = await TargetServer.start(config_from_dict(sections))
+        target = await start_target(config_from_dict(sections))
         orchestrator = {"port": 0, "target_addresses": [target.address], "connect_timeout_s": 2}
         server = await OrchestratorServer.start(config_from_dict({**sections, "orchestrator": orchestrator}))
         try:

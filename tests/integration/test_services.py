@@ -130,12 +130,12 @@ FRONT_OF_AN_EMULATED_ENGINE = """
 import asyncio
 from pilotfish.config import Config, TargetConfig
 from pilotfish.engine.process.process_engine import ProcessEngine
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 async def main():
     config = Config(target=TargetConfig(port=0))
     engine = await ProcessEngine.start(config, "target", worker_module="tests.support.emulated_worker")
-    server = await TargetServer.start(config, engine=engine)
+    server = await start_target(config, engine=engine)
     print(engine.pid, flush=True)
     await server.wait_closed()
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draft_service.proposers import lookup, registry
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import Config, DraftConfig
 from pilotfish.messages import OpenSequence, Proposal, Propose
@@ -91,7 +91,7 @@ async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkey
     monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
     proposers = {**registry.PROPOSERS, "echo": lookup.lookup_proposer("echo")}
     monkeypatch.setattr(registry, "PROPOSERS", proposers)
-    server = await DraftServer.start(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
+    server = await start_draft(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
     try:
         async with RecordingPeer(server.address, "draft") as peer:
             assert peer.stream.model.proposer == "echo"

@@ -13,7 +13,7 @@ from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.replica.stream_server import Engine, StreamServer
 from pilotfish.rpc.replica.telemetry import ReplicaTelemetry
 from pilotfish.rpc.server import GrpcServer
-from pilotfish.types import ModelInfo
+from pilotfish.types import LoadReport, ModelInfo
 
 STOP_GRACE_S = 1.0
 """Calls that were told to end get this long to do so."""
@@ -87,6 +87,11 @@ class ReplicaServer:
     @property
     def model(self) -> ModelInfo:
         return self.streams.welcome.model
+
+    @property
+    def load(self) -> LoadReport:
+        """As peers are told."""
+        return self.streams.load
 
     async def drain_and_stop(self, grace_s: float) -> None:
         """Refuse new sequences, give the open ones grace_s to end, stop everything. Idempotent."""

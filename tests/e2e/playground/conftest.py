@@ -11,10 +11,10 @@ import pytest
 import uvloop
 from playwright.sync_api import expect, sync_playwright
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.loop_thread import LoopThread
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
@@ -55,8 +55,8 @@ class Stack:
 
     async def _start(self) -> None:
         config = config_from_dict(self._sections)
-        self._target = await TargetServer.start(config)
-        self._draft = await DraftServer.start(config)
+        self._target = await start_target(config)
+        self._draft = await start_draft(config)
         addresses = {"target_addresses": [self._target.address], "draft_addresses": [self._draft.address]}
         section = {"port": 0, **addresses, **self._orchestrator_section}
         self._orchestrator = await OrchestratorServer.start(

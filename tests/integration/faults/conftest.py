@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, SpeculationConfig
@@ -26,11 +26,11 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
 from pilotfish.types import SamplingParams
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.conditions import Conditions
 from tests.support.fault_proxy import FaultProxy
 
-SERVERS = {"target": TargetServer, "draft": DraftServer}
+START = {"target": start_target, "draft": start_draft}
 NOWHERE = "127.0.0.1:1"
 """Nobody listens there."""
 PROFILE = HardwareProfile(
@@ -60,7 +60,7 @@ class Replica:
         """Start, or come back, behind the same addresses."""
         config = self._cluster.config(model_name)
         self.engine = start_emulated_engine(config, self.pool)
-        self._server = await SERVERS[self.pool].start(config, engine=self.engine)
+        self._server = await START[self.pool](config, engine=self.engine)
         self.is_running = True
         for link in self.links:
             link.redirect(self._server.address)

@@ -20,7 +20,7 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.factory import build_engine
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
 from tests.support.loop_thread import LoopThread
 from tests.support.threaded_engine import ThreadedEngine
@@ -70,7 +70,7 @@ class ServerThread:
 
     async def _start(self) -> None:
         self.engine = self._make_engine()
-        self._target = await TargetServer.start(self._config, engine=self.engine)
+        self._target = await start_target(self._config, engine=self.engine)
         section = {"port": 0, "target_addresses": [self._target.address], **self._section}
         config = config_from_dict(
             {

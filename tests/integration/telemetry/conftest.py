@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.server import OrchestratorServer
 from pilotfish.config.config import Config
 from pilotfish.config.draft import DraftConfig
@@ -23,9 +23,10 @@ from pilotfish.config.http import HttpConfig
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
-from target_service.server import TargetServer
+from target_service.server import start_target
 from tests.support.otlp_collector import OtlpCollector
 
 CONFIG = Config(
@@ -41,8 +42,8 @@ SPECULATES = {"speculation": pb.SpeculationOptions(mode=pb.SPECULATION_MODE_ON)}
 class Stack:
     """All three services."""
 
-    target: TargetServer
-    draft: DraftServer
+    target: ReplicaServer
+    draft: ReplicaServer
     orchestrator: OrchestratorServer
 
     async def ask(self, metadata: tuple[tuple[str, str], ...] = (), **options: Any) -> pb.Summary:
@@ -60,7 +61,7 @@ class Stack:
 async def running_stack(telemetry: TelemetryConfig) -> AsyncIterator[Stack]:
     """Its spans are on their way to the collector once the block has ended."""
     config = dataclasses.replace(CONFIG, telemetry=telemetry)
-    target, draft = await TargetServer.start(config), await DraftServer.start(config)
+    target, draft = await start_target(config), await start_draft(config)
     orchestrator = dataclasses.replace(
         config.orchestrator, target_addresses=(target.address,), draft_addresses=(draft.address,)
     )

@@ -3,11 +3,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from pilotfish.config import Config, DraftConfig
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode
 from tests.support.peer import RecordingPeer
 
@@ -21,13 +22,13 @@ async def engine() -> EmulatedEngine:
 
 
 @pytest.fixture
-async def server(engine: EmulatedEngine) -> AsyncIterator[DraftServer]:
-    server = await DraftServer.start(CONFIG, engine=engine)
+async def server(engine: EmulatedEngine) -> AsyncIterator[ReplicaServer]:
+    server = await start_draft(CONFIG, engine=engine)
     yield server
     await server.drain_and_stop(0)
 
 
-async def test_proposes(server: DraftServer, engine: EmulatedEngine) -> None:
+async def test_proposes(server: ReplicaServer, engine: EmulatedEngine) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
         assert peer.stream.model.proposer == "emulated"
         # A draft stream has no Opened: the first answer is the proposal.
@@ -43,7 +44,7 @@ async def test_proposes(server: DraftServer, engine: EmulatedEngine) -> None:
         assert engine.num_sequences == 0
 
 
-async def test_distributions_travel_in_rejection_mode(server: DraftServer) -> None:
+async def test_distributions_travel_in_rejection_mode(server: ReplicaServer) -> None:
     sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
     async with RecordingPeer(server.address, "draft") as peer:
         proposal = await peer.ask(OpenSequence(1, (1, 2, 3), sampling), Propose(1, 3, (), 2))
@@ -51,7 +52,7 @@ async def test_distributions_travel_in_rejection_mode(server: DraftServer) -> No
         assert [probs.probs for probs in proposal.draft_probs] == [(1.0,), (1.0,)]
 
 
-async def test_tokens_that_are_missing_are_asked_for(server: DraftServer, engine: EmulatedEngine) -> None:
+async def test_tokens_that_are_missing_are_asked_for(server: ReplicaServer, engine: EmulatedEngine) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
         error = await peer.ask(OPEN, Propose(1, 9, (1,), 2))
         assert isinstance(error, SequenceError)
@@ -62,7 +63,7 @@ async def test_tokens_that_are_missing_are_asked_for(server: DraftServer, engine
 
 
 @pytest.mark.parametrize("num_draft_tokens", [0, 17])
-async def test_proposals_out_of_range(server: DraftServer, num_draft_tokens: int) -> None:
+async def test_proposals_out_of_range(server: ReplicaServer, num_draft_tokens: int) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
         error = await peer.ask(OPEN, Propose(1, 3, (), num_draft_tokens))
         assert isinstance(error, SequenceError)
@@ -70,7 +71,7 @@ async def test_proposals_out_of_range(server: DraftServer, num_draft_tokens: int
         assert f"{num_draft_tokens} draft tokens wanted; 1 to 16 are possible" in error.message
 
 
-async def test_a_drafter_takes_no_targets_work(server: DraftServer) -> None:
+async def test_a_drafter_takes_no_targets_work(server: ReplicaServer) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
         with pytest.raises(TypeError, match="a drafter takes no Decode"):
             peer.send(Decode(1, 3, 1))
@@ -82,4 +83,4 @@ async def test_a_port_in_use_is_told_before_a_model_is_loaded(monkeypatch: pytes
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = Config(draft=DraftConfig(port=taken.getsockname()[1]))
         with pytest.raises(UnavailableError, match=r"the port is in use.*draft\.port=PORT"):
-            await DraftServer.start(config)
+            await start_draft(config)

@@ -44,10 +44,10 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def start(config: Config, folder: Path) -> list[Any]:
     """The three servers; the orchestrator is last."""
     # Here, so that the tests of the library below need no service.
-    from draft_service.server import DraftServer
+    from draft_service.server import start_draft
     from orchestrator.replicas.directory import ReplicaDirectory
     from orchestrator.server import OrchestratorServer
-    from target_service.server import TargetServer
+    from target_service.server import start_target
 
     engines = [
         EmulatedEngine(
@@ -58,8 +58,8 @@ async def start(config: Config, folder: Path) -> list[Any]:
         )
         for role in ("target", "draft")
     ]
-    target = await TargetServer.start(config, engine=engines[0])
-    draft = await DraftServer.start(config, engine=engines[1])
+    target = await start_target(config, engine=engines[0])
+    draft = await start_draft(config, engine=engines[1])
     directory = ReplicaDirectory()
     directory.set_replicas("target", {"t": target.address})
     directory.set_replicas("draft", {"d": draft.address})

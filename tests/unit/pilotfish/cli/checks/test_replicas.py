@@ -11,7 +11,7 @@ from pilotfish.cli.checks.replicas import check_replicas
 from pilotfish.config import load_config
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
-from target_service.server import TargetServer
+from target_service.server import start_target
 
 
 def engine(fingerprint: str) -> EmulatedEngine:
@@ -26,9 +26,7 @@ def free_port() -> int:
 
 async def verdicts(fingerprints: list[str], absent: list[str]) -> list[tuple[str, Verdict, str]]:
     """Of targets with these fingerprints, and of absent replicas of these pools."""
-    servers = [
-        await TargetServer.start(load_config(overrides=["target.port=0"]), engine=engine(of)) for of in fingerprints
-    ]
+    servers = [await start_target(load_config(overrides=["target.port=0"]), engine=engine(of)) for of in fingerprints]
     try:
         addresses = {"target": [server.address for server in servers], "draft": []}
         for pool in absent:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from draft_service.proposers.lookup import LookupProposer
-from draft_service.server import DraftServer
+from draft_service.server import start_draft
 from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.config import Config, load_config
 from pilotfish.engine.process.client import EngineClient
@@ -21,6 +21,7 @@ from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
 from pilotfish.messages import Command, Propose
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import Limits, LoadReport, ModelInfo
 from tests.support.faulty_drafter import Fault, FaultyDrafter
@@ -60,7 +61,7 @@ class DraftPool:
         self.fingerprint = fingerprint
         self.port = 0
         self.feature_layers: tuple[int, ...] = ()
-        self.server: DraftServer | None = None
+        self.server: ReplicaServer | None = None
         self.engine: RecordingProposer
 
     @property
@@ -86,7 +87,7 @@ class DraftPool:
         engine: EngineClient = self.engine
         if fault is not None:
             engine = FaultyDrafter(self.engine, fault, after_rounds=after_rounds, delay_s=0.3)
-        self.server = await DraftServer.start(config, engine=engine)
+        self.server = await start_draft(config, engine=engine)
         self.port = int(self.server.address.rpartition(":")[2])
 
     def frames_that_ask_on(self, length: int) -> list[list[Command]]:
