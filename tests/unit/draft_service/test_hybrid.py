@@ -11,7 +11,6 @@ from draft_service.proposers.hybrid import HybridProposer
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
-    AheadRequest,
     CloseSequence,
     Command,
     Decode,
@@ -126,19 +125,6 @@ async def test_a_confident_lookup_answers_and_the_model_is_told_nothing(
     assert (await propose(proposer, 15)).draft_token_ids == (14, 15, 16, 17)
     assert model.num_proposals == 0
     assert model.tokens[1] == [*COPIED, 1, 10, 11, 12, 13]
-
-
-async def test_the_model_drafts_nothing_ahead(proposer: HybridProposer, model: FakeModel) -> None:
-    proposer.send([OpenSequence(1, (*COPIED, 1), GREEDY), Propose(1, 11, (), 4, ahead=AheadRequest(60, (0.8,)))])
-    await next_proposal(proposer)
-    assert [request.ahead for request in model.requests] == [None]
-
-
-async def test_a_lookup_that_promises_little_is_left_alone(model: FakeModel) -> None:
-    proposer = hybrid(model, min_accepted_tokens=3.0)
-    proposer.send([OpenSequence(1, (*COPIED, 1, 10, 11), GREEDY)])
-    assert (await propose(proposer, 13)).draft_token_ids == (MODEL_TOKEN,) * 4
-    await proposer.close()
 
 
 async def test_a_lookup_that_is_not_confident_joins_the_models_tree(model: FakeModel) -> None:

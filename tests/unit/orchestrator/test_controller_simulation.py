@@ -9,7 +9,6 @@ import pytest
 
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import Mode
 from pilotfish.config import SpeculationConfig
@@ -128,17 +127,6 @@ def test_never_slower_with_a_drafter_that_often_has_no_answer(
     assert tokens_per_s["auto"] >= bound * max(tokens_per_s["off"], tokens_per_s["on"]), tokens_per_s
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (2, 0.9), (4, 0.9), (2, 0.6)])
-def test_never_slower_where_some_drafts_are_made_ahead_and_some_are_not(concurrency: int, acceptance: float) -> None:
-    """Rounds scatter by a third then: their luck must not choose the draft length."""
-    state = fresh()
-    on, auto = (
-        throughput(concurrency, acceptance, make, delays=True, ahead=0.5)
-        for make in (lambda: always_on(8), lambda: adaptive(state, 8))
-    )
-    assert auto >= 0.98 * on, (auto, on)
-
-
 def rate_between(stack: SimulatedStack, seconds: float) -> float:
     before = stack.num_tokens
     stack.world.run(stack.world.now_s + seconds)
@@ -207,17 +195,6 @@ def test_drafts_that_go_bad_are_dropped_and_found_again() -> None:
     stack.acceptance = 0.8
     rate_between(stack, 15.0)
     assert rate_between(stack, 5.0) > 2.2 * 123
-
-
-def test_off_by_load_drafts_nothing_and_costs_nothing() -> None:
-    state = fresh()
-    off = throughput(128, 0.9, always_off)
-    assert throughput(128, 0.9, lambda: adaptive(state, 5)) >= 0.99 * off
-    decisions = state.num_decisions
-    assert decisions[Reason.PROBE] == 0
-    assert decisions[Reason.LOAD] + decisions[Reason.ROUND_TIME] > 0.8 * (
-        decisions.total() - decisions[Reason.FIRST_TOKEN]
-    )
 
 
 def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:

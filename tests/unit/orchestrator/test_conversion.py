@@ -1,8 +1,7 @@
 import pytest
 
 from orchestrator.answers.output import OutputText
-from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto
-from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt
+from orchestrator.conversion import chunk_to_proto, options_from_proto
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -11,7 +10,6 @@ from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import (
     AcceptanceMode,
-    ChatMessage,
     Grammar,
     GrammarKind,
     SamplingParams,
@@ -83,24 +81,6 @@ def test_a_grammar_is_taken_and_its_kind_must_be_known() -> None:
 def test_the_servers_defaults_hold_where_the_request_is_silent() -> None:
     options = options_from_proto(pb.GenerateRequest(), SpeculationConfig(mode="off", proposer="ngram"))
     assert (options.speculation.mode, options.speculation.proposer) == ("off", "ngram")
-
-
-def test_prompts_of_every_kind() -> None:
-    for request, expected in (
-        (pb.GenerateRequest(text="hi"), TextPrompt("hi")),
-        (pb.TokenizeRequest(text=""), TextPrompt("")),
-        (
-            pb.GenerateRequest(chat=pb.ChatPrompt(messages=[pb.ChatMessage(role="user", content="hi")])),
-            ChatPrompt((ChatMessage(role="user", content="hi"),)),
-        ),
-    ):
-        kind = request.WhichOneof("prompt" if isinstance(request, pb.GenerateRequest) else "input")
-        assert prompt_from_proto(request, kind) == expected
-    tokens = prompt_from_proto(pb.GenerateRequest(tokens=pb.TokenPrompt(token_ids=[1, 2])), "tokens")
-    assert isinstance(tokens, TokenPrompt)
-    assert list(tokens.token_ids) == [1, 2]
-    with pytest.raises(InvalidRequestError, match="no prompt"):
-        prompt_from_proto(pb.GenerateRequest(), None)
 
 
 def test_a_chunk_carries_origins_and_logprobs(toy_tokenizer) -> None:

@@ -10,7 +10,7 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.control.decision import Decision
 from orchestrator.control.reasons import Reason
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.round import RemoteRound, nears_end
+from orchestrator.round import RemoteRound
 from orchestrator.target import RemoteTarget
 from pilotfish.messages import Command, Decode, Event, Verdict
 from pilotfish.types import LoadReport, SamplingParams
@@ -19,18 +19,6 @@ PROMPT = (1, 2, 3)
 STEP_S = 0.01
 PREFILL_NS = 7_000_000
 PLAIN = Decision(0, 32, Reason.LOAD)
-
-
-@pytest.mark.parametrize(
-    ("num_run_tokens", "token_s", "expected"),
-    [(7, 0.0, 0), (8, 0.0, 2), (16, 0.01, 4), (128, 0.0, 16), (128, 0.01, 16), (128, 0.002, 25), (128, 0.0001, 32)],
-)
-def test_a_run_is_extended_in_time_but_not_long_before_its_end(
-    num_run_tokens: int, token_s: float, expected: int
-) -> None:
-    """At a quarter of it, and of a long one 16 tokens or a twentieth of a second before its end."""
-    coming = [num for num in range(num_run_tokens, 0, -1) if nears_end(num_run_tokens, num, token_s)]
-    assert max(coming, default=0) == expected
 
 
 class Clock:

@@ -68,18 +68,6 @@ async def test_places_that_were_refused_do_not_count_as_attempts(
     target.close()
 
 
-async def test_places_that_are_promised_and_refused_for_too_long_are_given_up(
-    memory_pool, memory_link, sequence, target_of
-) -> None:
-    link = memory_link("a")
-    link.report_full = lambda: None
-    link.on_event = no_place
-    target = target_of(memory_pool(link), timeout_s=0.01)
-    with pytest.raises(ResourceExhaustedError, match="all are in use"):
-        await run(target, sequence, 5)
-    assert not link.mailboxes
-
-
 async def test_an_answer_that_has_begun_waits_for_a_place_as_long_as_it_takes(
     memory_pool, memory_link, sequence, target_of, toy_continuation
 ) -> None:
@@ -172,24 +160,6 @@ async def test_a_run_whose_extension_cannot_be_sent_ends_where_it_would_have(
                 link.send = refuse
                 run.go_on(PLAIN, Decision(0, 32, Reason.LOAD))
     link.send = send
-    assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
-    target.close()
-
-
-async def test_a_run_that_shall_not_go_on_ends_and_names_what_follows(
-    memory_pool, memory_link, sequence_of, toy_continuation
-) -> None:
-    sequence, link = sequence_of(PROMPT, LONG), memory_link("a")
-    link.decodes_step_by_step = True
-    target = RemoteTarget(memory_pool(link), acquire_timeout_s=5, max_run_tokens=64)
-    run, drafted = target.decode(sequence, 16), Decision(4, 1, Reason.FASTEST)
-    num_asked = 0
-    async for verdict in run:
-        sequence.commit(verdict)
-        if run.is_running_out:
-            num_asked += 1
-            assert run.go_on(PLAIN, drafted) is PLAIN
-    assert (num_asked, run.successor) == (1, drafted)
     assert sequence.output_token_ids == toy_continuation(PROMPT, 16)
     target.close()
 

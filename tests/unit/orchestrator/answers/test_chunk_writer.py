@@ -101,18 +101,6 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_each_chunk_is_a_message_where_nobody_waits(turns: WriteTurns) -> None:
-    answer, client = Answer(), Client()
-    writing = begin(answer, client, turns)
-    for text in "abc":
-        answer.put(text)
-        await settle()
-    answer.put("d", finish=FinishReason.LENGTH)
-    await writing
-    assert client.messages == ["a", "b", "c", "d"]
-    assert answer.is_closed
-
-
 async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: WriteTurns) -> None:
     answer, client = Answer(), Client()
     writing = begin(answer, client, turns)
@@ -124,25 +112,6 @@ async def test_what_comes_while_the_client_does_not_read_is_one_message(turns: W
     client.reads.set()
     await writing
     assert client.messages == ["a", "bcde"]
-
-
-async def test_what_comes_while_others_have_their_turns_is_one_message(turns: WriteTurns) -> None:
-    answer, client = Answer(), Client()
-    writing = begin(answer, client, turns)
-    answer.put("a")
-    await settle()
-    others = [asyncio.create_task(turns.take()) for _ in range(5)]
-    await asyncio.sleep(0)
-    answer.put("b")
-    await asyncio.sleep(0)
-    answer.put("c")
-    await asyncio.sleep(0)
-    answer.put("d")
-    await settle()
-    assert client.messages == ["a", "bcd"]
-    await asyncio.gather(*others)
-    answer.put("e", finish=FinishReason.STOP)
-    await writing
 
 
 async def test_the_first_token_passes_all_who_wait(turns: WriteTurns) -> None:

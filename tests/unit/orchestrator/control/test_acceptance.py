@@ -57,17 +57,6 @@ def test_a_position_that_was_never_drafted_is_like_the_one_before_it() -> None:
     assert len(of(request, proposer)) == K
 
 
-def test_the_luck_of_a_few_rounds_moves_a_request_little() -> None:
-    beliefs = []
-    proposer = shared(0.7)
-    for seed in range(20):
-        request, rng = RequestAcceptance(proposer), random.Random(seed)
-        for _ in range(16):
-            request.add(K, num_accepted(rng, 0.7), is_probe=False)
-        beliefs.append(of(request, proposer)[0])
-    assert max(abs(belief - 0.7) for belief in beliefs) < 0.15
-
-
 def test_a_request_that_differs_for_long_is_believed() -> None:
     proposer = shared(0.8)
     odd, other = RequestAcceptance(proposer), RequestAcceptance(proposer)
@@ -88,24 +77,3 @@ def test_another_text_is_noticed(before, after) -> None:
     for _ in range(150):
         request.add(K, num_accepted(rng, after), is_probe=False)
     assert of(request, proposer)[0] == pytest.approx(after, abs=0.25)
-
-
-def test_a_probe_says_more_than_a_round() -> None:
-    """It stands for all rounds that were not drafted."""
-    by_probe = {}
-    for is_probe in (False, True):
-        proposer = shared(0.05)
-        request = RequestAcceptance(proposer)
-        for _ in range(4):
-            request.add(2, 2, is_probe=is_probe)
-        by_probe[is_probe] = of(request, proposer)[0]
-    assert by_probe[True] > by_probe[False] + 0.2
-
-
-def test_empty_proposals_and_the_tokens_after_them_are_counted() -> None:
-    proposer = ProposerAcceptance()
-    assert (proposer.empty_share, proposer.empty_run_tokens) == (0.0, 1.0)
-    for number in range(1000):
-        proposer.add_proposal(0 if number % 4 else 8)
-    assert proposer.empty_share == pytest.approx(0.25, abs=0.02)
-    assert proposer.empty_run_tokens == pytest.approx(8, abs=0.2)

@@ -7,30 +7,15 @@ from itertools import pairwise
 import pytest
 
 from orchestrator.control.controller import Controller
-from orchestrator.control.decision import Decision, RoundResult
+from orchestrator.control.decision import Decision
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.reasons import Reason
-
-DEAR_ROW_S = 0.0022
-"""With it 32 sequences decode fastest without a draft, and one does not."""
 
 
 def decoded_plainly(request, first: int = 0) -> float:
     """Share of its decisions from this one on."""
     decisions = request.decisions[first:]
     return sum(not decision.num_draft_tokens for decision in decisions) / len(decisions)
-
-
-def plain_gaps(request) -> list[int]:
-    """Plain tokens between one draft and the next, where there are any."""
-    gaps, gap = [], 0
-    for decision in request.decisions:
-        if decision.num_draft_tokens:
-            gaps.append(gap)
-            gap = 0
-        else:
-            gap += decision.num_decode_tokens
-    return [gap for gap in gaps[1:] if gap]
 
 
 def speeds(replica, request, seconds: float) -> float:
@@ -80,14 +65,6 @@ def test_no_more_is_drafted_than_is_left_to_decode(virtual_replica, mode) -> Non
     replica.run(1.0)
     assert [decision.num_draft_tokens for decision in request.decisions] == [0, 4, 4, 2]
     assert request.num_tokens == 14
-
-
-def test_one_last_token_is_not_drafted(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 1.0
-    request = replica.begin("on", k=4, max_tokens=12)
-    replica.run(1.0)
-    assert request.latest == Decision(0, 1, Reason.LAST_TOKEN)
 
 
 # Without a drafter.
@@ -199,60 +176,6 @@ def test_drafts_that_are_never_accepted_are_soon_no_longer_made(virtual_replica)
     assert speeds(replica, request, 100.0) > 0.98
 
 
-def test_probes_are_short_and_come_ever_more_rarely_but_never_cease(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.0
-    request = replica.begin()
-    replica.run(200.0)
-    probes = [decision for decision in request.decisions if decision.reason is Reason.PROBE]
-    assert {probe.num_draft_tokens for probe in probes} == {2}
-    gaps = plain_gaps(request)
-    assert gaps[:3] == [32, 64, 128]
-    assert max(gaps) == 1024
-
-
-def test_a_probe_that_holds_is_followed_by_a_longer_one_at_once_and_brings_drafts_back(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.0
-    request = replica.begin(k=8)
-    replica.run(10.0)
-    before = len(request.decisions)
-    replica.acceptance = 1.0
-    while not request.reasons(before)[Reason.PROBE]:
-        replica.run(0.01)
-    replica.run(1.0)
-    probes = [each.num_draft_tokens for each in request.decisions[before:] if each.reason is Reason.PROBE]
-    assert probes[:2] == [2, 4]
-    assert (request.latest.num_draft_tokens, request.latest.reason) == (8, Reason.FASTEST)
-
-
-def test_drafts_that_go_bad_are_dropped_and_found_again(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.8
-    request = replica.begin()
-    replica.run(10.0)
-    replica.acceptance = 0.02
-    replica.run(3.0)
-    assert speeds(replica, request, 7.0) > 0.95
-    replica.acceptance = 0.8
-    replica.run(20.0)
-    assert speeds(replica, request, 5.0) > 2
-
-
-def test_answers_shorter_than_the_interval_probe_for_each_other(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.0
-    first = replica.begin()
-    replica.run(60.0)
-    replica.end(first)
-    reasons = []
-    for _ in range(80):
-        request = replica.begin(max_tokens=128)
-        replica.run(2.0)
-        reasons += [decision.reason for decision in request.decisions]
-    assert 80 * 128 // 1024 // 2 <= reasons.count(Reason.PROBE) <= 80 * 128 // 512
-
-
 def test_a_drafter_that_takes_too_long_is_left_alone_and_tried_again(virtual_replica) -> None:
     replica = virtual_replica()
     replica.draft_token_s = 0.02
@@ -274,30 +197,6 @@ def test_what_the_network_takes_counts(virtual_replica, pays) -> None:
     request = replica.begin()
     replica.run(5.0)
     assert (request.latest.reason is Reason.FASTEST) is pays
-
-
-@pytest.mark.parametrize(("pause_s", "drafts"), [(0.0, True), (0.009, False), (0.5, True)])
-def test_what_is_done_between_rounds_counts_but_for_a_client_that_does_not_read(
-    virtual_replica, pause_s, drafts
-) -> None:
-    """1.8 tokens in 12 ms are faster than 10 ms a token; in 21 ms they are not."""
-    replica = virtual_replica()
-    replica.acceptance, replica.pause_s = 0.8, pause_s
-    request = replica.begin(k=1)
-    replica.run(20.0 if pause_s < 0.1 else 60.0)
-    assert (decoded_plainly(request, len(request.decisions) // 2) < 0.5) is drafts
-
-
-def test_prefills_are_no_part_of_rounds_or_of_plain_decoding(virtual_replica) -> None:
-    """A prompt of 100 ms beside each round makes drafts that never hold no better, and good ones no worse."""
-    for acceptance, is_on in ((0.7, True), (0.0, False)):
-        replica = virtual_replica()
-        replica.acceptance, replica.prefill_s = acceptance, 0.1
-        request = replica.begin()
-        replica.run(60.0)
-        assert (request.latest.reason is Reason.FASTEST) is is_on
-        costs = replica.state.replicas["a"].proposers["draft"].costs
-        assert costs.plain_s(1) == pytest.approx(replica.base_s + replica.row_s, rel=0.02)
 
 
 def test_trees_cost_by_their_tokens_and_are_accepted_by_their_depth(virtual_replica) -> None:
@@ -365,14 +264,6 @@ def test_a_drafter_without_ideas_is_asked_ever_more_rarely_until_a_draft_holds(v
     assert request.latest.num_decode_tokens == 1
 
 
-def test_nor_is_one_that_fails(virtual_replica) -> None:
-    replica = virtual_replica(decode_run_tokens=8)
-    replica.failing = 1.0
-    request = replica.begin("on")
-    replica.run(1.0)
-    assert [decision.num_decode_tokens for decision in request.decisions[1:6]] == [1, 2, 4, 8, 8]
-
-
 @pytest.mark.parametrize(("ask_s", "pays"), [(0.0002, True), (0.01, False)])
 def test_asking_in_vain_is_worth_while_only_if_it_costs_little(virtual_replica, ask_s, pays) -> None:
     """One proposal in four has a draft."""
@@ -399,183 +290,3 @@ def test_a_probe_is_one_question_where_the_drafter_has_no_answer(virtual_replica
     reasons = [decision.reason for decision in request.decisions[before:]]
     assert Reason.PROBE in reasons
     assert not any(earlier is later is Reason.PROBE for earlier, later in pairwise(reasons))
-
-
-def test_a_probe_ends_where_the_drafter_fails(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.0
-    request = replica.begin()
-    replica.run(5.0)
-    replica.failing, before = 1.0, len(request.decisions)
-    replica.run(40.0)
-    reasons = [decision.reason for decision in request.decisions[before:]]
-    assert Reason.PROBE in reasons
-    assert not any(earlier is later is Reason.PROBE for earlier, later in pairwise(reasons))
-
-
-# Load and operators' rules.
-
-
-def test_the_load_decides_and_leaves_with_the_requests(virtual_replica) -> None:
-    """Alone drafts are nearly free, among 31 others each row costs everybody."""
-    replica = virtual_replica(row_s=DEAR_ROW_S)
-    request = replica.begin()
-    replica.run(3.0)
-    assert request.latest.reason is Reason.FASTEST
-    others = replica.begin_many(31)
-    replica.run(10.0)
-    assert request.latest.reason is Reason.LOAD
-    assert request.controller.limitation.reason is Reason.LOAD
-    replica.end(*others)
-    replica.run(2.0)
-    assert request.latest.reason is Reason.FASTEST
-    assert replica.state.num_switches == {False: 1, True: 1}
-
-
-def test_sequences_of_other_orchestrators_count(virtual_replica) -> None:
-    replica = virtual_replica(row_s=DEAR_ROW_S)
-    replica.facts = {"num_other_sequences": 31}
-    request = replica.begin()
-    replica.run(2.0)
-    assert request.latest.reason is Reason.LOAD
-
-
-@pytest.mark.parametrize(("num_sequences", "num_tokens"), [(1, 16), (63, 16), (64, 32), (128, 64), (512, 128)])
-def test_plain_runs_grow_with_the_load(virtual_replica, num_sequences, num_tokens) -> None:
-    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 1000, 0),))
-    request = replica.begin_many(num_sequences)[0]
-    replica.run(1.0 + 2 * 16 * replica.step_s())
-    assert request.latest == Decision(0, num_tokens, Reason.BATCH_SIZE)
-    replica.facts = {"drafter_absence": "none"}
-    replica.run(1.0 + 2 * num_tokens * replica.step_s())
-    assert request.latest == Decision(0, num_tokens, Reason.NO_DRAFTER, "none")
-
-
-def test_operators_may_set_k_by_batch_size(virtual_replica) -> None:
-    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 1, 2), (2, 4, 1), (5, 100, 0)))
-    replica.acceptance = 1.0
-    request = replica.begin(k=8)
-    replica.run(1.0)
-    assert request.latest.num_draft_tokens == 2
-    replica.begin()
-    replica.run(1.0)
-    assert request.latest.num_draft_tokens == 1
-    replica.begin_many(3)
-    replica.run(1.0)
-    assert (request.latest.reason, request.latest.num_draft_tokens) == (Reason.BATCH_SIZE, 0)
-    assert request.controller.limitation.reason is Reason.BATCH_SIZE
-
-
-def test_operators_rules_are_not_for_requests_that_ask_for_drafts(virtual_replica) -> None:
-    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 100, 0),), min_acceptance_rate=1.0)
-    request = replica.begin("on", k=3)
-    replica.run(1.0)
-    assert request.latest == Decision(3, 1, Reason.REQUESTED)
-
-
-def test_off_from_a_batch_size_on_with_hysteresis(virtual_replica) -> None:
-    replica = virtual_replica(disable_by_batch_size=12, disable_by_batch_size_hysteresis=8)
-    replica.acceptance = 1.0
-    request, others = replica.begin(), list(replica.begin_many(10))
-
-    def is_off(num_sequences: int) -> bool:
-        while len(others) + 1 > num_sequences:
-            replica.end(others.pop())
-        others.extend(replica.begin_many(num_sequences - 1 - len(others)))
-        replica.run(3.0)
-        return request.latest.reason is Reason.BATCH_SIZE
-
-    assert [is_off(n) for n in (11, 12, 11, 5, 4, 3, 11, 12)] == [False, True, True, True, True, False, False, True]
-
-
-def test_below_the_acceptance_floor_only_probes_are_drafted(virtual_replica) -> None:
-    """Drafts that would pay: three in ten of the first tokens are rejected."""
-    replica = virtual_replica(min_acceptance_rate=0.85)
-    request = replica.begin()
-    replica.run(20.0)
-    assert request.reasons(len(request.decisions) // 2).keys() <= {Reason.ACCEPTANCE_FLOOR, Reason.PROBE}
-    assert request.controller.limitation.reason is Reason.ACCEPTANCE_FLOOR
-    lower = virtual_replica(min_acceptance_rate=0.5)
-    request = lower.begin()
-    lower.run(20.0)
-    assert request.latest.reason is Reason.FASTEST
-
-
-# What others see.
-
-
-def test_every_decision_is_counted(virtual_replica) -> None:
-    replica = virtual_replica()
-    request = replica.begin(max_tokens=40)
-    replica.run(5.0)
-    state = replica.state
-    assert state.num_decisions == request.reasons()
-    assert state.num_rounds_by_k == request.controller.num_rounds_by_k
-    assert state.num_rounds_by_k.total() == len(request.decisions)
-    replica.begin()
-    assert state.latest_reason is Reason.FASTEST, "and not that a first token is waited for"
-
-
-def test_a_request_that_has_ended_counts_nowhere(virtual_replica) -> None:
-    replica = virtual_replica()
-    request = replica.begin("on")
-    replica.run(1.0)
-    request.controller.close()
-    request.controller.close()
-    state = replica.state.replicas["a"]
-    assert (state.num_own, state.num_speculating, state.num_rows) == (0, 0, 0)
-    assert not any(state.draft_limits.values())
-
-
-# What is over is noticed.
-
-
-def test_a_drafter_that_had_no_ideas_for_long_is_asked_again(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.answered, replica.acceptance, replica.draft_token_s = 0.0, 0.9, 0.002
-    request = replica.begin(k=5)
-    replica.run(60.0)
-    assert not request.latest.num_draft_tokens
-    replica.answered, replica.draft_token_s = 1.0, 0.0002
-    replica.run(100.0)
-    assert request.latest.reason is Reason.FASTEST
-
-
-def test_a_length_that_was_dear_for_a_while_is_tried_again(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance, replica.draft_token_s = 0.9, 0.012
-    request = replica.begin(k=5)
-    replica.run(12.0)
-    assert request.latest.num_draft_tokens < 5
-    replica.draft_token_s = 0.0002
-    replica.run(60.0)
-    assert request.latest.num_draft_tokens == 5
-
-
-def test_no_round_asks_for_more_than_operators_allow(virtual_replica) -> None:
-    replica = virtual_replica(num_speculative_tokens_per_batch_size=((1, 100, 1),))
-    replica.acceptance = 0.0
-    request = replica.begin(k=8)
-    replica.run(5.0)
-    replica.acceptance = 1.0
-    replica.run(8.0)
-    assert {decision.num_draft_tokens for decision in request.decisions} == {0, 1}
-
-
-@pytest.mark.parametrize(("rule", "most"), [({"disable_by_batch_size": 1}, 0), ({}, 2)])
-def test_the_first_run_of_an_in_target_drafter_is_within_operators_rules(virtual_replica, rule, most: int) -> None:
-    per_size = {} if rule else {"num_speculative_tokens_per_batch_size": ((1, 100, 2),)}
-    replica = virtual_replica(**rule, **per_size)
-    replica.begin(k=8, kind=InTargetController, proposer="eagle3")
-    replica.run(3.0)
-    later = replica.begin(k=8, kind=InTargetController, proposer="eagle3")
-    assert later.decisions[0].num_draft_tokens == most
-
-
-def test_a_request_whose_answer_is_one_run_counts_from_its_first_token(virtual_replica) -> None:
-    replica = virtual_replica()
-    request = replica.begin("off")
-    request.controller.begin(RoundResult(now_s=0.0, num_output_tokens=1, num_remaining_tokens=9, replica_id="a"))
-    assert replica.state.replicas["a"].num_own == 1
-    request.controller.close()
-    assert replica.state.replicas["a"].num_own == 0

@@ -90,16 +90,6 @@ def test_a_change_of_the_text_is_noticed(virtual_replica, before, after) -> None
     assert (share_drafted(request, num_decisions) > 0.5) is (after < 1)
 
 
-def test_short_answers_learn_for_each_other(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.in_target_token_s = 1.3 * PLAIN_S
-    answers = []
-    for _ in range(100):
-        answers.append(begin(replica, max_tokens=48))
-        replica.run(0.8)
-    assert sum(share_drafted(answer) for answer in answers[50:]) / 50 < 0.1
-
-
 def test_what_drafted_runs_take_on_one_replica_says_nothing_of_another(virtual_replica) -> None:
     one = virtual_replica()
     one.in_target_token_s = 2 * PLAIN_S
@@ -140,15 +130,3 @@ def test_without_its_drafter_it_decodes_plainly_and_says_why(virtual_replica, mo
     replica.run(1.0)
     assert not any(decision.num_draft_tokens for decision in request.decisions)
     assert request.controller.limitation.text == "the replica has none"
-
-
-def test_runs_that_are_too_short_to_be_measured_are_made_longer(virtual_replica) -> None:
-    replica = virtual_replica(decode_run_tokens=2)
-    replica.in_target_token_s = 1.3 * PLAIN_S
-    request = begin(replica)
-    replica.run(60.0)
-    assert share_drafted(request) < 0.1
-
-
-def test_no_drafter_is_prepared(virtual_replica) -> None:
-    assert not begin(virtual_replica(), "on").controller.will_draft_soon

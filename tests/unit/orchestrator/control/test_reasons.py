@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from orchestrator.control.reasons import Limitation, Reason
 
 DETAILS = "there is no draft replica"
@@ -19,13 +17,6 @@ def test_identifiers_are_an_interface() -> None:
         *("short_output", "no_drafter", "draft_pool_saturated", "drafter_failed", "batch_size", "acceptance_floor"),
         *("load", "round_time", "acceptance"),
     }
-
-
-@pytest.mark.parametrize("reason", [Reason.FASTEST, Reason.PROBE, Reason.FIRST_TOKEN, Reason.MEASURING])
-def test_what_happens_to_every_request_limits_none(reason) -> None:
-    limitation = Limitation(None)
-    limitation.note(reason, "")
-    assert (limitation.reason, limitation.text) == (None, "")
 
 
 def test_one_that_never_speculates_says_why() -> None:

@@ -57,24 +57,6 @@ def test_a_request_that_ends_on_a_lost_replica_leaves_nothing_behind(virtual_rep
     assert replica.state.replicas["a"].num_own == 1
 
 
-def test_the_acceptance_of_a_drafter_outlives_a_target_replica(virtual_replica) -> None:
-    replica = virtual_replica()
-    replica.acceptance = 0.1
-    replica.begin("on")
-    replica.run(5.0)
-    replica.state.retain(())
-    assert replica.state.acceptance["draft"].probabilities(1) == pytest.approx([0.1], abs=0.05)
-
-
-def test_only_replicas_that_are_gone_are_forgotten() -> None:
-    state = ControlState(SpeculationConfig())
-    here = state.proposer("here", "draft")
-    state.proposer("gone", "draft")
-    state.retain({"here", "new"})
-    assert list(state.replicas) == ["here"]
-    assert state.proposer("here", "draft") is here
-
-
 def test_a_moments_dip_is_no_change_of_the_load() -> None:
     replica = ReplicaState()
     replica.num_own = 64
@@ -84,15 +66,6 @@ def test_a_moments_dip_is_no_change_of_the_load() -> None:
     assert replica.load(2.0) == 1
     replica.num_own = 8
     assert replica.load(2.01) == 8, "a rise counts at once"
-
-
-@pytest.mark.parametrize("factor", [0.7, 1.3])
-def test_plain_runs_correct_a_wrong_table(virtual_replica, factor) -> None:
-    replica = virtual_replica(table_factor=factor, num_speculative_tokens_per_batch_size=((1, 100, 0),))
-    replica.begin()
-    replica.run(10.0)
-    costs = replica.state.replicas["a"].proposers["draft"].costs
-    assert costs.plain_s(1) == pytest.approx(replica.step_s(), rel=0.03)
 
 
 def test_plain_decoding_takes_what_the_idlest_replica_tells(table) -> None:

@@ -35,14 +35,6 @@ def test_a_round_takes_its_step_its_drafting_and_an_overhead(table, load) -> Non
     assert overhead_s(costs, load, 4) == pytest.approx(0.003, rel=0.1)
 
 
-def test_an_overhead_is_known_by_k(table) -> None:
-    costs = RoundCosts(table)
-    add_rounds(costs, 8, 2, 0.002)
-    add_rounds(costs, 8, 8, 0.008)
-    assert overhead_s(costs, 8, 8) == pytest.approx(0.008, rel=0.15)
-    assert overhead_s(costs, 8, 2) == pytest.approx(0.002, rel=0.3)
-
-
 def test_a_k_that_was_not_measured_is_charged_a_part_of_what_others_take(table) -> None:
     """With nothing it would seem better than any other; with all of it it would never be tried."""
     costs = RoundCosts(table)
@@ -58,21 +50,6 @@ def test_one_slow_round_is_hardly_believed(table) -> None:
     add_rounds(costs, 1, 4, 0.001)
     add_rounds(costs, 1, 4, 0.1, num_rounds=1)
     assert overhead_s(costs, 1, 4) < 0.003
-
-
-def test_many_that_measure_the_same_step_are_a_few(table) -> None:
-    """A slow step of 64 sequences is no more than one of three."""
-    costs = RoundCosts(table)
-    add_rounds(costs, 64, 4, 0.0, num_rounds=20)
-    add_rounds(costs, 64, 4, 0.1, num_rounds=1)
-    assert overhead_s(costs, 64, 4) < 0.01
-
-
-def test_what_lasts_is_believed(table) -> None:
-    costs = RoundCosts(table)
-    add_rounds(costs, 1, 4, 0.001)
-    add_rounds(costs, 1, 4, 0.02, num_rounds=400)
-    assert overhead_s(costs, 1, 4) == pytest.approx(0.02, rel=0.1)
 
 
 def test_loads_are_told_apart_and_a_new_one_begins_with_its_neighbours(table) -> None:
@@ -93,15 +70,6 @@ def test_plain_decoding_is_measured_against_the_table(table) -> None:
     assert costs.plain_s(64) == pytest.approx(1.3 * table.step_s(64), rel=0.03), "as under the nearest load"
 
 
-def test_another_table_counts_at_once(table) -> None:
-    costs = RoundCosts(table)
-    for _ in range(50):
-        costs.add_plain(1, table.step_s(1))
-    slower = type(table)(table.rows, tuple(2 * step_ns for step_ns in table.step_ns))
-    costs.table = slower
-    assert costs.plain_s(1) == pytest.approx(slower.step_s(1))
-
-
 def test_an_empty_proposal_costs_what_its_run_does_not_take(table) -> None:
     costs = RoundCosts(table)
     for _ in range(50):
@@ -115,10 +83,3 @@ def test_a_drafter_in_the_target_is_worth_a_try_and_then_what_it_was_measured_to
     for _ in range(50):
         costs.add_in_target(4, 0.5 * table.step_s(4))
     assert costs.in_target_gain(4) == pytest.approx(2.0)
-
-
-def test_no_round_is_said_to_take_no_time(table) -> None:
-    costs = RoundCosts(table)
-    for _ in range(200):
-        costs.add_round(1, 1, 2, 1e-6, 0.0)
-    assert costs.seconds(1, 1, 1) > 0

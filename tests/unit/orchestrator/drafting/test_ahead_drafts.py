@@ -91,17 +91,6 @@ async def test_a_hit_waits_for_nothing_and_is_told(drafter, link, policy, sequen
     assert policy.counters.hidden_s > 0
 
 
-async def test_hits_chain(drafter, link, policy, sequence, toy_continuation) -> None:
-    link.on_event = pushes(link, toy_continuation)
-    for _ in range(5):
-        draft = await drafter.propose(sequence, K)
-        await turns()
-        assert draft.token_ids == toy_continuation(sequence.tokens_since(0), K)
-        commit(sequence, *toy_continuation(sequence.tokens_since(0), K + 1))
-    assert [command.is_prepared for command in link.commands[1:]] == [False, True, True, True, True]
-    assert policy.counters.num_hits == 4
-
-
 async def test_on_a_miss_it_asks(drafter, link, policy, sequence, toy_continuation) -> None:
     link.on_event = pushes(link, toy_continuation, bonus=49)
     await drafter.propose(sequence, K)
@@ -158,16 +147,6 @@ async def test_a_longer_draft_is_cut_to_what_is_wanted_now(drafter, link, sequen
     draft = await drafter.propose(sequence, 1)
     assert draft.token_ids == toy_continuation(sequence.tokens_since(0), 1)
     assert link.commands[-1].num_draft_tokens == 1
-
-
-async def test_the_profile_is_that_of_this_request(drafter, link, sequence, toy_continuation) -> None:
-    for _ in range(40):
-        await drafter.propose(sequence, K)
-        right = toy_continuation(sequence.tokens_since(0), K + 1)
-        commit(sequence, right[0], (right[1] + 1) % 50)
-    first, second, _ = link.commands[-1].ahead.acceptance
-    assert first > 0.9
-    assert second < 0.25
 
 
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:

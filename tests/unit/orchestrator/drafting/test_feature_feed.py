@@ -72,21 +72,6 @@ def test_pieces_are_handed_on_as_one_from_any_position_on(feed: FeatureFeed) -> 
     assert feed.since(13) is None
 
 
-def test_a_gap_drops_what_was_before_it(feed: FeatureFeed) -> None:
-    feed.add(features(0, 8))
-    feed.add(features(30, 2))
-    assert feed.since(0) == features(30, 2)
-
-
-def test_the_window_keeps_the_newest(feed: FeatureFeed) -> None:
-    for first in range(0, 3 * WINDOW_TOKENS, 64):
-        feed.add(features(first, 64))
-    kept = feed.since(0)
-    assert kept is not None
-    assert kept.end_position == 3 * WINDOW_TOKENS
-    assert WINDOW_TOKENS <= kept.num_tokens < WINDOW_TOKENS + 64
-
-
 def test_a_drafter_with_other_needs_starts_with_nothing(feed: FeatureFeed) -> None:
     feed.add(features(0, 8))
     feed.want(HEAD)

@@ -67,11 +67,6 @@ async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory
     assert link.commands[1:] == [Propose(1, 4, (7,), 2)]
 
 
-async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
-    await drafter_on(memory_pool, link).propose(sequence, 100)
-    assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens
-
-
 async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link, sequence) -> None:
     draft = await drafter_on(memory_pool, link, tree=TreeRequest(30, 3)).propose(sequence, 2)
     assert link.commands[-1].tree == TreeRequest(link.limits.max_draft_tokens, 3)
@@ -222,19 +217,3 @@ async def test_features_are_asked_for_and_each_is_sent_once(memory_pool, head_li
     assert (await drafter.propose(sequence, 2)).token_ids
     proposes = [command for command in head_link.commands if isinstance(command, Propose)]
     assert [propose.features for propose in proposes] == [features_at(0, 3), features_at(3, 2)]
-
-
-async def test_another_replica_gets_the_whole_window(memory_pool, memory_link, head_link, sequence) -> None:
-    feed = FeatureFeed(HEAD_LAYERS)
-    other = memory_link("head-b")
-    other.model = head_link.model
-    drafter = fed_drafter(memory_pool, feed, head_link, other)
-    await drafter.propose(sequence, 2)
-    feed.add(features_at(0, 3))
-    commit(sequence, 7)
-    await drafter.propose(sequence, 2)
-    head_link.lose()
-    feed.add(features_at(3, 1))
-    commit(sequence, 8)
-    assert (await drafter.propose(sequence, 2)).token_ids
-    assert [command.features for command in other.commands if isinstance(command, Propose)] == [features_at(0, 4)]

@@ -36,28 +36,6 @@ class Connection:
         await Endpoint(handler, 100)(scope, self.receive, self.send)
 
 
-async def test_a_reply() -> None:
-    async def handler(exchange: Exchange) -> None:
-        exchange.extra_headers["x-extra"] = "1"
-        await exchange.reply({"got": exchange.body.decode()})
-
-    connection = Connection()
-    await connection.ask(handler)
-    assert connection.sent[0]["status"] == 200
-    assert (b"x-extra", b"1") in connection.sent[0]["headers"]
-    assert connection.text == '{"got":"{}"}'
-
-
-async def test_an_error_before_the_answer_has_a_status() -> None:
-    async def handler(exchange: Exchange) -> None:
-        raise InvalidRequestError("no", param="n")
-
-    connection = Connection()
-    await connection.ask(handler)
-    assert connection.sent[0]["status"] == 400
-    assert json.loads(connection.text)["error"]["param"] == "n"
-
-
 async def test_an_error_within_a_stream_is_an_event() -> None:
     async def handler(exchange: Exchange) -> None:
         await exchange.write_event(b"data: 1\n\n")

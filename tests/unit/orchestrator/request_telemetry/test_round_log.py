@@ -37,12 +37,6 @@ def test_it_keeps_so_many_evenly_spread(num_rounds) -> None:
         assert num_rounds - numbers[-1] <= stride
 
 
-def test_without_a_bound_it_keeps_all() -> None:
-    log = RecordedRounds(None)
-    play(log, 300)
-    assert [record.number for record in log.records] == list(range(300))
-
-
 def test_a_round_is_what_its_verdicts_were() -> None:
     log = RecordedRounds(8)
     log.begin(DECISION)
@@ -54,16 +48,6 @@ def test_a_round_is_what_its_verdicts_were() -> None:
     assert record.start_ns <= record.end_ns
 
 
-def test_a_run_adds_up_its_steps_and_waits_once() -> None:
-    log = RecordedRounds(8)
-    log.begin(DECISION)
-    for _ in range(3):
-        log.add(DraftBlock(), verdict(0, 0, (5,)))
-    (record,) = log.records
-    assert (record.num_tokens, record.num_draft_tokens, record.target_ns) == (3, 0, 15_000)
-    assert not record.is_verification
-
-
 def test_a_run_that_drafts_for_itself_is_a_run() -> None:
     log = RecordedRounds(8)
     log.begin(DECISION)
@@ -71,12 +55,3 @@ def test_a_run_that_drafts_for_itself_is_a_run() -> None:
         log.add(DraftBlock(num_in_target_drafts=4), verdict())
     (record,) = log.records
     assert (record.is_verification, record.num_draft_tokens, record.target_ns) == (False, 6, 10_000)
-
-
-def test_a_round_that_was_cut_off_is_none() -> None:
-    log = RecordedRounds(8)
-    log.begin(DECISION)
-    assert log.records == ()
-    untraced = RoundLog()
-    play(untraced, 3)
-    assert untraced.records == ()

@@ -47,17 +47,6 @@ def test_who_was_away_has_saved_up_nothing() -> None:
     assert served == {"busy": 3, "late": 3}
 
 
-def test_what_was_used_while_nobody_waited_is_not_owed() -> None:
-    queue: FairQueue[str] = FairQueue()
-    for _ in range(50):
-        queue.push("busy", "busy", 10)
-        queue.pop()
-    for number in range(4):
-        queue.push("new", f"new{number}", 10)
-        queue.push("busy", f"busy{number}", 10)
-    assert "busy" in {item[:4] for item in drained(queue)[:3]}
-
-
 def test_removed_items_never_come_and_are_not_charged() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.push("a", "a0", 1000)

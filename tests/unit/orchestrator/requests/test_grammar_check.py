@@ -89,14 +89,3 @@ async def test_beyond_so_many_waiting_grammars_new_ones_are_refused_and_known_on
     with pytest.raises(InvalidRequestError):
         await check.check(BAD)
     assert guard.checked == [THIRD, FIRST, SECOND, BAD]
-
-
-async def test_who_gives_up_waiting_takes_the_verdict_from_nobody(guard: Guard, check: GrammarCheck) -> None:
-    guard.may_answer.clear()
-    asking = [asyncio.create_task(check.check(grammar)) for grammar in (FIRST, SECOND, SECOND)]
-    await asyncio.sleep(0)
-    asking[1].cancel()
-    await asyncio.sleep(0)
-    guard.may_answer.set()
-    await asyncio.gather(asking[0], asking[2])
-    assert guard.checked == [FIRST, SECOND]

@@ -140,18 +140,6 @@ async def test_a_long_wait_ends_with_a_hint() -> None:
     await door.leave("a")
 
 
-async def test_cancelling_in_the_queue_frees_the_place_in_it() -> None:
-    door = Door(max_queued_requests=1)
-    for name in "ab":
-        await door.arrive(name)
-    await door.cancel("b")
-    assert (door.request_queue.num_waiting, door.request_queue.counters.num_abandoned) == (0, 1)
-    await door.arrive("c")
-    await door.leave("a")
-    assert door.served == ["a", "c"]
-    await door.leave("c")
-
-
 async def test_what_a_request_did_not_use_counts_for_its_clients_next_turn() -> None:
     door = Door(num_places=2)
     place_a = door.request_queue.place("a", 1000)

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.http.completions.chat_request import CalledFunction, Message, MessageToolCall, chat_prompt
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
-from pilotfish.structured.bounds import MAX_JSON_DEPTH
 from pilotfish.types import ToolCall
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
@@ -55,32 +53,19 @@ def test_calls_are_taken_out_of_the_text() -> None:
     "text",
     [
         "plain <b>text</b> ",
-        "\n two lines \n",
         "<tool_call>not JSON</tool_call>",
-        '<tool_call>{"name": "f"}</tool_call> and more',
-        "<tool_call>[1, 2]</tool_call>",
         '<tool_call>{"name": "f", "argume',
         '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": "never ended}}\n</tool_call> and more',
         '<tool_call>{"name": "f", "arguments": {"a": "two\nlines"}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": 1}}} </tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": 1}} or so</tool_call>',
         '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>',
-        '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>',
         '<tool_call>{"name": 1, "arguments": {"a": "\\ud800"}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": {"a": ["\\ud800", NaN]}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": ["\\ud800", -1e999]}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 101 + "1" + "}" * 102 + "</tool_call>",
-        '<tool_call>{"name": "f", "arguments": ' + '{"\\ud800":' * 101 + "1" + "}" * 102 + "</tool_call>",
         '<tool_call>{"name": "f", "arguments": ' + '{"\\ud800":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
-        '<tool_call>{"name": "f", "arguments": {"a": "\\x"}}</tool_call>',
         '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>',
         '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
         "<tool_call>" * 3,
         "ends in <tool_c",
-        "ends in <tool_call>",
-        "ends in <tool_call> {",
         '"\\',
         "",
     ],
@@ -133,28 +118,12 @@ def test_half_a_surrogate_pair_stays_an_escape(arguments: str, key: str) -> None
         assert msgspec.json.decode(msgspec.json.encode(call), type=ToolCall) == call
 
 
-def test_the_deepest_call_that_is_told_is_taken_back() -> None:
-    arguments = '{"a":' * MAX_JSON_DEPTH + "1" + "}" * MAX_JSON_DEPTH
-    (call,) = split_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>').calls
-    function = CalledFunction(name=call.name, arguments=call.arguments)
-    message = Message(role="assistant", tool_calls=[MessageToolCall(id=call.call_id, function=function)])
-    assert chat_prompt([message]).messages[0].tool_calls == (call,)
-
-
 @pytest.mark.parametrize("end", ["", "\n", "\n</tool", "</tool_call"])
 def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over(end: str) -> None:
     parser = ToolCallParser()
     assert parser.push('<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}' + end).calls == ()
     answer = parser.finish()
     assert told(answer) == ("", [("f", '{"a": "</tool_call>"}')])
-
-
-def test_a_begin_mark_that_nothing_follows_hides_no_call_behind_it() -> None:
-    answer = split_tool_calls(f'The mark is <tool_call>, and "<tool_call>{{": {CALL}')
-    assert told(answer) == (
-        'The mark is <tool_call>, and "<tool_call>{":',
-        [("get_weather", '{"city": "Zürich"}')],
-    )
 
 
 @pytest.mark.parametrize(

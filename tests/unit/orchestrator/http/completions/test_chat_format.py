@@ -86,11 +86,6 @@ def test_who_speaks_the_words_and_the_end() -> None:
     assert all("usage" not in event for event in made)
 
 
-def test_usage_is_null_until_the_last_event() -> None:
-    chat = ChatFormat(ENVELOPE, None, includes_usage=True)
-    assert all(event["usage"] is None for event in events(chat, "a", "b"))
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -113,23 +108,6 @@ def test_streamed_pieces_join_to_the_whole(text: str) -> None:
             (index, call.function.name, call.function.arguments) for index, call in enumerate(calls)
         ]
         assert made[-1]["choices"][0]["finish_reason"] == choice.finish_reason
-
-
-def test_a_call_with_half_a_surrogate_pair_can_be_sent() -> None:
-    text = '<tool_call>{"name":"find","arguments":{"what":"\\ud83d"}}</tool_call>'
-    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
-    document = json.loads(msgspec.json.encode(chat.document([Finished(SAMPLE, chunk(text), report())])))
-    (call,) = document["choices"][0]["message"]["tool_calls"]
-    assert call["function"] == {"name": "find", "arguments": '{"what": "\\ud83d"}'}
-    assert calls_of(events(chat, *text)) == [(0, "find", '{"what": "\\ud83d"}')]
-
-
-def test_a_call_that_was_cut_off_is_text() -> None:
-    chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
-    made = events(chat, CALL[:20], CALL[20:-15], finish_reason=FinishReason.LENGTH)
-    assert calls_of(made) == []
-    assert "find" in "".join(delta.get("content") or "" for delta in deltas(made))
-    assert made[-1]["choices"][0]["finish_reason"] == "length"
 
 
 def test_a_named_function_ends_with_stop() -> None:

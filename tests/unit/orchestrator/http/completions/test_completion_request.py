@@ -4,7 +4,6 @@ import pytest
 
 from orchestrator.http.completions.completion_request import CompletionRequest, prompts_of
 from orchestrator.requests.prompt import TextPrompt, TokenPrompt
-from pilotfish.errors import InvalidRequestError
 
 
 @pytest.mark.parametrize(
@@ -18,23 +17,6 @@ from pilotfish.errors import InvalidRequestError
 )
 def test_prompts(prompt, expected) -> None:
     assert prompts_of(prompt) == expected
-
-
-@pytest.mark.parametrize("prompt", [[], ["sea", 1], [1, [2]], [-1], [[1], [-2]], [2**32], [[1], [2**64]]])
-def test_no_prompts(prompt) -> None:
-    with pytest.raises(InvalidRequestError) as failure:
-        prompts_of(prompt)
-    assert failure.value.param == "prompt"
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [({"echo": True, "logprobs": 0}, "echo"), ({"best_of": 2}, "best_of"), ({"suffix": "x"}, "suffix")],
-)
-def test_what_cannot_be_served_is_refused(fields, param) -> None:
-    with pytest.raises(InvalidRequestError) as failure:
-        CompletionRequest(prompt="sea", **fields).check_supported()
-    assert failure.value.param == param
 
 
 def test_what_changes_nothing_is_served() -> None:

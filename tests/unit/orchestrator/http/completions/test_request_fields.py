@@ -17,7 +17,6 @@ from pilotfish.errors import InvalidRequestError
 
 USER = {"role": "user", "content": "sea"}
 CHAT = {"messages": [USER]}
-FUNCTION = {"name": "find", "parameters": {"type": "object"}}
 CALL = {"id": "1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 REQUESTS = {
     ChatCompletionRequest: CHAT,
@@ -38,42 +37,11 @@ PLACES: list[tuple[type[RequestFields], dict[str, Any], str]] = [
             "response_format": {"type": "text"},
         }.items()
     ),
-    (
-        CompletionRequest,
-        {"prompt": "sea", "response_format": {"type": "json_schema", "json_schema": {"schema": {}, "oops": 1}}},
-        "response_format.json_schema.oops",
-    ),
     (ChatCompletionRequest, {"messages": [USER, {**USER, "oops": 1}]}, "messages[1].oops"),
-    (TokenizeRequest, {"messages": [{**USER, "oops": 1}]}, "messages[0].oops"),
-    (
-        ChatCompletionRequest,
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": "a", "oops": 1}]}]},
-        "messages[0].content[0].oops",
-    ),
-    (
-        ChatCompletionRequest,
-        {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "oops": 1}]}]},
-        "messages[0].tool_calls[0].oops",
-    ),
     (
         ChatCompletionRequest,
         {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "function": {**CALL["function"], "oops": 1}}]}]},
         "messages[0].tool_calls[0].function.oops",
-    ),
-    (
-        ChatCompletionRequest,
-        {**CHAT, "tools": [{"type": "function", "function": FUNCTION, "oops": 1}]},
-        "tools[0].oops",
-    ),
-    (
-        ChatCompletionRequest,
-        {**CHAT, "tools": [{"type": "function", "function": {**FUNCTION, "oops": 1}}]},
-        "tools[0].function.oops",
-    ),
-    (
-        ChatCompletionRequest,
-        {**CHAT, "tool_choice": {"type": "function", "function": {"name": "find"}, "oops": 1}},
-        "tool_choice.oops",
     ),
     (
         ChatCompletionRequest,
@@ -145,12 +113,3 @@ def test_what_clients_were_given_may_be_sent_back() -> None:
     decoder = msgspec.json.Decoder(ChatCompletionRequest)
     fields = decode_body(decoder, msgspec.json.encode({"messages": [message, tool]}))
     assert [each.role for each in fields.messages] == ["assistant", "tool"]
-
-
-def test_tools_are_offered_as_they_were_given() -> None:
-    tools = [
-        {"type": "function", "function": {"name": "a", "description": "b", "parameters": {"x": [None, {"y": 1}]}}},
-        {"type": "function", "function": {"name": "c"}},
-    ]
-    decoder = msgspec.json.Decoder(ChatCompletionRequest)
-    assert decode_body(decoder, msgspec.json.encode({**CHAT, "tools": tools})).tool_use().offered == tuple(tools)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from orchestrator.http.completions.sampling import (
@@ -29,13 +28,6 @@ def test_defaults() -> None:
     assert (made.speculation.mode, made.speculation.proposer) == ("on", "ngram")
     assert made.speculation.num_speculative_tokens is None
     assert made.sampling.acceptance is AcceptanceMode.COUPLED
-
-
-def test_null_is_the_default() -> None:
-    fields = dict.fromkeys(("temperature", "top_p", "top_k", "n", "stop", "seed", "logit_bias", "stream"))
-    decoded = msgspec.json.decode(msgspec.json.encode(fields), type=GenerationFields)
-    made = generation_options(decoded, max_tokens=9, num_logprobs=None, grammar=None, defaults=DEFAULTS)
-    assert msgspec.structs.replace(made.sampling, seed=1) == options(seed=1).sampling
 
 
 def test_every_field_arrives() -> None:
@@ -73,11 +65,6 @@ def test_seeds_follow_one_another_and_wrap() -> None:
 
 def test_without_a_seed_one_is_drawn() -> None:
     assert options().sampling.seed != options().sampling.seed
-
-
-@pytest.mark.parametrize(("given", "top_k"), [(None, 0), (-1, 0), (0, 0), (5, 5)])
-def test_top_k_of_all(given: int | None, top_k: int) -> None:
-    assert options(top_k=given).sampling.top_k == top_k
 
 
 def test_the_number_of_answers_is_bounded_over_all_prompts() -> None:
