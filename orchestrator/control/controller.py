@@ -35,6 +35,8 @@ class Controller:
         self._reason = permanent_reason(request, state.config)
         self.limitation = Limitation(self._reason)
         self._load = SequenceLoad(state, request)
+        self.num_rounds_by_k: Counter[int] = Counter()
+        """Rounds by the draft tokens that they asked for; 0: plain runs."""
         self._shared = state.acceptance[self._proposer_name]
         self._acceptance = RequestAcceptance(self._shared)
         self._last_s = 0.0
@@ -52,11 +54,6 @@ class Controller:
         """Whether it is worth while that the drafter reads the prompt now."""
         return not self._reason and (self._mode == "on" or self._state.is_open(self._proposer_name))
 
-    @property
-    def num_rounds_by_k(self) -> Counter[int]:
-        """Rounds of the request by the draft tokens they asked for."""
-        return self._load.num_rounds_by_k
-
     def decide(self, result: RoundResult) -> Decision:
         """The decision for the next round. result: of the last one, from which it learns."""
         self._learn(result)
@@ -69,6 +66,7 @@ class Controller:
             decision = self._decide(result)
         self.limitation.note(decision.reason, decision.details)
         self._load.note(decision)
+        self.num_rounds_by_k[decision.num_draft_tokens] += 1
         return decision
 
     def begin(self, result: RoundResult) -> None:
@@ -83,8 +81,6 @@ class Controller:
     def close(self) -> None:
         """The request has ended. Idempotent."""
         self._load.leave()
-
-    # Learning.
 
     def _learn(self, result: RoundResult) -> None:
         elapsed_s, self._last_s = result.elapsed_s(self._last_s), result.now_s
@@ -150,8 +146,6 @@ class Controller:
         elif not result.num_requested_tokens and result.is_measurable_run and replica.are_all_plain:
             costs.add_plain(load, result.plain_token_s)
 
-    # Deciding.
-
     def _decide(self, result: RoundResult) -> Decision:
         num_remaining = result.num_remaining_tokens
         if not result.num_output_tokens:
@@ -171,8 +165,7 @@ class Controller:
 
     @property
     def _run_tokens(self) -> int:
-        """Of a run where drafts do not pay, or there are none: more under load, for among many somebody decides all the
-        time."""
+        """Of a run without drafts: more under load, for among many somebody decides all the time."""
         num_own = self._load.proposer.replica.num_own if self._load.proposer else 0
         return self._state.config.decode_run_tokens * max(1, min(num_own // _LONG_RUN_SEQUENCES, _MAX_RUN_GROWTH))
 

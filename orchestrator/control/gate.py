@@ -84,14 +84,13 @@ class Gate:
                 self._plan_retry(now_s, gain, trial_s)
         elif self.is_trial:
             self._judge_trial(now_s, gain, trial_s)
-        elif now_s < self._changed_s + _DWELL_S:
-            pass
-        elif self._is_switch_due(now_s, gain, can_pay=can_pay):
-            self._switch(now_s)
-            self._plan_retry(now_s, gain, trial_s)
-        elif now_s >= self._retry_at_s and can_pay:
-            self._switch(now_s)
-            self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
+        elif now_s >= self._changed_s + _DWELL_S:
+            if self._is_switch_due(now_s, gain, can_pay=can_pay):
+                self._switch(now_s)
+                self._plan_retry(now_s, gain, trial_s)
+            elif now_s >= self._retry_at_s and can_pay:
+                self._switch(now_s)
+                self.is_trial, self._trial_end_s = True, now_s + _SETTLING_S + max(_TRIAL_S, trial_s)
         return self.is_open
 
     def _is_switch_due(self, now_s: float, gain: float, *, can_pay: bool) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState, ProposerState
@@ -20,8 +18,6 @@ class SequenceLoad:
         """What is known of its drafter on the replica where it decodes; None: it does not decode yet."""
         self._num_rows = 1.0
         self._is_speculating = False
-        self.num_rounds_by_k: Counter[int] = Counter()
-        """Rounds by the draft tokens they asked for."""
 
     def take(self, result: RoundResult) -> None:
         """Count it where it is now."""
@@ -44,7 +40,6 @@ class SequenceLoad:
         state, k = self._state, decision.num_draft_tokens
         state.num_decisions[decision.reason] += 1
         state.num_rounds_by_k[k] += 1
-        self.num_rounds_by_k[k] += 1
         if decision.reason not in (Reason.FIRST_TOKEN, Reason.LAST_TOKEN):
             state.latest_reason = decision.reason
         self._compute(self.proposer.num_rows(k) if k and self.proposer else 1.0, is_speculating=k > 0)
