@@ -12,13 +12,11 @@ from pilotfish.cli.commands.plan_memory import print_memory_plan
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import NoColor
-from pilotfish.cli.output_file import require_writable, write_whole
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
-from pilotfish.planning.html import to_html
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
 from pilotfish.planning.result import to_json
@@ -93,7 +91,6 @@ def plan(
     gpu_memory_gb: Annotated[
         float | None, typer.Option("--gpu-memory-gb", help="With --model: memory of one GPU (default 80).", min=0.1)
     ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Also write a report with plots.")] = None,
     no_color: NoColor = False,
 ) -> None:
     """Plan a deployment before it is bought: nothing runs but a simulation.
@@ -110,7 +107,7 @@ def plan(
 
       pilotfish plan -a 0.85,0.8,0.7 --rate 40 --token-ms 12 --ttft-ms 500
 
-      pilotfish plan --trace requests.jsonl --html plan.html       requests as they once came
+      pilotfish plan --trace requests.jsonl                        requests as they once came
 
       pilotfish plan --rate 30 --targets 8 --drafters 2            what would this fleet do?
 
@@ -124,8 +121,6 @@ def plan(
         return
     if gpus is not None or gpu_memory_gb is not None:
         raise ConfigError("--gpus and --gpu-memory-gb go with --model: name the model that the GPUs are for")
-    if html:
-        require_writable(html)
     drafting = Drafting(
         acceptance=_rates(acceptance),
         max_draft_tokens=max_draft_tokens,
@@ -140,8 +135,6 @@ def plan(
     goals = Goals(first_token_s=ttft_ms / 1e3, token_s=token_ms / 1e3, share=share)
     with error_console().status("planning"):
         result = make_plan(planner, goals, _fleet(targets, drafters))
-    if html:
-        write_whole(html, to_html(result))
     if as_json:
         print(to_json(result))
     else:

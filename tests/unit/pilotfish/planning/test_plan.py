@@ -11,7 +11,6 @@ from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.goals import Goals
-from pilotfish.planning.html import to_html
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import Plan, to_json
@@ -90,10 +89,3 @@ def test_tables_fit_eighty_columns(plan: Plan) -> None:
     assert "drafters apart" in text
     assert plan.verdict[0] in text
     assert "…" not in text
-
-
-def test_html_stands_alone(plan: Plan) -> None:
-    page = to_html(plan)
-    assert page.count("<svg") == 2
-    assert "http" not in page.replace("http://www.w3.org", "")
-    assert plan.verdict[0] in page

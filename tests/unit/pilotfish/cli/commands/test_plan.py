@@ -43,12 +43,6 @@ def test_json() -> None:
     assert plan["fleets"][0]["num_targets"] == 2
 
 
-def test_html(tmp_path: Path) -> None:
-    path = tmp_path / "plan.html"
-    assert run("--targets", "1", "--html", str(path))[0] == 0
-    assert "<svg" in path.read_text()
-
-
 def test_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(f'{{"timestamp": {500 * i}, "input_length": 40, "output_length": 20}}\n' for i in range(9)))
@@ -70,7 +64,6 @@ def test_a_trace(tmp_path: Path) -> None:
         (["--ttft-ms", "2"], "reading the prompt alone takes"),
         (["--prompt-tokens", "2000000"], "never fits"),
         (["--rate", "1e9"], "20,000 are the most that is planned"),
-        (["--html", "/nowhere/plan.html"], "there is no folder"),
     ],
 )
 def test_errors_say_what_to_do(arguments: list[str], message: str) -> None:
