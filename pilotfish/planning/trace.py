@@ -20,10 +20,6 @@ class TraceEntry(msgspec.Struct, frozen=True):
     output_length: Annotated[int, msgspec.Meta(ge=1)]
     """Output tokens."""
 
-    @property
-    def time_s(self) -> float:
-        return self.timestamp / 1e3
-
 
 def load_trace(path: Path) -> list[TraceEntry]:
     """The entries in the order of their time. Raises ConfigError, naming the line, for what cannot be used."""

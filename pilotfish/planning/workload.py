@@ -82,7 +82,7 @@ def read_workload(path: Path, rate: float | None = None) -> Workload:
     """
     entries = load_trace(path)
     return recorded_workload(
-        [Request(entry.time_s, entry.input_length, entry.output_length) for entry in entries], rate
+        [Request(entry.timestamp / 1e3, entry.input_length, entry.output_length) for entry in entries], rate
     )
 
 
