@@ -9,7 +9,7 @@ import pytest
 
 from pilotfish.rpc.channel import CHANNEL_OPTIONS, SERVER_OPTIONS, public_server_options
 
-NUM_CALLS = 3000
+NUM_CALLS = 1500
 METHOD = "/test.Echo/Echo"
 
 

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pilotfish.errors import AuthenticationError, InternalError, PilotfishError, UnavailableError
+from pilotfish.errors import AuthenticationError, PilotfishError, UnavailableError
 from pilotfish.rpc.call_status import CallStatus
 from pilotfish.rpc.status import abort
 from pilotfish.rpc.target_frames import TargetFrames
@@ -54,27 +54,3 @@ async def test_an_end_without_a_fault_is_one() -> None:
     error = await told_after_a_failed_write(end)
     assert isinstance(error, UnavailableError)
     assert str(error) == "replica x ended the stream"
-
-
-class CallWithoutStatus:
-    """One that is said to have ended, and still waits for its status."""
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        callback(self)
-
-    async def code(self) -> None:
-        await Never()
-
-    details = trailing_metadata = code
-
-
-class Never:
-    def __await__(self) -> Any:
-        yield
-
-
-def test_where_no_status_is_known_at_once_what_was_raised_counts() -> None:
-    raised = grpc.aio.AioRpcError(grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), "a fault")
-    error = CallStatus(CallWithoutStatus()).error(raised, "replica x")
-    assert isinstance(error, InternalError)
-    assert str(error) == "replica x: a fault"

@@ -18,13 +18,6 @@ def put(queue: FrameQueue[list[int]], *items: int) -> None:
         queue.count()
 
 
-async def test_what_waits_together_is_one_frame(queue: FrameQueue[list[int]]) -> None:
-    put(queue, 1, 2)
-    assert await queue.next() == [1, 2]
-    put(queue, 3)
-    assert await queue.next() == [3]
-
-
 async def test_frames_are_bounded_and_come_in_order(queue: FrameQueue[list[int]]) -> None:
     put(queue, 1, 2, 3, 4)
     assert len(queue) == 4

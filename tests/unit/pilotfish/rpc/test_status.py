@@ -81,10 +81,6 @@ def test_kinds_we_do_not_know_are_internal() -> None:
         assert type(received) is errors.InternalError
 
 
-def test_a_status_without_details_says_its_name() -> None:
-    assert str(error_from_rpc(rpc_error(grpc.StatusCode.DEADLINE_EXCEEDED), "x")) == "x: deadline exceeded"
-
-
 async def test_a_hint_when_to_try_again_survives_the_wire() -> None:
     context, refusal = FakeContext(), errors.ResourceExhaustedError("the queue is full")
     refusal.retry_after_s = 1.2345

@@ -62,7 +62,3 @@ def test_one_step_may_mix_modes_and_keeps_the_order_of_rows():
 def test_rows_must_add_up():
     with pytest.raises(ValueError, match="2 rows of logits for 1 drafts"):
         draft(make_logits(2), [DraftRow(SamplingParams(), 0, None)], 4)
-
-
-def test_nothing_to_draft():
-    assert draft(make_logits(0), [], 4) == []

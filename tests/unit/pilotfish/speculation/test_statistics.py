@@ -1,12 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pilotfish.speculation.statistics import AcceptanceStatistics, DecayedAcceptance
-
-ROUNDS = st.lists(st.integers(0, 6).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k))))
 
 
 def test_before_any_round():
@@ -35,14 +31,6 @@ def test_positions_of_trees_are_depths():
     assert statistics.acceptance_per_position == (1.0, 1 / 2, 0.0)
 
 
-@given(ROUNDS)
-def test_positions_add_up(rounds):
-    statistics = AcceptanceStatistics()
-    for round_ in rounds:
-        statistics.add(*round_)
-    assert sum(statistics.num_accepted_tokens_per_position) == statistics.num_accepted_tokens
-
-
 def test_decayed_acceptance_is_conditional_on_reaching_a_position():
     decayed = DecayedAcceptance(half_life_rounds=1e9, prior_weight=0)
     for _ in range(10):
@@ -68,14 +56,6 @@ def test_unseen_positions_hold_the_belief_before_them():
         decayed.add(1, 1)
     first, second = decayed.probabilities(2)
     assert first == second > 0.9
-
-
-@given(ROUNDS)
-def test_decayed_probabilities_are_probabilities(rounds):
-    decayed = DecayedAcceptance()
-    for round_ in rounds:
-        decayed.add(*round_)
-    assert all(0 <= probability <= 1 for probability in decayed.probabilities(8))
 
 
 def test_priors_by_position_stand_in_for_what_was_never_seen() -> None:

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 
 from pilotfish.messages import Event, Opened, SequenceError, Verdict
@@ -11,17 +9,6 @@ def error(code: SequenceErrorCode) -> SequenceError:
     return SequenceError(1, code, "")
 
 
-async def test_equal_ids_of_two_peers_become_two_sequences() -> None:
-    table: SequenceTable[str] = SequenceTable()
-    first, second = table.open("a", 7), table.open("b", 7)
-    assert first.engine_sequence_id != second.engine_sequence_id
-    assert table.find(second.engine_sequence_id) is second
-    table.remove(first)
-    table.remove(first)
-    assert table.find(first.engine_sequence_id) is None
-    assert len(table) == 1
-
-
 async def test_engine_ids_are_never_used_again() -> None:
     table: SequenceTable[str] = SequenceTable()
     seen = set()
@@ -30,17 +17,6 @@ async def test_engine_ids_are_never_used_again() -> None:
         seen.add(entry.engine_sequence_id)
         table.remove(entry)
     assert len(seen) == 3
-
-
-async def test_waiting_until_it_is_empty() -> None:
-    table: SequenceTable[str] = SequenceTable()
-    await table.wait_empty()
-    entry = table.open("a", 7)
-    waiting = asyncio.create_task(table.wait_empty())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    table.remove(entry)
-    await waiting
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import CloseSequence, Command, Event, Opened, OpenSequence, SequenceError, Verdict
+from pilotfish.messages import CloseSequence, Command, Event, Opened, OpenSequence, Verdict
 from pilotfish.rpc.frames import EOF
 from pilotfish.rpc.handshake import Hello, Welcome
 from pilotfish.rpc.replica.observer import ReplicaObserver
 from pilotfish.rpc.replica.sequence_table import SequenceTable
 from pilotfish.rpc.replica.stream_connection import StreamConnection
 from pilotfish.rpc.target_frames import TargetFrames
-from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SamplingParams, SequenceErrorCode
+from pilotfish.types import FinishReason, Limits, LoadReport, ModelInfo, SamplingParams
 
 MODEL = ModelInfo(model_id="toy", tokenizer_fingerprint="toy", vocab_size=100, max_context_tokens=100)
 LIMITS = Limits(max_draft_tokens=4, max_sequences=8)
@@ -120,20 +120,6 @@ async def test_a_frame_that_is_being_written_grows_no_more(stalled: Stalled) -> 
     stalled.deliver(1, plain(5, 12, FinishReason.STOP))
     assert await stalled.next_events() == [Verdict(1, 3, 0, 0, (10,))]
     assert await stalled.next_events() == [Verdict(1, 4, 0, 0, (11, 12), finish_reason=FinishReason.STOP)]
-
-
-async def test_what_is_no_plain_step_stands_for_itself_and_in_order(stalled: Stalled) -> None:
-    verified = Verdict(77, 4, 2, 1, (11, 12))
-    error = SequenceError(77, SequenceErrorCode.STALE, "late", 3)
-    for event in (plain(3, 10), verified, plain(6, 13), error, plain(7, 14)):
-        stalled.deliver(1, event)
-    assert await stalled.next_events() == [
-        Verdict(1, 3, 0, 0, (10,)),
-        Verdict(1, 4, 2, 1, (11, 12)),
-        Verdict(1, 6, 0, 0, (13,)),
-        SequenceError(1, SequenceErrorCode.STALE, "late", 3),
-        Verdict(1, 7, 0, 0, (14,)),
-    ]
 
 
 async def test_what_was_closed_before_a_request_that_ends_the_stream_is_closed_in_the_engine() -> None:

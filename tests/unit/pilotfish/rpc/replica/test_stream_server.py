@@ -181,16 +181,17 @@ async def test_an_opening_that_the_engine_refuses_leaves_nothing(
 # Peers that talk nonsense.
 
 
-async def test_no_hello(replica: ReplicaServer) -> None:
-    error = await raw_status(replica.address, target_pb2.TargetRequestFrame().SerializeToString())
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (target_pb2.TargetRequestFrame().SerializeToString(), "the first frame of a stream must hold a Hello"),
+        (b"\xff\xff\xff", "a frame is no TargetRequestFrame"),
+    ],
+)
+async def test_a_stream_that_begins_with_no_hello(replica: ReplicaServer, frame: bytes, message: str) -> None:
+    error = await raw_status(replica.address, frame)
     assert isinstance(error, InvalidRequestError)
-    assert "the first frame of a stream must hold a Hello" in str(error)
-
-
-async def test_no_protobuf(replica: ReplicaServer) -> None:
-    error = await raw_status(replica.address, b"\xff\xff\xff")
-    assert isinstance(error, InvalidRequestError)
-    assert str(error) == "a frame is no TargetRequestFrame"
+    assert message in str(error)
 
 
 async def test_garbage_after_the_hello_frees_the_sequences(
@@ -209,14 +210,6 @@ async def test_garbage_after_the_hello_frees_the_sequences(
 async def test_a_peer_that_never_says_hello(replica: ReplicaServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_connection, "HELLO_TIMEOUT_S", 0.02)
     assert "no Hello came within 0.02 s" in str(await raw_status(replica.address))
-
-
-async def test_a_peer_that_leaves_before_its_hello(replica: ReplicaServer, eventually: Eventually) -> None:
-    async with open_channel(replica.address) as channel:
-        call = CODEC.open_call(channel)
-        await eventually(lambda: replica.streams.num_connections == 1)
-        call.cancel()
-        await eventually(lambda: replica.streams.num_connections == 0)
 
 
 async def test_a_peer_that_does_not_read_is_cut_off(
@@ -238,14 +231,6 @@ async def test_a_peer_that_does_not_read_is_cut_off(
 
 
 # Load, draining, the end of the engine.
-
-
-async def test_load_comes_without_being_asked(replica: ReplicaServer) -> None:
-    async with RecordingPeer(replica.address, "target") as peer:
-        assert (await peer.load()).num_sequences_running == 0
-        await peer.ask(opened(1))
-        while (await peer.load()).num_sequences_running != 1:
-            pass
 
 
 async def test_draining_refuses_new_sequences_and_waits_for_open_ones(replica: ReplicaServer) -> None:

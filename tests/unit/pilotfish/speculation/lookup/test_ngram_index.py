@@ -26,32 +26,6 @@ def rescanned(token_ids: list[int], k: int, smallest: int, largest: int) -> tupl
     return ()
 
 
-def test_proposes_what_followed() -> None:
-    assert indexed([1, 2, 3, 4, 9, 1, 2]).propose(2).token_ids == (3, 4)
-
-
-def test_latest_occurrence_wins() -> None:
-    assert indexed([1, 2, 7, 1, 2, 8, 1, 2]).propose(1).token_ids == (8,)
-
-
-def test_longest_ngram_wins_over_later_ones() -> None:
-    assert indexed([5, 1, 2, 7, 6, 1, 2, 8, 5, 1, 2]).propose(1).token_ids == (7,)
-
-
-def test_nothing_recurs() -> None:
-    assert indexed([1, 2, 3, 4]).propose(5).token_ids == ()
-    assert indexed([]).propose(5).token_ids == ()
-
-
-def test_shorter_than_the_minimum_is_not_looked_up() -> None:
-    assert indexed([1, 9, 1]).propose(1).token_ids == ()
-    assert indexed([1, 9, 1], smallest=1).propose(1).token_ids == (9,)
-
-
-def test_a_repetition_goes_on() -> None:
-    assert indexed([1, 2, 3, 1, 2, 3, 1, 2]).propose(7).token_ids == (3, 1, 2, 3, 1, 2, 3)
-
-
 @given(TOKENS, st.integers(0, 6), st.integers(1, 3), st.integers(0, 2))
 def test_equals_a_rescan(token_ids: list[int], k: int, smallest: int, extra: int) -> None:
     index = indexed(token_ids, smallest, smallest + extra)

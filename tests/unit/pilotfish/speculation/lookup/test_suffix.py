@@ -54,30 +54,6 @@ def drafted_by_definition(token_ids: list[int], max_depth: int) -> LookupDraft:
     return LookupDraft(tuple(drafted), (), tuple(probabilities))
 
 
-def test_a_copy_is_continued() -> None:
-    draft = indexed([A, B, C, D, E, A, B]).propose(4)
-    assert draft.token_ids == (C, D, E, A)
-    assert draft.parents == ()
-    assert list(draft.probabilities) == sorted(draft.probabilities, reverse=True)
-
-
-def test_the_most_frequent_continuation_wins_over_the_latest() -> None:
-    assert indexed([A, B, C, A, B, C, A, B, D, A, B]).propose(1).token_ids == (C,)
-
-
-def test_of_equals_the_latest_wins() -> None:
-    assert indexed([A, B, C, A, B, D, A, B]).propose(1).token_ids == (D,)
-
-
-def test_nothing_recurs() -> None:
-    assert indexed([A, B, C]).propose(5) == LookupDraft()
-    assert indexed([]).propose(5) == LookupDraft()
-
-
-def test_a_repetition_goes_on() -> None:
-    assert indexed([A, B, C, A, B, C, A, B]).propose(7).token_ids == (C, A, B, C, A, B, C)
-
-
 def test_longer_matches_draft_further() -> None:
     tail = list(range(100, 130))
     short = indexed([B, C, *tail, A, C], min_probability=0.1).propose(16)
@@ -171,12 +147,6 @@ def test_what_a_sequence_said_serves_the_next_one() -> None:
     assert second.propose(2).token_ids == (23, 24)
     # The prompt is the first one's own.
     assert indexed([2, 3], recent=store).propose(1) == LookupDraft()
-
-
-def test_without_a_store_nothing_is_shared() -> None:
-    first = indexed(list(range(20, 40)))
-    first.finish(0)
-    assert indexed([21, 22]).propose(2) == LookupDraft()
 
 
 def test_a_store_that_turns_over_is_followed() -> None:

@@ -49,20 +49,6 @@ def test_argmax_is_the_first_greatest(vocab_size, dtype):
     assert BlockedLogits.of(logits).argmax().tolist() == expected
 
 
-def test_select_keeps_order_and_shares_when_it_can():
-    blocks = BlockedLogits.of(coarse_logits(4, 200))
-    assert blocks.select([0, 1, 2, 3]) is blocks
-    chosen = blocks.select([3, 1])
-    assert torch.equal(chosen.logits, blocks.logits[[3, 1]])
-    assert torch.equal(chosen.block_max, blocks.block_max[[3, 1]])
-
-
-def test_open_blocks_pads_the_last_block():
-    token_ids, logits = BlockedLogits.of(torch.zeros(1, 100)).open_blocks(torch.tensor([[1]]))
-    assert token_ids[0].tolist() == list(range(64, 128))
-    assert logits[0].isneginf().tolist() == [token_id >= 100 for token_id in range(64, 128)]
-
-
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_block_sums_do_not_depend_on_the_number_of_rows(num_threads):
     before = torch.get_num_threads()

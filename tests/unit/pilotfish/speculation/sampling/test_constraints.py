@@ -10,7 +10,7 @@ import torch
 from pilotfish.speculation.drafting import DraftRow, draft
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.blocks import BlockedLogits
-from pilotfish.speculation.sampling.constraints import _unpack_forbidden, without_forbidden
+from pilotfish.speculation.sampling.constraints import without_forbidden
 from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams, SparseDistribution
 
@@ -47,14 +47,6 @@ def test_forbidden_tokens_become_impossible_in_their_rows_only() -> None:
         assert (constrained[2] > -torch.inf).nonzero().flatten().tolist() == [0]
     assert values.equal(before)
     assert without_forbidden(values, [None] * 3) is values
-
-
-def test_both_ways_of_unpacking_agree() -> None:
-    packed = torch.randint(0, 256, (4, 40), dtype=torch.uint8, generator=torch.Generator().manual_seed(1)).numpy()
-    here = _unpack_forbidden(packed, VOCAB, torch.device("cpu"))
-    bits = (torch.from_numpy(~packed).unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
-    assert here.equal(bits.bool().flatten(1)[:, :VOCAB])
-    assert here.shape == (4, VOCAB)
 
 
 def test_a_row_that_nothing_is_left_of_stays_free() -> None:

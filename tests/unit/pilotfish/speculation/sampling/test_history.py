@@ -45,14 +45,6 @@ def test_any_appends_and_truncations_equal_a_fresh_history(prompt, output, steps
     assert row_of(history) == by_definition(prompt, tokens)
 
 
-def test_rows_follow_each_other_in_a_table():
-    table = CountTable()
-    TokenHistory([1], [2]).add_to(table, 0, [2, 3])
-    TokenHistory([9], []).add_to(table, 1)
-    entries = list(zip(table.rows, table.token_ids, table.output_counts, strict=True))
-    assert entries == [(0, 1, 0), (0, 2, 2), (0, 3, 1), (1, 9, 0)]
-
-
 def test_a_prompt_cannot_be_cut():
     with pytest.raises(ValueError, match="cannot cut a prompt of 3 tokens to 2"):
         TokenHistory([1, 2, 3], [4]).truncate(2)

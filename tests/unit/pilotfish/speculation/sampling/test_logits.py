@@ -18,32 +18,6 @@ def processed(logits: torch.Tensor, *samplings: SamplingParams) -> Distribution:
     return process(BlockedLogits.of(logits), [Row(sampling, 0, TokenHistory([1], [2])) for sampling in samplings])
 
 
-SAMPLINGS = (
-    SamplingParams(temperature=0.5),
-    SamplingParams(top_k=20, temperature=2),
-    SamplingParams(top_p=0.8),
-    SamplingParams(min_p=0.05, presence_penalty=1.0),
-)
-
-
-def test_all_views_of_a_distribution_agree():
-    distribution = processed(make_logits(4), *SAMPLINGS)
-    dense = distribution.dense_scores()
-    everything = torch.arange(1000).expand(4, -1)
-    assert torch.allclose(distribution.scores_at(everything).float(), dense, atol=1e-5)
-    assert torch.allclose(distribution.log_norm(), dense.double().logsumexp(-1, keepdim=True), atol=1e-5)
-    blocks = torch.nn.functional.pad(dense, (0, 24), value=-torch.inf).view(4, -1, 64).amax(-1)
-    assert (distribution.block_bounds() >= blocks - 1e-5).all()
-    assert (dense.amax(-1) == 0).all()
-
-
-def test_select_equals_processing_the_rows_alone():
-    logits = make_logits(4)
-    chosen = processed(logits, *SAMPLINGS).select([2, 1])
-    alone = processed(logits[[2, 1]], SAMPLINGS[2], SAMPLINGS[1])
-    assert torch.equal(chosen.dense_scores(), alone.dense_scores())
-
-
 @pytest.mark.parametrize("temperature", [1e-5, 1e-40, 2.0**-149])
 def test_a_tiny_temperature_is_greedy_without_overflow(temperature):
     logits = make_logits(1)
@@ -53,14 +27,6 @@ def test_a_tiny_temperature_is_greedy_without_overflow(temperature):
     assert dense.isneginf().sum() == 999
     assert int(dense.argmax()) == int(logits.argmax())
     assert distribution.log_norm().item() == 0
-
-
-def test_a_bias_of_minus_100_forbids_a_token():
-    logits = make_logits(1)
-    best = int(logits.argmax())
-    distribution = processed(logits, SamplingParams(logit_bias=((best, -100.0),)))
-    probs = distribution.scores_at(torch.tensor([[best]])) - distribution.log_norm()
-    assert probs.exp().item() < 1e-30
 
 
 def test_penalties_come_before_bias_and_bias_before_top_k():

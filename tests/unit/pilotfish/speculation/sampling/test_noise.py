@@ -23,17 +23,11 @@ def test_gumbel_is_standard_gumbel_over_tokens_and_positions_and_seeds():
         assert stats.kstest(sample.numpy(), stats.gumbel_r.cdf).pvalue > 1e-3
 
 
-def test_uniform_is_uniform_in_the_open_interval():
-    sample = uniform(keys(range(50_000), [0] * 50_000)).ravel().numpy()
-    assert stats.kstest(sample, "uniform").pvalue > 1e-3
-    assert sample.min() > 0
-    assert sample.max() < 1
-
-
 def test_uniforms_of_one_key_are_independent_and_do_not_depend_on_their_count():
     sample = uniform(keys(range(20_000), [0] * 20_000), 3)
     assert torch.equal(uniform(keys([5], [0]), 2)[0], sample[5, :2])
     assert np.abs(np.corrcoef(sample.numpy().T) - np.eye(3)).max() < 0.03
+    assert 0 < sample.min() < sample.max() < 1
     for column in sample.T:
         assert stats.kstest(column.numpy(), "uniform").pvalue > 1e-3
 
@@ -62,14 +56,6 @@ def test_tokens_of_a_block_are_independent():
     # The winner is uniform over a block and its neighbours: no place is favoured.
     wide = gumbel(keys([1] * 20_000, range(20_000)), torch.arange(96).unsqueeze(0))
     assert stats.chisquare(torch.bincount(wide.argmax(-1), minlength=96).numpy()).pvalue > 1e-3
-
-
-def test_one_bit_of_the_key_changes_half_of_the_noise_bits():
-    seeds = [1 << bit for bit in range(64)]
-    bits = keys([0, *seeds], [3] * 65).ravel()
-    flipped = [bin((int(key) ^ int(bits[0])) & MAX_SEED).count("1") for key in bits[1:]]
-    assert 30 < np.mean(flipped) < 34
-    assert min(flipped) > 12
 
 
 def test_noise_is_bit_identical_for_any_subset_order_and_number_of_rows():

@@ -51,11 +51,6 @@ def test_adjusts_by_the_definitions(cases, seed):
     assert torch.equal(logits, before)
 
 
-def test_rows_that_ask_for_nothing_are_not_copied():
-    blocks = BlockedLogits.of(torch.randn(2, VOCAB_SIZE))
-    assert adjust(blocks, [Row(SamplingParams(top_p=0.5), 0, None)] * 2) is blocks
-
-
 def test_penalties_without_a_history_are_refused():
     with pytest.raises(ValueError, match="no token history"):
         adjust(BlockedLogits.of(torch.zeros(1, VOCAB_SIZE)), [Row(SamplingParams(presence_penalty=1), 0, None)])

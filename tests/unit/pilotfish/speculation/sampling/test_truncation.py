@@ -72,20 +72,6 @@ def test_wide_nuclei_of_a_real_vocabulary(top_p, spread):
         assert len(kept ^ expected) <= max(1, 1e-5 * len(expected))
 
 
-def test_a_cut_does_not_depend_on_the_other_rows():
-    logits = make_logits(6, 5000, 1)
-    samplings = [
-        SamplingParams(top_k=50, top_p=0.9),
-        SamplingParams(top_p=0.95),
-        SamplingParams(),
-        SamplingParams(top_k=900, top_p=0.8),
-        SamplingParams(min_p=0.1, top_p=0.99, temperature=2.0),
-        SamplingParams(top_k=3),
-    ]
-    together = kept_by(logits, samplings)
-    assert together == [kept_by(logits[row : row + 1], [samplings[row]])[0] for row in range(6)]
-
-
 def test_ties_at_the_boundary_go_to_the_lowest_ids():
     logits = torch.tensor([[1.0, 2.0, 1.0, 1.0, 2.0]])
     assert kept_by(logits, [SamplingParams(top_k=1)]) == [{1}]
@@ -97,9 +83,3 @@ def test_the_likeliest_token_always_stays():
     logits = make_logits(1, 300, 9)
     for sampling in (SamplingParams(top_p=1e-9), SamplingParams(min_p=1.0), SamplingParams(top_k=1, top_p=1e-9)):
         assert int(logits.argmax()) in kept_by(logits, [sampling])[0]
-
-
-def test_nothing_is_cut_without_being_asked():
-    blocks = BlockedLogits.of(make_logits(2, 100, 3))
-    samplings = [SamplingParams(), SamplingParams(top_k=100)]
-    assert find_cut(blocks, samplings, torch.ones(2, 1, dtype=torch.float64)) is None

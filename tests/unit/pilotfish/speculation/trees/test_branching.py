@@ -87,9 +87,3 @@ def test_a_width_beyond_the_vocabulary():
     assert [candidate.token_id for candidate in candidates] == [1, 0, 2]
     (candidates,) = branch(torch.tensor([[1.0, 2.0, 0.5]]), [Row(SAMPLINGS[2], 0, None)], 10)
     assert {candidate.token_id for candidate in candidates} == {0, 1, 2}
-
-
-def test_rows_must_add_up():
-    with pytest.raises(ValueError, match="2 rows of logits for 1 nodes"):
-        branch(LOGITS[:2], make_rows()[:1], 2)
-    assert branch(LOGITS[:0], [], 2) == []

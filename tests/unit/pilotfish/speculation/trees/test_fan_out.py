@@ -46,11 +46,6 @@ def test_the_likeliest_outcomes_come_first() -> None:
     ]
 
 
-def test_a_short_profile_ends_in_its_last_element() -> None:
-    at_positions = [candidates(1.0)] * 4
-    assert likeliest_outcomes((0.9,), at_positions, 9) == likeliest_outcomes((0.9, 0.9, 0.9), at_positions, 9)
-
-
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=6),
     st.integers(1, 6),

@@ -26,16 +26,6 @@ def test_the_likeliest_paths_are_expanded_and_kept():
     assert grown.tree.parents == (-1, -1, 0, 1)
 
 
-def test_paths_hold_the_tokens_from_the_root():
-    tree = GrowingTree(width=1)
-    tree.extend([[Candidate(7, -0.1), Candidate(8, -0.2)]])
-    tree.extend([[Candidate(9, -0.1)]])
-    assert tree.path(ROOT) == []
-    assert tree.path(1) == [8]
-    assert tree.path(2) == [7, 9]
-    assert (tree.token_id(2), tree.parent(2)) == (9, 0)
-
-
 def test_equals_go_by_age_so_a_parent_stays_with_its_certain_child():
     tree = GrowingTree(width=3)
     tree.extend([candidates(0.5, 0.5)])

@@ -24,13 +24,6 @@ def test_shape_of_a_small_tree():
     assert not tree.is_chain
 
 
-def test_chains():
-    assert DraftTree(()).is_chain
-    assert DraftTree((-1, 0, 1)).is_chain
-    assert not DraftTree((-1, -1)).is_chain
-    assert DraftTree(()).depth == 0
-
-
 @pytest.mark.parametrize("parents", [(0,), (-1, 1), (-2,), (-1, 0, 5)])
 def test_a_parent_comes_before_its_child(parents):
     with pytest.raises(ValueError, match="must come before it"):
