@@ -52,17 +52,3 @@ def test_joined_plain_steps_tell_all_that_the_steps_told() -> None:
         timings=Timings(9, 6),
         features=features,
     )
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        (Verdict(1, 5, 0, 0, (7,)), Verdict(1, 7, 0, 0, (8,))),
-        (Verdict(1, 5, 0, 0, (7,)), Verdict(1, 6, 1, 0, (8,))),
-        (Verdict(1, 5, 1, 0, (7,)), Verdict(1, 6, 0, 0, (8,))),
-        (Verdict(1, 5, 0, 0, (7,), finish_reason=FinishReason.STOP), Verdict(1, 6, 0, 0, (8,))),
-        (Verdict(1, 5, 0, 0, (7,), features=Features(0, 1, FeatureFormat.BF16, b"1")), Verdict(1, 6, 0, 0, (8,))),
-    ],
-)
-def test_what_is_no_plain_continuation(first: Verdict, second: Verdict) -> None:
-    assert not second.continues_plainly(first)

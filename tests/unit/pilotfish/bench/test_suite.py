@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.proposers import PROPOSERS, parse_proposers
 from pilotfish.bench.suite import STACK_DEFAULTS, Settings, stations_of
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.config import Config, load_config
-from pilotfish.errors import ConfigError
 
 
 def settings(*lengths: int, with_auto: bool = True) -> Settings:
@@ -47,20 +44,6 @@ def test_every_proposer_makes_a_configuration_once_it_has_its_weights() -> None:
         configure(chosen.overrides)
 
 
-def test_trees_differ_from_chains_by_their_nodes_alone() -> None:
-    chain, tree = (
-        configure(each.with_model("/heads").overrides) for each in parse_proposers(["eagle3", "eagle3-tree"])
-    )
-    assert tree.target == chain.target
-    assert tree.orchestrator.speculation.tree_nodes > chain.orchestrator.speculation.tree_nodes == 0
-
-
-def test_weights_go_where_the_proposer_has_them() -> None:
-    (eagle3,) = parse_proposers(["eagle3=/heads"])
-    drafter = configure(eagle3.overrides).target.drafter
-    assert (drafter.proposer, drafter.model) == ("eagle3", "/heads")
-
-
 def test_each_proposer_has_an_arm_for_each_length_and_auto() -> None:
     proposers = parse_proposers(["ngram,suffix"])
     assert settings(3, 5).variants(proposers) == [
@@ -72,10 +55,3 @@ def test_each_proposer_has_an_arm_for_each_length_and_auto() -> None:
         Variant("suffix"),
     ]
     assert settings(3, with_auto=False).variants(proposers[:1]) == [Variant("ngram", 3)]
-
-
-def test_settings_without_anything_to_run_are_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing to run"):
-        settings(with_auto=False)
-    with pytest.raises(ConfigError, match="at least 1, not -2"):
-        settings(3, -2)

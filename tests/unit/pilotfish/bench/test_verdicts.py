@@ -53,11 +53,6 @@ def test_the_fastest_fixed_length_is_what_to_use() -> None:
     assert "qa: speculation earns its keep, 1.80x with model K=5" in found.sentence
 
 
-def test_only_auto_is_judged_when_nothing_else_was_run() -> None:
-    found = verdict(row("model auto", 1.9))
-    assert (found.proposer, found.num_speculative_tokens) == ("model", None)
-
-
 @pytest.mark.parametrize(
     ("speed_up", "median", "conclusion", "proposer"),
     [
@@ -98,10 +93,6 @@ def test_there_is_one_for_each_category_and_the_last_is_over_all() -> None:
     found = verdicts_of(rows, VARIANTS, must_be_identical=True)
     assert [each.category for each in found] == ["qa", "math", ALL]
     assert found[-1].sentence.startswith("Over all categories: ")
-
-
-def test_nothing_is_said_about_peers() -> None:
-    assert verdicts_of([row(PLAIN, 1.0), row("transformers", 3.0)], VARIANTS, must_be_identical=True) == []
 
 
 def test_answers_too_short_to_time_tell_no_speed_but_may_differ() -> None:

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from pilotfish import __version__
-
 WITHOUT = """
 import importlib.abc, runpy, sys
 
@@ -37,14 +35,3 @@ def test_a_clients_installation_says_what_to_install(package: str) -> None:
     assert line.startswith("error: ")
     assert package in line
     assert "pip install 'pilotfish[router]'" in line
-
-
-def test_a_package_of_our_own_that_is_missing_keeps_its_traceback() -> None:
-    ended = run("pilotfish.bench")
-    assert ended.returncode == 1
-    assert "Traceback" in ended.stderr
-
-
-def test_with_all_packages_it_runs() -> None:
-    ended = run("nothing_of_that_name")
-    assert (ended.returncode, ended.stdout) == (0, f"pilotfish {__version__}\n")

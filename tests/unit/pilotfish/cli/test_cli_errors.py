@@ -1,6 +1,5 @@
 """How commands fail: exit codes and messages, never tracebacks."""
 
-import errno
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 import typer
 
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.errors import PilotfishError, UnavailableError
+from pilotfish.errors import UnavailableError
 
 
 @fail_on_error()
@@ -21,10 +20,6 @@ def command(error: BaseException | None) -> str:
     return "done"
 
 
-def test_returns_what_the_command_returns() -> None:
-    assert command(None) == "done"
-
-
 def test_an_error_is_one_line_on_stderr_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as exit_info:
         command(UnavailableError("nobody is [there]\n  at all"))
@@ -32,12 +27,6 @@ def test_an_error_is_one_line_on_stderr_and_exit_code_1(capsys: pytest.CaptureFi
     output = capsys.readouterr()
     assert output.err == "error: nobody is [there] at all\n"
     assert output.out == ""
-
-
-def test_a_message_is_never_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit):
-        command(PilotfishError())
-    assert capsys.readouterr().err == "error: PilotfishError\n"
 
 
 def test_ctrl_c_is_exit_code_130_without_a_word(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,14 +42,13 @@ def test_a_fault_of_ours_keeps_its_traceback() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
-@pytest.mark.parametrize("arguments", [["config"], ["models", "list"]])
-def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+def test_a_full_disk_is_one_line() -> None:
     with Path("/dev/full").open("w") as full:
-        result = run(arguments, stdout=full)
+        result = run(["config"], stdout=full)
     assert (result.returncode, result.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
-@pytest.mark.parametrize("arguments", [["config"], ["models", "list"], ["--help"]])
+@pytest.mark.parametrize("arguments", [["config"], ["--help"]])
 def test_a_reader_that_has_gone_is_no_reason_for_words(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -75,18 +63,10 @@ def test_a_reader_that_has_gone_is_no_reason_for_words(arguments: list[str]) -> 
 def test_closed_standard_streams_are_survived() -> None:
     code = "import os, sys; os.close(0); os.close(1); os.execv(sys.argv[1], sys.argv[1:])"
     command = [sys.executable, "-c", code, sys.executable, "-m", "pilotfish.cli"]
-    listed = subprocess.run([*command, "models", "list"], capture_output=True, text=True, timeout=60, check=False)
-    assert (listed.returncode, listed.stderr) == (0, "")
-    for arguments in (["generate", "-"], ["chat"]):
-        result = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
-        assert result.returncode == 1
-        assert result.stderr.startswith("error: ")
-        assert "standard input, which is closed" in result.stderr
-
-
-def test_another_error_of_the_system_keeps_its_traceback() -> None:
-    with pytest.raises(PermissionError):
-        command(PermissionError(errno.EACCES, "no"))
+    result = subprocess.run([*command, "generate", "-"], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: ")
+    assert "standard input, which is closed" in result.stderr
 
 
 def run(arguments: list[str], stdout: int | IO[str]) -> subprocess.CompletedProcess[str]:

@@ -6,24 +6,9 @@ import io
 from rich.console import Console
 
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
-from pilotfish.client.answer import Summary
-from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import FinishReason
+from tests.support.summaries import make_summary
 
-PLAIN = Summary(
-    request_id="r",
-    model_id="m",
-    finish_reason=FinishReason.LENGTH,
-    stopped_by="",
-    seed=0,
-    emulated=False,
-    num_prompt_tokens=10,
-    num_output_tokens=101,
-    num_cached_tokens=0,
-    time_to_first_token_s=1.0,
-    total_time_s=11.0,
-    speculation=SpeculationStats(num_plain_tokens=101),
-)
+PLAIN = make_summary(num_output_tokens=101, total_time_s=11.0, num_plain_tokens=101)
 FAST = dataclasses.replace(
     PLAIN,
     total_time_s=6.0,
@@ -33,10 +18,6 @@ FAST = dataclasses.replace(
 )
 LEVEL = dataclasses.replace(FAST, total_time_s=10.9)
 SLOW = dataclasses.replace(FAST, total_time_s=21.0)
-
-
-def test_the_ratio_is_of_tokens_per_second() -> None:
-    assert Comparison("p", (PLAIN,), (FAST,), identical=True).speed_up == 2.0
 
 
 def test_speeds_are_medians() -> None:

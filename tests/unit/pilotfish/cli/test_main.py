@@ -27,13 +27,6 @@ def test_help_names_every_command_and_where_to_start() -> None:
     assert "Start with" in result.stdout
 
 
-@pytest.mark.parametrize("command", ["up", "generate", "chat", "config", "models", "demo"])
-def test_every_command_has_help(command: str) -> None:
-    result = runner.invoke(app, [command, "--help"])
-    assert result.exit_code == 0
-    assert "Usage" in result.stdout
-
-
 def commands(group: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
     """All that can be run, by its words."""
     for name, command in getattr(group, "commands", {}).items():

@@ -7,10 +7,11 @@ import pytest
 from rich.console import Console
 
 from pilotfish.cli.rendering import render, segments, statistics_table
-from pilotfish.client.answer import Chunk, Summary
+from pilotfish.client.answer import Chunk
 from pilotfish.errors import InternalError
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, TokenOrigin
+from tests.support.summaries import make_summary
 
 ACCEPTED, BONUS, PLAIN, RECOVERED = (
     TokenOrigin.ACCEPTED,
@@ -19,26 +20,21 @@ ACCEPTED, BONUS, PLAIN, RECOVERED = (
     TokenOrigin.RECOVERED,
 )
 TEXTS = {1: "The", 2: " small", 3: " fish"}
-SUMMARY = Summary(
-    request_id="r",
+SUMMARY = make_summary(
     model_id="tiny",
     finish_reason=FinishReason.STOP,
     stopped_by="END",
-    seed=7,
-    emulated=False,
     num_prompt_tokens=12,
     num_output_tokens=11,
     num_cached_tokens=5,
     time_to_first_token_s=0.5,
     total_time_s=2.5,
-    speculation=SpeculationStats(
-        num_rounds=4,
-        num_draft_tokens=20,
-        num_accepted_tokens=6,
-        num_plain_tokens=1,
-        mean_acceptance_length=2.5,
-        acceptance_per_position=(0.75, 0.5, 0.25, 0.0, 0.0),
-    ),
+    num_rounds=4,
+    num_draft_tokens=20,
+    num_accepted_tokens=6,
+    num_plain_tokens=1,
+    mean_acceptance_length=2.5,
+    acceptance_per_position=(0.75, 0.5, 0.25, 0.0, 0.0),
 )
 
 
@@ -69,10 +65,6 @@ def test_a_mixed_chunk_is_cut_where_the_accepted_text_ends() -> None:
 def test_text_that_lags_behind_its_tokens_is_not_cut() -> None:
     held_back = Chunk("The sm", (1, 2, 3), (ACCEPTED, ACCEPTED, RECOVERED))
     assert list(segments(held_back, detokenize)) == [("The sm", ACCEPTED)]
-
-
-def test_a_chunk_without_text_has_no_segments() -> None:
-    assert list(segments(Chunk("", (1, 2), (ACCEPTED, BONUS)), refuse)) == []
 
 
 def test_render_writes_the_text_and_returns_it_with_the_summary() -> None:
@@ -110,8 +102,3 @@ def test_statistics_of_a_plain_answer_show_no_rounds_but_the_reason() -> None:
     assert "drafts accepted" not in text
     assert "asked for" in text
     assert "tiny (emulated hardware)" in text
-
-
-def test_speed_of_a_single_token_is_zero_not_an_error() -> None:
-    single = dataclasses.replace(SUMMARY, num_output_tokens=1, total_time_s=0.5)
-    assert single.tokens_per_s == 0

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from pilotfish.config import EngineConfig, config_from_yaml, config_to_yaml, load_config
 from pilotfish.errors import ConfigError
-
-
-@pytest.mark.parametrize("section", ["target", "draft"])
-@pytest.mark.parametrize("quantization", ["none", "lossless", "int8", "int4"])
-def test_both_engines_take_a_quantization(section: str, quantization: str) -> None:
-    config = load_config(None, [f"{section}.engine.quantization={quantization}"])
-    assert getattr(config, section).engine.quantization == quantization
-
-
-def test_an_unknown_quantization_names_its_key_and_the_choices() -> None:
-    with pytest.raises(ConfigError, match=r"draft\.engine\.quantization.*'lossless', 'int8', 'int4' or 'fp8'"):
-        load_config(None, ["draft.engine.quantization=int3"])
 
 
 @pytest.mark.parametrize(
@@ -45,20 +34,6 @@ def test_a_gpu_computes_with_8_bit_weights_and_no_compiler(quantization: Any, de
     EngineConfig(quantization=quantization, device=device, compile=device == "auto")
 
 
-@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "mps", ""])
-def test_an_unknown_device_is_told_the_names(device: str) -> None:
-    with pytest.raises(ConfigError, match="it must be auto, cpu, cuda or cuda:N"):
-        EngineConfig(device=device)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("gpu_memory_utilization", 0), ("gpu_memory_utilization", 1.1), ("kv_cache_tokens", 31)]
-)
-def test_shares_of_memory_make_sense(key: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{key} must be"):
-        load_config(None, [f"target.engine.{key}={value}"])
-
-
 @pytest.mark.parametrize(
     ("value", "layers"), [("eagle3", "eagle3"), ("auto", "auto"), ("[1, 5, 9]", (1, 5, 9)), ("[]", ())]
 )
@@ -75,26 +50,13 @@ def test_features_are_kept_for_one_kind_of_drafter() -> None:
     load_config(None, [settings[0], "draft.proposer=eagle3"])
 
 
-@pytest.mark.parametrize("mode", ["on", "off", "auto"])
-def test_a_speculation_mode_is_a_word_also_where_yaml_sees_a_boolean(mode: str) -> None:
-    config = load_config(overrides=[f"orchestrator.speculation.mode={mode}"])
-    assert config.orchestrator.speculation.mode == mode
-    assert config_from_yaml(config_to_yaml(config)) == config
-
-
 @pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("draft.lookup_min_probability=1.5", "lookup_min_probability must be between 0 and 1"),
-        ("draft.suffix_shared_tokens=100", "must be 0 .* or at least 256"),
-        ("draft.hybrid_min_accepted_tokens=-1", "must be at least 0"),
-        ("target.drafter.lookup=parrot", r"target\.drafter\.lookup.*'none', 'ngram' or 'suffix'"),
-        ("orchestrator.speculation.lookup=parrot", r"speculation\.lookup.*'none', 'ngram' or 'suffix'"),
-    ],
+    "key", ["orchestrator.speculation.mode", "orchestrator.speculation.draft_ahead", "telemetry.round_spans"]
 )
-def test_lookups_are_told_what_does_not_fit(override: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(overrides=[override])
+def test_off_is_a_word_also_where_yaml_sees_a_boolean(key: str) -> None:
+    config = load_config(overrides=[f"{key}=off"])
+    assert attrgetter(key)(config) == "off"
+    assert config_from_yaml(config_to_yaml(config)) == config
 
 
 def test_batch_size_rules_come_from_yaml_as_lists() -> None:
@@ -103,49 +65,17 @@ def test_batch_size_rules_come_from_yaml_as_lists() -> None:
     rules = config.orchestrator.speculation.num_speculative_tokens_per_batch_size
     assert rules == ((1, 64, 3), (65, 512, 0))
     assert config_from_yaml(config_to_yaml(config)) == config
-    with pytest.raises(ConfigError, match=r"must hold \[first, last, K\]"):
-        load_config(None, [f"{key}=[[5, 2, 3]]"])
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    "override",
     [
-        ("disable_by_batch_size", "-1"),
-        ("disable_by_batch_size_hysteresis", "-1"),
-        ("min_acceptance_rate", "1.5"),
-        ("min_output_tokens", "0"),
+        "draft.engine.quantization=lossless",
+        "orchestrator.routing.policy=least_loaded",
+        "deployment.draft.labels={ray.io/accelerator-type: L4}",
     ],
 )
-def test_rules_of_the_controller_are_checked(key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=key):
-        load_config(None, [f"orchestrator.speculation.{key}={value}"])
-
-
-def test_drafting_ahead_can_be_turned_off_by_a_yaml_word() -> None:
-    config = load_config(None, ["orchestrator.speculation.draft_ahead=off"])
-    assert config_from_yaml(config_to_yaml(config)).orchestrator.speculation.draft_ahead == "off"
-    with pytest.raises(ConfigError, match="draft_ahead_tokens must be between 0"):
-        load_config(None, ["orchestrator.speculation.draft_ahead_tokens=257"])
-
-
-@pytest.mark.parametrize(
-    ("override", "told"),
-    [
-        ("target.prot=1", r"target\.prot: there is no such key; did you mean port\?"),
-        ("tagret.port=1", r"tagret: there is no such key; did you mean target\?"),
-        ("target.drafter.modle=x", r"did you mean model\?"),
-        ("orchestrator.http_port=1", r"did you mean http\.port\?"),
-        ("target.zzz=1", r"target\.zzz: there is no such key$"),
-        ("target=5", r"target is a section: give values to its keys \(target\.KEY\)"),
-        ("target.port=[", r"'\[' is not a YAML value"),
-        ("orchestrator.target_addresses=a:1", r"orchestrator\.target_addresses must be a list, such as \[a:1\]$"),
-        ("orchestrator.target_addresses=['a:99999']", r"'a:99999' is not an address"),
-        ("orchestrator.draft_addresses=['dns:///a:0']", r"'dns:///a:0' is not an address"),
-        ("draft.engine.num_threads=-1", r"the configuration: draft\.engine: num_threads must be at least 0"),
-        ("deployment.draft.num_cpus=-1", r"the configuration: deployment\.draft: num_cpus must be at least 0"),
-        ("security.internal.certificate=a", r"the configuration: security\.internal needs certificate, private_key"),
-    ],
-)
-def test_a_wrong_guess_is_told_what_would_be_right(override: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        load_config(None, [override])
+def test_what_is_set_survives_yaml(override: str) -> None:
+    config = load_config(overrides=[override])
+    assert config != load_config()
+    assert config_from_yaml(config_to_yaml(config)) == config

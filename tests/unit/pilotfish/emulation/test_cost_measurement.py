@@ -8,7 +8,6 @@ from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost
-from pilotfish.errors import ConfigError
 from pilotfish.messages import Event
 from pilotfish.types import Limits, ModelInfo
 
@@ -59,16 +58,3 @@ def test_it_tells_how_far_it_is_and_leaves_nothing(core: TimedCore) -> None:
     assert [done for done, _ in progress] == list(range(1, len(progress) + 1))
     assert {num_all for _, num_all in progress} == {len(progress)}
     assert core.num_sequences == 0
-
-
-def test_a_plan_is_cut_to_what_the_engine_can_do(core: TimedCore) -> None:
-    plan = MeasurementPlan().within(core, 100)
-    assert plan.num_sequences == (1, 2, 4, 8)
-    assert max(plan.num_tokens) == 64
-    assert plan.long_context_tokens == 512
-
-
-def test_a_shape_that_is_refused_is_an_error(core: TimedCore) -> None:
-    plan = MeasurementPlan(num_sequences=(9,), num_tokens=(9,), samples=1)
-    with pytest.raises(ConfigError, match="in use"):
-        CostMeasurement(core, plan, lambda *_: None).target()

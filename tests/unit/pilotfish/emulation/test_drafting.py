@@ -7,7 +7,7 @@ import pytest
 from pilotfish.emulation.drafting import EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
-from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
+from pilotfish.types import AcceptanceMode, SamplingParams
 
 MODEL = HashLanguageModel()
 GREEDY = SamplingParams(temperature=0)
@@ -101,19 +101,6 @@ def test_a_proposal_goes_before_what_is_drafted_ahead() -> None:
     assert drafting.step_size.num_tokens == 12
 
 
-def test_told_of_a_hit_it_says_nothing_and_goes_on_ahead() -> None:
-    drafting = EmulatedDrafting(MODEL, 0.8)
-    _, prepared = ahead_of(PROMPT, drafting)
-    outcome = next(iter(prepared))
-    committed = [*PROMPT, *outcome]
-    command = Propose(1, len(committed), outcome, K, ahead=AHEAD, is_prepared=True)
-    drafting.propose(command, committed, GREEDY)
-    steps = drain(drafting)
-    assert len(steps) == 1 + K
-    ((ahead,),) = (step for step in steps if step)
-    assert (ahead.base_length, ahead.verified_token_ids) == (len(committed), prepared[outcome])
-
-
 def test_asked_for_what_it_has_prepared_it_answers_at_once() -> None:
     drafting = EmulatedDrafting(MODEL, 0.8)
     _, prepared = ahead_of(PROMPT, drafting)
@@ -122,30 +109,3 @@ def test_asked_for_what_it_has_prepared_it_answers_at_once() -> None:
     drafting.propose(Propose(1, len(committed), outcome, K), committed, GREEDY)
     ((answer,),) = drain(drafting)
     assert answer == Proposal(1, len(committed), prepared[outcome])
-
-
-def test_of_a_hit_that_it_has_not_prepared_it_drafts_silently() -> None:
-    drafting = EmulatedDrafting(MODEL, 0.8)
-    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD, is_prepared=True), PROMPT, GREEDY)
-    (prepared,) = (event for step in drain(drafting) for event in step)
-    assert len(prepared.outcomes) == 12
-
-
-def test_a_small_budget_is_kept_to() -> None:
-    _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), ahead=AheadRequest(3, (0.8,)))
-    assert [len(draft) for draft in prepared.values()] == [3]
-
-
-def test_trees_are_not_drafted_ahead() -> None:
-    _, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), tree=TreeRequest(8, 2))
-    assert prepared == {}
-
-
-def test_a_closed_sequence_leaves_nothing() -> None:
-    drafting = EmulatedDrafting(MODEL, 0.8)
-    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, GREEDY)
-    for _ in range(K):
-        drafting.step()
-    drafting.forget(1)
-    assert not drafting.has_work
-    assert drafting.num_sequences_held == 0

@@ -10,7 +10,6 @@ import pytest
 from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
 from pilotfish.emulation.factory import describe_emulation, start_emulated_engine
 from pilotfish.emulation.profiles import load_profile
-from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams
 
@@ -28,14 +27,6 @@ async def test_it_has_the_limits_of_its_profile_and_says_what_it_is(tmp_path: Pa
     assert engine.limits.max_sequences == profile.max_sequences
     assert engine.model.max_context_tokens == profile.max_context_tokens
     assert engine.load.num_kv_blocks_total * 16 == profile.kv_cache_tokens
-    await engine.close()
-
-
-async def test_limits_can_be_set_for_a_test(tmp_path: Path) -> None:
-    engine = start_emulated_engine(config(tmp_path, max_sequences=3, kv_cache_tokens=160), "draft")
-    assert engine.limits.max_sequences == 3
-    assert engine.load.num_kv_blocks_total == 10
-    assert engine.model.proposer == "emulated"
     await engine.close()
 
 
@@ -73,21 +64,6 @@ async def test_two_replicas_say_the_same(tmp_path: Path) -> None:
     assert texts[0] == texts[1]
 
 
-async def test_a_profile_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a100-70b"):
-        start_emulated_engine(config(tmp_path, profile="h900"), "target")
-
-
-def test_people_are_told() -> None:
-    assert "EMULATED hardware a100-70b" in describe_emulation(load_profile("a100-70b"))
-
-
-@pytest.mark.parametrize("acceptance", [-0.1, 1.1, (), (0.5, 2.0)])
-def test_an_acceptance_is_a_probability(acceptance: object) -> None:
-    with pytest.raises(ConfigError, match="acceptance"):
-        dataclasses.replace(EmulationConfig(), acceptance=acceptance)
-
-
 async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_path: Path) -> None:
     profile = load_profile("a100-70b")
     for role, cost in (("target", profile.target), ("draft", profile.draft)):
@@ -97,8 +73,3 @@ async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_pa
         assert engine.load.step_time_ns == pytest.approx(0.25e9 * cost.step_s(1, 3, 3), rel=0.01)
         await engine.close()
     assert "5 times the hardware's" in describe_emulation(profile, 5)
-
-
-def test_time_does_not_stand_still() -> None:
-    with pytest.raises(ValueError, match="time_scale"):
-        EmulationConfig(time_scale=0)

@@ -6,10 +6,8 @@ import pytest
 
 from pilotfish.config import Config, config_from_yaml, load_config
 from pilotfish.launch.specs import (
-    free_ports,
     prepare,
     ray_environment,
-    ray_specs,
     standalone_specs,
     with_link_token,
     with_local_addresses,
@@ -17,7 +15,6 @@ from pilotfish.launch.specs import (
 from pilotfish.security.link_token import LinkToken
 
 FOLDER = Path("/tmp/x")
-NO_DRAFT = load_config(overrides=["draft.num_replicas=0"])
 
 
 def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
@@ -27,26 +24,12 @@ def test_standalone_runs_each_service_once_and_only_the_draft_may_end() -> None:
     assert all("/tmp/x/config.yaml" in spec.argv for spec in specs.values())
 
 
-def test_the_orchestrator_stops_first_so_it_starts_last() -> None:
-    assert standalone_specs(Config(), FOLDER)[-1].name == "orchestrator"
-
-
-def test_no_draft_replicas_means_no_draft_process_and_no_address() -> None:
-    assert {spec.name for spec in standalone_specs(NO_DRAFT, FOLDER)} == {"target_service", "orchestrator"}
-    assert with_local_addresses(NO_DRAFT).orchestrator.draft_addresses == ()
-    assert ray_specs(NO_DRAFT, FOLDER)[0].services == {"target_service", "orchestrator"}
-
-
 def test_local_addresses_agree_and_leave_the_public_one_alone() -> None:
     config = with_local_addresses(Config())
     assert config.orchestrator.target_addresses == (f"127.0.0.1:{config.target.port}",)
     assert config.orchestrator.draft_addresses == (f"127.0.0.1:{config.draft.port}",)
     assert config.target.port != config.draft.port
     assert config.orchestrator.port == Config().orchestrator.port
-
-
-def test_free_ports_are_distinct() -> None:
-    assert len(set(free_ports(5))) == 5
 
 
 def test_each_ray_has_a_token_of_its_own() -> None:
@@ -91,15 +74,6 @@ def test_a_name_is_one_only_of_its_own_kind(standalone: bool, tmp_path: Path, mo
     config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
     assert config.target.model == config.draft.head == str(tmp_path / "cpu")
     assert config.emulation.profile == str(tmp_path / "smollm2-135m-instruct")
-
-
-def test_a_folder_that_holds_no_head_hides_none_that_was_shipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    name = Config().draft.head
-    (tmp_path / name).mkdir()
-    assert prepare(Config(), tmp_path, standalone=False).config.draft.head == name
 
 
 @pytest.mark.parametrize("standalone", [True, False])

@@ -31,11 +31,6 @@ print("NAME ready on 127.0.0.1:1", flush=True)
 while True: time.sleep(60)
 """
 FAIL = "import sys; print('error: no model here', file=sys.stderr); sys.exit(3)"
-KILLED = """
-import os, signal, sys
-print("INFO all is well", file=sys.stderr, flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
 WITH_GRANDCHILD = """
 import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -91,23 +86,10 @@ async def test_a_child_starts_only_after_the_services_it_needs() -> None:
     assert [service for service, _ in run.ready] == ["target", "front"]
 
 
-async def test_a_child_that_waits_is_not_started_when_what_it_needs_fails() -> None:
-    front = dataclasses.replace(spec("front", SERVE), after=frozenset({"target"}))
-    run = Run([spec("target", FAIL), front])
-    with pytest.raises(UnavailableError, match="no model here"):
-        await run.run()
-    assert run.ready == []
-
-
 async def test_an_essential_end_stops_the_others_and_carries_the_reason() -> None:
     run = Run([spec("target", FAIL), spec("front", SERVE)])
     with pytest.raises(UnavailableError, match=r"target ended with exit code 3: no model here"):
         await run.run()
-
-
-async def test_a_child_that_was_killed_has_said_no_reason() -> None:
-    with pytest.raises(UnavailableError, match=r"^target was ended by signal 9$"):
-        await Run([spec("target", KILLED)]).run()
 
 
 async def test_an_inessential_child_starts_again_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,12 +120,6 @@ async def test_an_essential_child_that_was_ready_starts_again(monkeypatch: pytes
     run.when = lambda run: run.stop.set() if sum("ended with" in line for _, line in run.lines) == 3 else None
     await run.run()
     assert ("target", "ended with exit code 3; requests wait for it, next start in 0 s") in run.lines
-
-
-async def test_one_that_was_never_ready_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run([dataclasses.replace(spec("target", FAIL), restarts_once_ready=True), spec("front", SERVE)])
-    with pytest.raises(UnavailableError, match=r"target ended with exit code 3: no model here"):
-        await run.run()
 
 
 async def test_force_ends_a_child_that_ignores_sigterm() -> None:

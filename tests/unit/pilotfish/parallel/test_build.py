@@ -56,18 +56,6 @@ def test_a_cache_that_would_have_to_be_measured(target: TargetConfig, monkeypatc
         build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
 
 
-def test_a_longer_context_than_the_model_has(target: TargetConfig) -> None:
-    engine = replace(target.engine, max_context_tokens=4096)
-    with pytest.raises(ConfigError, match=r"max_context_tokens is 4096; .* was trained for 256"):
-        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
-
-
-def test_eight_bits_on_the_cpu(target: TargetConfig) -> None:
-    engine = replace(target.engine, dtype="bfloat16", quantization="int8")
-    with pytest.raises(ConfigError, match="int8 on the CPU needs the native kernels"):
-        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
-
-
 def test_what_needs_one_process(target: TargetConfig) -> None:
     with pytest.raises(ConfigError, match="must be at least 1"):
         replace(target, tensor_parallel_size=0)

@@ -22,13 +22,6 @@ def test_the_parts_cover_a_dimension_once(size: int, num_ranks: int) -> None:
     assert all(part.end - part.start <= part.padded for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("cut", "shape"), [(Cut.ROWS, (2, 9)), (Cut.COLUMNS, (6, 3)), (Cut.VOCABULARY, (2, 9)), (Cut.WHOLE, (6, 9))]
-)
-def test_a_part_of_a_matrix(cut: Cut, shape: tuple[int, int]) -> None:
-    assert local_shape((6, 9), cut, 3) == shape
-
-
 def test_the_numbers_of_ranks_that_work() -> None:
     assert LLAMA_70B.rank_counts() == [1, 2, 4, 8]
     assert SMOLLM2.rank_counts() == [1, 3]

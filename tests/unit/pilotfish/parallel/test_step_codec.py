@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.parallel.messages import Forward, encoder, order_decoder, unpack
+from pilotfish.parallel.messages import Forward, encoder, order_decoder
 from pilotfish.parallel.step_codec import StepPacker, StepUnpacker
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import BLOCK_SIZE
@@ -43,30 +43,11 @@ def test_steps_arrive_whatever_came_before(steps: list[list[list[int]]]) -> None
     assert [arrived(packer, unpacker, step) for step in sent] == sent
 
 
-def test_what_a_step_shares_with_the_one_before_does_not_travel() -> None:
-    packer = StepPacker()
-    assert new_blocks(packer, [[1, 2, 3], [4, 5]]) == [(0, 0, [1, 2, 3]), (1, 0, [4, 5])]
-    assert new_blocks(packer, [[1, 2, 3], [4, 5]]) == []
-    assert new_blocks(packer, [[1, 2, 3, 6], [4, 5]]) == [(0, 3, [6])]
-    assert new_blocks(packer, [[1, 2], [4, 7]]) == [(0, 2, []), (1, 0, [4, 7])]
-
-
-def test_a_table_that_grows_in_place_is_noticed() -> None:
-    packer, table = StepPacker(), [1, 2]
-    packer.pack(step_of([table]))
-    table.append(3)
-    assert new_blocks(packer, [table]) == [(0, 2, [3])]
-
-
 def test_a_step_that_is_kept_stays_as_it_was() -> None:
     packer, unpacker = StepPacker(), StepUnpacker()
     kept = arrived(packer, unpacker, step_of([[1, 2]]))
     arrived(packer, unpacker, step_of([[1, 2, 3]]))
     assert kept == step_of([[1, 2]])
-
-
-def new_blocks(packer: StepPacker, tables: list[list[int]]) -> list[tuple[int, int, list[int]]]:
-    return [(index, num_kept, unpack(blocks)) for index, num_kept, blocks in packer.pack(step_of(tables)).new_tables]
 
 
 def step_of(tables: list[list[int]]) -> StepInput:

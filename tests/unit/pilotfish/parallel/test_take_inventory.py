@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import pilotfish
-from pilotfish.errors import ModelError, UnsupportedModelError
+from pilotfish.errors import UnsupportedModelError
 from pilotfish.parallel.inventory import Inventory, take_inventory
 from pilotfish.parallel.sizes import Cut, local_shape
 from pilotfish.parallel.take_inventory import inventory_of
@@ -43,8 +43,3 @@ def test_another_process_takes_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1, "model_type": "gpt2"}))
     with pytest.raises(UnsupportedModelError, match="no tensor-parallel plan for GPT2LMHeadModel"):
         take_inventory(tmp_path)
-
-
-def test_a_folder_without_a_model() -> None:
-    with pytest.raises(ModelError, match="makes no model"):
-        inventory_of(Path("/nowhere"))

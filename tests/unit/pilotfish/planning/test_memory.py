@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import json
-
-from rich.console import Console
-
 from pilotfish.parallel.inventory import Inventory, Layer, Parameter
 from pilotfish.parallel.sizes import Cut
 from pilotfish.planning.memory import MemoryPlan, plan_memory
-from pilotfish.planning.result import to_json
-from pilotfish.planning.tables import show_memory
 
 TINY = Inventory(
     architecture="TinyForCausalLM",
@@ -46,22 +39,3 @@ def test_blocks_that_fit_beside_the_weights() -> None:
     whole, quarter, *_ = plan(1e-4).rows  # 100,000 bytes, of which 90,000
     assert whole.num_kv_blocks == (90_000 - 720) // (192 * 16)
     assert quarter.num_kv_tokens == (90_000 - 200) // (48 * 16) * 16
-
-
-def test_weights_that_do_not_fit() -> None:
-    whole, quarter, *_ = plan(5e-7).rows
-    assert (whole.num_kv_blocks, quarter.num_kv_blocks) == (0, 0)
-    console = Console(width=120, record=True, file=io.StringIO())
-    show_memory(plan(5e-7), console)
-    assert "does not fit" in console.export_text()
-
-
-def test_json() -> None:
-    document = json.loads(to_json(plan(80)))
-    assert document["num_parameters"] == 360
-    assert [(row["num_ranks"], row["weights"]) for row in document["rows"]] == [
-        (1, "bfloat16"),
-        (4, "bfloat16"),
-        (1, "int8 or fp8"),
-        (4, "int8 or fp8"),
-    ]

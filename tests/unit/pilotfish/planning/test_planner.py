@@ -33,11 +33,6 @@ def test_the_cheapest_fleet_meets_the_goals_and_one_target_less_does_not(placeme
     assert not goals.are_met(ours.simulate(Fleet(placement, fleet.num_targets - 1, drafters)))
 
 
-def test_costs() -> None:
-    assert planner().num_gpus(Fleet(Placement.SEPARATE, 4, 2)) == 4 * 8 + 2
-    assert planner(profile=load_profile("cpu")).num_gpus(Fleet(Placement.SEPARATE, 4, 2)) == 6
-
-
 def test_a_goal_below_one_sequence_alone_names_the_limit() -> None:
     with pytest.raises(
         ConfigError, match=r"no fleet reaches 1 ms a token: .* takes \d\.\d+ ms, decoding with \d draft"
@@ -50,13 +45,3 @@ def test_a_goal_below_one_sequence_alone_names_the_limit() -> None:
 def test_a_goal_below_reading_the_prompt_names_the_limit() -> None:
     with pytest.raises(ConfigError, match=r"first token within 5 ms for 95% .* reading the prompt alone takes"):
         planner().smallest(Placement.SEPARATE, Goals(first_token_s=0.005))
-
-
-def test_scaled_plans_have_the_load_and_share_rates() -> None:
-    ours = planner()
-    rates = ours.rates(Placement.NONE)
-    scaled = ours.scaled(3)
-    assert scaled.workload.rate == 90
-    assert scaled.rates(Placement.NONE) is rates
-    alone, thrice = ours.simulate(Fleet(Placement.NONE, 3)), scaled.simulate(Fleet(Placement.NONE, 9))
-    assert thrice.mean_decoding == pytest.approx(alone.mean_decoding, rel=0.1)

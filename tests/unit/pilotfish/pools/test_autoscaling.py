@@ -23,15 +23,6 @@ def wanted(stats: list[dict[str, float]], **options: float) -> float:
     return LoadPolicy(target_kv_usage=0.8)(context(stats, **options))[0]
 
 
-def test_load_stats_of_a_report() -> None:
-    load = LoadReport(num_sequences_running=5, num_sequences_waiting=2, num_kv_blocks_used=30, num_kv_blocks_total=40)
-    assert load_stats(load, 3) == {"sequences": 7.0, "kv_usage": 0.75, "waiting_requests": 3.0}
-
-
-def test_a_replica_without_a_kv_cache_uses_none() -> None:
-    assert load_stats(LoadReport(num_sequences_running=1))["kv_usage"] == 0.0
-
-
 def test_sequences_ask_for_replicas() -> None:
     busy, idle = load_stats(LoadReport(num_sequences_running=18)), load_stats(LoadReport())
     assert wanted([busy, busy]) == pytest.approx(3.6)

@@ -52,19 +52,6 @@ def test_pools_on_the_same_nodes_share_what_there_is() -> None:
         check([everything], same, "deployment.target.num_gpus=2", "deployment.draft.num_gpus=0.5")
 
 
-def test_custom_resources_and_limits_per_node_count() -> None:
-    with pytest.raises(ConfigError, match="1 fish each"):
-        check([TARGET_NODE, DRAFT_NODE], "deployment.draft.resources={fish: 1}")
-    with pytest.raises(ConfigError, match="1 on a node, and its 1 node "):
-        check([TARGET_NODE, DRAFT_NODE], "draft.num_replicas=2", "deployment.draft.max_replicas_per_node=1")
-
-
-def test_two_orchestrators_cannot_share_a_port() -> None:
-    with pytest.raises(ConfigError, match=r"orchestrator pool wants 3 .*, 1 on a node, .*orchestrator\.num_replicas"):
-        check([TARGET_NODE, DRAFT_NODE], "orchestrator.num_replicas=3")
-    check([TARGET_NODE, DRAFT_NODE], "orchestrator.num_replicas=3", "orchestrator.port=0")
-
-
 def test_an_autoscaled_pool_needs_room_for_what_it_starts_with() -> None:
     scaled = ("deployment.draft.autoscaling.max_replicas=9", "deployment.draft.num_gpus=1")
     check([TARGET_NODE, DRAFT_NODE], *scaled, "draft.num_replicas=2")

@@ -6,7 +6,6 @@ from pilotfish.config import Config, load_config
 from pilotfish.errors import ConfigError
 from pilotfish.pools.options import (
     computes_on_gpu,
-    fixed_options,
     gpus_per_replica,
     num_replicas,
     pools,
@@ -94,11 +93,6 @@ def test_an_autoscaled_pool_starts_within_its_bounds(wanted: int, expected: int)
     assert num_replicas(scaled, "target") == expected
 
 
-def test_there_is_no_draft_pool_without_draft_replicas() -> None:
-    assert pools(Config()) == ("target", "draft", "orchestrator")
-    assert pools(config("draft.num_replicas=0")) == ("target", "orchestrator")
-
-
 def test_one_gpu_where_a_replica_computes_on_one() -> None:
     on_gpu = config(*ON_GPU)
     assert [gpus_per_replica(on_gpu, pool) for pool in pools(on_gpu)] == [1.0, 1.0, 0.0]
@@ -114,25 +108,6 @@ def test_a_share_fills_in_only_what_is_not_set() -> None:
     assert with_gpus_per_replica(Config(), 0.5) == Config()
 
 
-def test_orchestrators_on_one_port_take_a_node_each() -> None:
-    assert "max_replicas_per_node" not in scaling_options(Config(), "orchestrator")
-    assert scaling_options(config("orchestrator.num_replicas=2"), "orchestrator")["max_replicas_per_node"] == 1
-    free_port = config("orchestrator.num_replicas=2", "orchestrator.port=0")
-    assert "max_replicas_per_node" not in scaling_options(free_port, "orchestrator")
-    fixed_http = config("orchestrator.num_replicas=2", "orchestrator.port=0", "orchestrator.http.port=8000")
-    assert scaling_options(fixed_http, "orchestrator")["max_replicas_per_node"] == 1
-
-
-def test_serve_waits_for_a_replicas_own_drain() -> None:
-    assert fixed_options(drain_s=30)["graceful_shutdown_timeout_s"] > 30
-
-
-def test_ranks_without_a_gpu_ask_for_none() -> None:
-    assert scaling_options(config("target.tensor_parallel_size=2"), "target")["placement_group_bundles"][1] == {
-        "CPU": 0.1
-    }
-
-
 def test_ranks_are_packed_on_one_node() -> None:
     ranks = config(*ON_GPU, "target.tensor_parallel_size=2", "deployment.target.labels={gpu: H100}")
     options = scaling_options(ranks, "target")
@@ -142,19 +117,6 @@ def test_ranks_are_packed_on_one_node() -> None:
     assert options["placement_group_bundle_label_selector"] == [{"gpu": "H100"}] * 2
 
 
-def test_custom_resources_are_the_replicas_own() -> None:
-    options = scaling_options(
-        config("target.tensor_parallel_size=3", "deployment.target.resources={fish: 2}"), "target"
-    )
-    assert options["placement_group_bundles"] == [{"CPU": 0.1, "fish": 2}, {"CPU": 0.1}, {"CPU": 0.1}]
-    assert options["ray_actor_options"]["resources"] == {"fish": 2}
-
-
 def test_ranks_do_not_share_a_gpu() -> None:
     with pytest.raises(ConfigError, match=r"size is 2 and 0\.5 of a GPU .* one of its own"):
         scaling_options(config(*ON_GPU, "target.tensor_parallel_size=2", "deployment.target.num_gpus=0.5"), "target")
-
-
-def test_emulated_targets_have_no_ranks() -> None:
-    emulated = config("target.tensor_parallel_size=4", "emulation.profile=instant")
-    assert "placement_group_bundles" not in scaling_options(emulated, "target")

@@ -26,9 +26,9 @@ from pilotfish.messages import (
 from pilotfish.rpc import conversion
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.frames import FrameCodec
-from pilotfish.rpc.handshake import Hello, Welcome
+from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.target_frames import MAX_JOINED_TOKENS, TargetFrames
-from pilotfish.rpc.v1 import draft_pb2, target_pb2, types_pb2
+from pilotfish.rpc.v1 import target_pb2, types_pb2
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
     FinishReason,
@@ -231,13 +231,6 @@ def test_other_events_are_told_apart(first: Any, second: Any) -> None:
     assert codec.events(frame) == [first]
 
 
-@pytest.mark.parametrize("codec", [TargetFrames(), DraftFrames()])
-@given(values(Hello))
-def test_hello(codec: FrameCodec, hello: Hello) -> None:
-    assert codec.hello(codec.hello_frame(hello)) == hello
-    assert codec.hello(codec.request_frame_type()) is None
-
-
 def test_streams_carry_no_events_of_the_other_service() -> None:
     for codec, event in (
         (TargetFrames(), Proposal(1, 2, (3,))),
@@ -258,21 +251,6 @@ def test_unknown_enum_values_are_named(number: int) -> None:
         conversion.error_from_proto(types_pb2.SequenceError(code=number))
     with pytest.raises(InvalidRequestError, match="FinishReason 9 is unknown"):
         conversion.finish_reason_from_proto(9)
-
-
-@pytest.mark.parametrize("codec", [TargetFrames(), DraftFrames()])
-def test_items_of_an_unknown_kind_are_refused(codec: FrameCodec) -> None:
-    request, response = (
-        (target_pb2.TargetRequest(), target_pb2.TargetResponse())
-        if isinstance(codec, TargetFrames)
-        else (draft_pb2.DraftRequest(), draft_pb2.DraftResponse())
-    )
-    with pytest.raises(InvalidRequestError, match="holds no item"):
-        codec.sequence_id(request)
-    with pytest.raises(InvalidRequestError, match="holds no item"):
-        codec.command(request, 1)
-    with pytest.raises(InvalidRequestError, match="holds no item"):
-        codec.event(response)
 
 
 def test_lopsided_distributions_are_refused() -> None:

@@ -25,16 +25,6 @@ async def test_frames_are_bounded_and_come_in_order(queue: FrameQueue[list[int]]
     assert len(queue) == 0
 
 
-async def test_a_frame_that_is_exactly_full_is_not_followed_by_an_empty_one(queue: FrameQueue[list[int]]) -> None:
-    put(queue, 1, 2, 3)
-    assert await queue.next() == [1, 2, 3]
-    waiting = asyncio.create_task(queue.next())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    put(queue, 4)
-    assert await waiting == [4]
-
-
 async def test_it_is_full_when_too_much_waits(queue: FrameQueue[list[int]]) -> None:
     put(queue, 1, 2, 3, 4)
     assert not queue.is_full
@@ -51,21 +41,3 @@ async def test_an_empty_frame_comes_only_when_it_is_due(queue: FrameQueue[list[i
     await asyncio.sleep(0)
     assert not waiting.done()
     waiting.cancel()
-
-
-async def test_clear_drops_what_waits(queue: FrameQueue[list[int]]) -> None:
-    put(queue, 1, 2, 3, 4)
-    queue.clear()
-    assert len(queue) == 0
-    put(queue, 6)
-    assert await queue.next() == [6]
-
-
-async def test_big_items_fill_a_frame_sooner() -> None:
-    queue = FrameQueue[list[int]](list, max_items_per_frame=4, max_items=100)
-    for item, size in ((1, 3), (2, 3), (3, 1)):
-        queue.frame.append(item)
-        queue.count(size)
-    assert await queue.next() == [1, 2]
-    assert await queue.next() == [3]
-    assert len(queue) == 0

@@ -13,10 +13,6 @@ def welcome(fingerprint: str = "a" * 64, protocol_version: int = PROTOCOL_VERSIO
     return Welcome(model=model, limits=limits, replica_id="replica-1", protocol_version=protocol_version)
 
 
-def test_equal_sides_fit() -> None:
-    check_handshake(Hello(peer="o", tokenizer_fingerprint="a" * 64), welcome())
-
-
 def test_an_empty_fingerprint_asks_for_no_check() -> None:
     check_handshake(Hello(peer="o"), welcome())
 

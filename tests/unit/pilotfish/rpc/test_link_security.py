@@ -98,15 +98,6 @@ async def test_a_replica_with_another_name_is_not_trusted(serve: Serve, tmp_path
         assert await is_served(address, LinkSecurity(named))
 
 
-async def test_a_token_is_asked_for_within_tls_too(serve: Serve, tmp_path: Path) -> None:
-    with_tls = certificates(tmp_path / "tls", trustme.CA(), "127.0.0.1")
-    both = dataclasses.replace(with_tls, token_file=token(tmp_path / "token", "a" * 32).token_file)
-    async with serve(both) as address:
-        assert await is_served(address, LinkSecurity(both))
-        with pytest.raises(AuthenticationError):
-            await is_served(address, LinkSecurity(with_tls))
-
-
 async def test_replaced_certificates_hold_for_the_next_connection(serve: Serve, tmp_path: Path) -> None:
     before = certificates(tmp_path / "before", trustme.CA(), "127.0.0.1")
     async with serve(before) as address:

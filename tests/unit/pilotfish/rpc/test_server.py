@@ -1,6 +1,5 @@
 from collections.abc import AsyncIterator
 
-import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
@@ -54,12 +53,6 @@ async def test_reflection_lists_the_services(server: GrpcServer) -> None:
     assert {"pilotfish.v1.Target", "grpc.health.v1.Health"} <= names
 
 
-async def test_a_port_in_use_says_what_to_do(server: GrpcServer) -> None:
-    port = int(server.address.rpartition(":")[2])
-    with pytest.raises(UnavailableError, match=rf"127\.0\.0\.1:{port}: the port is in use.*--set target\.port=PORT"):
-        await start(port)
-
-
 class ClosingEngine:
     """Only notes that it was closed."""
 
@@ -80,12 +73,3 @@ async def test_a_replica_that_cannot_listen_closes_its_engine(server: GrpcServer
     with pytest.raises(UnavailableError, match="in use"):
         await ReplicaServer.start(codec, engine, host="127.0.0.1", port=port, port_setting="target.port")
     assert engine.num_closed == 1
-
-
-async def test_health_of_a_replica(replica: ReplicaServer) -> None:
-    assert [await health(replica.address, name) for name in (*READY_NAMES, "liveness")] == [SERVING] * 4
-
-
-async def test_unknown_services_are_unknown(server: GrpcServer) -> None:
-    with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
-        await health(server.address, "nonsense")

@@ -3,7 +3,7 @@ import grpc.aio
 import pytest
 
 from pilotfish import errors
-from pilotfish.rpc.status import KIND_KEY, PUSHBACK_KEY, RETRY_AFTER_KEY, abort, aborting_on_error, error_from_rpc
+from pilotfish.rpc.status import PUSHBACK_KEY, RETRY_AFTER_KEY, abort, aborting_on_error, error_from_rpc
 
 
 class Aborted(grpc.aio.AbortError):
@@ -75,12 +75,6 @@ def test_statuses_of_other_servers(code: grpc.StatusCode, kind: type[errors.Pilo
     assert type(error_from_rpc(rpc_error(code, "details"))) is kind
 
 
-def test_kinds_we_do_not_know_are_internal() -> None:
-    for name in ("NoSuchError", "annotations", "STATUS_TABLE"):
-        received = error_from_rpc(rpc_error(grpc.StatusCode.UNAVAILABLE, "x", ((KIND_KEY, name),)))
-        assert type(received) is errors.InternalError
-
-
 async def test_a_hint_when_to_try_again_survives_the_wire() -> None:
     context, refusal = FakeContext(), errors.ResourceExhaustedError("the queue is full")
     refusal.retry_after_s = 1.2345
@@ -90,9 +84,3 @@ async def test_a_hint_when_to_try_again_survives_the_wire() -> None:
     received = error_from_rpc(rpc_error(context.code, context.details, context.metadata))
     assert isinstance(received, errors.ResourceExhaustedError)
     assert received.retry_after_s == 1.235
-
-
-@pytest.mark.parametrize("metadata", [(), ((RETRY_AFTER_KEY, "soon"),), ((RETRY_AFTER_KEY, "-5"),)])
-def test_without_a_sensible_hint_nobody_knows(metadata: tuple) -> None:
-    received = error_from_rpc(rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", metadata))
-    assert received.retry_after_s is None

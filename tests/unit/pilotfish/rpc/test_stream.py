@@ -93,12 +93,6 @@ async def test_the_wrong_kind_of_replica_is_a_handshake_error(replica: ReplicaSe
             pass
 
 
-async def test_nobody_listens(unused_tcp_port: int) -> None:
-    with pytest.raises(UnavailableError, match=f"target replica at 127.0.0.1:{unused_tcp_port}"):
-        async with RecordingPeer(f"127.0.0.1:{unused_tcp_port}", "target"):
-            pass
-
-
 async def test_a_replica_that_says_nothing_is_given_up() -> None:
     async def connect(_requests: object, context: grpc.aio.ServicerContext) -> None:
         await asyncio.Event().wait()
@@ -195,15 +189,6 @@ async def test_loss_is_reported_once_and_ends_sending(replica: ReplicaServer) ->
         await peer.stream.close()
     assert len(peer.losses) == 1
     assert isinstance(peer.losses[0], UnavailableError)
-
-
-async def test_closing_is_no_loss_and_idempotent(replica: ReplicaServer) -> None:
-    async with RecordingPeer(replica.address, "target") as peer:
-        await peer.stream.close()
-        await peer.stream.close()
-        with pytest.raises(UnavailableError, match="was closed"):
-            peer.send(CloseSequence(1))
-    assert not peer.losses
 
 
 async def test_a_failing_callback_is_a_loss_not_a_silent_end(replica: ReplicaServer) -> None:

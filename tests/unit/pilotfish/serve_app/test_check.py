@@ -34,11 +34,6 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, said: str) -> None:
         check(path, "")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nothing\.yaml"):
-        check(tmp_path / "nothing.yaml", "")
-
-
 def test_where_nobody_listens_is_told_at_once(tmp_path: Path) -> None:
     path = tmp_path / "serve.yaml"
     path.write_text(yaml.safe_dump(serve_file(Config())))

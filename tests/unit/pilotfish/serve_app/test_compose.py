@@ -25,11 +25,6 @@ def test_wrong_args_are_refused_by_name() -> None:
             builder({"target": {"colour": "blue"}})
 
 
-def test_one_application_has_all_pools() -> None:
-    assert set(deployments(build({}))) == {"target", "draft", "orchestrator"}
-    assert set(deployments(build({"draft": {"num_replicas": 0}}))) == {"target", "orchestrator"}
-
-
 def test_each_listed_application_has_the_deployment_that_it_lists() -> None:
     scaled = "deployment.draft.autoscaling.max_replicas=3"
     listed = serve_file(load_config(overrides=[scaled, "deployment.target.labels={pool: target}"]))["applications"]

@@ -93,9 +93,3 @@ def test_why_nothing_was_deployed_is_told_though_the_end_fails_as_well(monkeypat
         local.running(config()),
     ):
         pass
-
-
-def test_what_is_wrong_with_the_configuration_is_no_failure_of_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "ray", FakeRay())
-    with pytest.raises(ConfigError, match="no GPU"), local.running(config(*ON_GPU)):
-        pass

@@ -58,28 +58,8 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant(section: str, key: 
         check_serve_file(values)
 
 
-def test_labels_and_arguments_are_no_keys_of_serve() -> None:
-    values = generated()
-    values["applications"][1]["deployments"][0]["ray_actor_options"]["label_selector"]["anything"] = "here"
-    values["applications"][1]["deployments"][0]["ray_actor_options"]["resources"] = {"fish": 1}
-    check_serve_file(values)
-
-
-def test_a_value_that_serve_refuses_is_named() -> None:
-    values = generated()
-    values["applications"][1]["deployments"][0]["num_replicas"] = -1
-    with pytest.raises(ConfigError, match=r"applications\.1\.deployments\.0\.num_replicas"):
-        check_serve_file(values)
-
-
 def test_arguments_are_checked_as_a_configuration() -> None:
     values = deepcopy(generated())
     values["applications"][0]["args"]["target"]["modle"] = "x"
     with pytest.raises(ConfigError, match=r"args of application pilotfish-target: target\.modle: .*model"):
-        check_serve_file(values)
-
-
-@pytest.mark.parametrize("values", [None, [], "text"])
-def test_what_is_no_file_for_serve_is_refused(values: object) -> None:
-    with pytest.raises(ConfigError, match="mapping"):
         check_serve_file(values)

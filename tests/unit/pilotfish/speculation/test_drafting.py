@@ -57,8 +57,3 @@ def test_one_step_may_mix_modes_and_keeps_the_order_of_rows():
     assert together == [draft(logits[i : i + 1], rows[i : i + 1], 4)[0] for i in range(6)]
     assert together[3].token_id == 7
     assert [drafted.probs is not None for drafted in together] == [False, False, True, False, False, False]
-
-
-def test_rows_must_add_up():
-    with pytest.raises(ValueError, match="2 rows of logits for 1 drafts"):
-        draft(make_logits(2), [DraftRow(SamplingParams(), 0, None)], 4)

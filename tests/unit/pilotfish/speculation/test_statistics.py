@@ -5,13 +5,6 @@ import pytest
 from pilotfish.speculation.statistics import AcceptanceStatistics, DecayedAcceptance
 
 
-def test_before_any_round():
-    statistics = AcceptanceStatistics()
-    assert statistics.mean_acceptance_length == 1
-    assert statistics.acceptance_rate == 0
-    assert statistics.acceptance_per_position == ()
-
-
 def test_counts():
     statistics = AcceptanceStatistics()
     for num_drafts, num_accepted in ((3, 2), (1, 1), (3, 0), (0, 0)):
@@ -47,15 +40,6 @@ def test_decayed_acceptance_forgets():
     for _ in range(40):
         decayed.add(1, 0)
     assert decayed.probabilities(1)[0] < 0.1
-
-
-def test_unseen_positions_hold_the_belief_before_them():
-    decayed = DecayedAcceptance(prior=0.6)
-    assert decayed.probabilities(2) == (0.6, 0.6)
-    for _ in range(100):
-        decayed.add(1, 1)
-    first, second = decayed.probabilities(2)
-    assert first == second > 0.9
 
 
 def test_priors_by_position_stand_in_for_what_was_never_seen() -> None:

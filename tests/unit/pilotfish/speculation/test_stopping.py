@@ -83,14 +83,6 @@ def test_holds_back_only_what_could_begin_a_stop_string():
     assert matcher.flush() == "\n\nUs"
 
 
-def test_nothing_follows_a_match():
-    matcher = StopStringMatcher(["END"])
-    assert matcher.push("the END of") == ("the ", "END")
-    assert matcher.push("more") == ("", "END")
-    assert matcher.matched == "END"
-    assert matcher.flush() == ""
-
-
 def test_an_empty_stop_string_is_refused():
     with pytest.raises(ValueError, match="empty"):
         StopStringMatcher(["", "x"])

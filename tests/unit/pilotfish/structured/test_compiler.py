@@ -113,23 +113,3 @@ def test_what_is_kept_has_a_size(tokens: LLTokenizer, monkeypatch: pytest.Monkey
     assert compiler.compile(regex("7")) is large
     assert compiler.compile(regex("4")) is not small
     compiler.close()
-
-
-def test_a_grammar_larger_than_all_that_may_be_kept_is_no_fault(
-    tokens: LLTokenizer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiler_module, "MAX_KEPT_BYTES", 10)
-    compiler = GrammarCompiler(lambda: tokens, Guard())
-    for size in (70, 80, 90):
-        assert compiler.compile(regex(str(size))).result(timeout=30).num_bytes == size
-    compiler.close()
-
-
-def test_a_guard_that_was_lost_is_asked_again(tokens: LLTokenizer) -> None:
-    guard = Guard()
-    compiler = GrammarCompiler(lambda: tokens, guard)
-    guard.is_lost = True
-    assert isinstance(compiler.compile(regex("1")).exception(timeout=30), UnavailableError)
-    guard.is_lost = False
-    assert compiler.compile(regex("1")).result(timeout=30).num_bytes == 1
-    compiler.close()

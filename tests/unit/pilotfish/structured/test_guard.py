@@ -53,11 +53,6 @@ def compiling(guard: GrammarGuard, children: Children) -> Iterator[tuple[Future[
         yield checking, found[0]
 
 
-def test_good_grammars_pass_and_have_a_size(guard: GrammarGuard) -> None:
-    assert guard.check(GOOD) > 0
-    assert guard.num_deaths == 0
-
-
 def test_what_is_wrong_is_told_with_its_parameter(guard: GrammarGuard) -> None:
     with pytest.raises(InvalidRequestError, match=r"regular expression cannot be used: .*unclosed group") as caught:
         guard.check(Grammar(GrammarKind.REGEX, "a(b"), param="structured_outputs")
@@ -149,16 +144,6 @@ def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
         with pytest.raises(UnavailableError, match="SIGKILL"):
             checking.result(timeout=30)
     assert guard.num_deaths == 0
-
-
-def test_closing_waits_for_no_compilation(guard: GrammarGuard, children: Children) -> None:
-    with compiling(guard, children) as (checking, child):
-        child.suspend()
-        guard.close()
-        child.kill()
-        with pytest.raises(UnavailableError):
-            checking.result(timeout=30)
-    assert not children()
 
 
 def test_nothing_is_left_when_it_is_closed(guard: GrammarGuard, children: Children) -> None:

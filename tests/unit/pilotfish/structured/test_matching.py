@@ -81,10 +81,3 @@ def reached(tokens: LLTokenizer, output: list[int], drafts: list[int]) -> bytes 
     fresh = matcher_at(tokens, num_prompt_tokens=0)
     fresh.append([*output, *drafts])
     return fresh.allowed()
-
-
-def test_drafts_past_the_end_token_are_forbidden(vocabulary: SmallVocabulary, tokens: LLTokenizer) -> None:
-    matcher = matcher_at(tokens)
-    matcher.append(vocabulary.encode(TEXT))
-    assert matcher.allowed([EOS_TOKEN_ID, *vocabulary.encode("12")]) is None
-    assert allowed(matcher.allowed()) == {EOS_TOKEN_ID}

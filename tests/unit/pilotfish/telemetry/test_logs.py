@@ -48,17 +48,6 @@ def test_json_lines_carry_the_trace_of_their_request_only() -> None:
     assert first["timestamp"].endswith("Z")
 
 
-def test_an_exception_is_part_of_its_json_line() -> None:
-    stream = io.StringIO()
-    configure_logging("INFO", "json", "x", stream)
-    try:
-        raise RuntimeError("broken")
-    except RuntimeError:
-        logging.getLogger("pilotfish").exception("failed")
-    (line,) = stream.getvalue().splitlines()
-    assert "RuntimeError: broken" in json.loads(line)["exception"]
-
-
 def test_lines_for_people_end_with_the_trace() -> None:
     stream = io.StringIO()
     configure_logging("INFO", "human", "x", stream)
@@ -67,14 +56,6 @@ def test_lines_for_people_end_with_the_trace() -> None:
     first, second = stream.getvalue().splitlines()
     assert first.endswith(f"WARNING pilotfish.some: lost a replica [trace {TRACE_ID}]")
     assert second.endswith("INFO pilotfish: ready")
-
-
-def test_a_second_setup_replaces_the_first() -> None:
-    stream = io.StringIO()
-    configure_logging("INFO", "json", "x", stream)
-    configure_logging("INFO", "human", "x", stream)
-    logging.getLogger("pilotfish").info("once")
-    assert stream.getvalue().count("once") == 1
 
 
 async def test_a_trace_is_its_tasks_own() -> None:

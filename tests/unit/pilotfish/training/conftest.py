@@ -22,11 +22,6 @@ END = 1
 """Token id of <|im_end|>."""
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def tiny_target() -> LlamaForCausalLM:
     torch.manual_seed(2)

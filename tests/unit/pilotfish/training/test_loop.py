@@ -121,14 +121,6 @@ def test_workers_share_a_batch_without_changing_it(tmp_path: Path) -> None:
     torch.testing.assert_close(by_workers[0], by_workers[1])
 
 
-def test_every_epoch_sees_all_conversations_in_another_order(tmp_path: Path) -> None:
-    run, objective = loop(tmp_path, replace(CONFIG, num_workers=1, max_epochs=2, batch_tokens=1))
-    run.run()
-    first, second = objective.seen[:23], objective.seen[23:46]
-    assert sorted(first) == sorted(second) == sorted([len(sample.token_ids)] for sample in samples(23))
-    assert first != second
-
-
 def test_a_checkpoint_of_another_drafter_is_refused(tmp_path: Path) -> None:
     other = Regression(size=4)
     save_checkpoint(tmp_path, other.module, torch.optim.AdamW(other.module.parameters()), loop(tmp_path)[0].progress)

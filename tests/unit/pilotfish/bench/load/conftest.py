@@ -8,12 +8,13 @@ import pytest
 
 from pilotfish.bench.load.driver import RequestRecord
 from pilotfish.bench.measurement import Arrival, Measurement
+from tests.support.summaries import make_summary
 
 MakeRecord = Callable[..., RequestRecord]
 
 
 @pytest.fixture
-def make_record(make_summary) -> MakeRecord:
+def make_record() -> MakeRecord:
     def make(
         arrivals: Sequence[tuple[float, int]] = ((1.0, 1), (2.0, 3)),
         *,

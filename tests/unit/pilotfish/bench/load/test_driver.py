@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from pilotfish.bench.load.driver import Driver, Window
 from pilotfish.bench.load.workload import PlannedRequest
 from pilotfish.client.answer import Summary, TokenPrompt
-from pilotfish.errors import InternalError, PilotfishError, ResourceExhaustedError
+from pilotfish.errors import PilotfishError, ResourceExhaustedError
+from tests.support.summaries import make_summary
 
 
 class Time:
@@ -84,7 +85,7 @@ def time() -> Time:
 
 
 @pytest.fixture
-def service(time: Time, make_summary) -> Service:
+def service(time: Time) -> Service:
     return Service(time, make_summary())
 
 
@@ -107,14 +108,6 @@ async def test_so_many_are_in_flight_until_the_last_measured_one_ends(time: Time
     assert service.num_running == 0
 
 
-async def test_what_the_end_cuts_off_has_its_tokens_and_neither_summary_nor_error(time: Time, make_summary) -> None:
-    service = Service(time, make_summary(), first_s={3: 0.5})
-    window = await drive(time, service, concurrency=2, num_measured=2)
-    (cut,) = [record for record in window.records if not record.ended_s]
-    assert (cut.is_measured, cut.answer.summary, cut.error_code) == (False, None, "")
-    assert cut.answer.num_tokens == 0 or cut.answer.arrivals[0].time_s == 1.0
-
-
 async def test_times_of_an_answer_count_from_when_it_was_sent(time: Time, service: Service) -> None:
     window = await drive(time, service, concurrency=1, num_measured=1)
     (record,) = window.measured
@@ -124,7 +117,7 @@ async def test_times_of_an_answer_count_from_when_it_was_sent(time: Time, servic
     assert record.is_ok
 
 
-async def test_a_failed_request_is_noted_and_the_next_one_sent(time: Time, make_summary) -> None:
+async def test_a_failed_request_is_noted_and_the_next_one_sent(time: Time) -> None:
     service = Service(time, make_summary(), fails={1: ResourceExhaustedError("full")})
     window = await drive(time, service, concurrency=1, num_measured=2)
     assert [(record.error_code, record.error) for record in window.records] == [
@@ -133,23 +126,3 @@ async def test_a_failed_request_is_noted_and_the_next_one_sent(time: Time, make_
         ("", ""),
     ]
     assert window.records[1].ended_s == 3.0
-
-
-async def test_a_run_ends_though_every_request_fails(time: Time, make_summary) -> None:
-    service = Service(time, make_summary(), fails=dict.fromkeys(range(99), InternalError("no")))
-    window = await drive(time, service, concurrency=2, num_measured=3)
-    assert [record.is_ok for record in window.measured] == [False] * 3
-
-
-async def test_progress_is_told_of_measured_requests_alone(time: Time, service: Service) -> None:
-    told: list[None] = []
-    await drive(time, service, concurrency=2, num_measured=3, on_measured=lambda: told.append(None))
-    assert len(told) == 3
-
-
-async def test_a_fault_of_the_client_itself_is_raised() -> None:
-    def ask(request: PlannedRequest, on_tokens: Callable[[Sequence[int]], None]) -> Awaitable[Summary]:
-        raise RuntimeError("broken")
-
-    with pytest.raises(ExceptionGroup):
-        await Driver(ask, concurrency=1, num_measured=1).run(requests())

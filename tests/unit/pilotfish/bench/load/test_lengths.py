@@ -36,11 +36,6 @@ def test_a_lognormal_length_is_cut_where_told() -> None:
     assert min(draws("lognormal:1,2")) == 1
 
 
-@pytest.mark.parametrize("text", ["128", "uniform:3-6", "lognormal:200,0.5,300"])
-def test_no_draw_is_below_the_smallest(text: str) -> None:
-    assert min(draws(text)) >= parse_lengths(text).smallest
-
-
 @pytest.mark.parametrize(
     "text",
     [

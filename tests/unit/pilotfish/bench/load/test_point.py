@@ -55,15 +55,6 @@ def test_failures_are_counted_by_status_and_have_no_latency(make_record) -> None
     assert (point.num_failed, point.ttft_ms, point.requests_per_s) == (3, None, 0.0)
 
 
-def test_turns_are_pooled(make_record) -> None:
-    windows = [
-        Window(records=[make_record([(1.0, 4)])], start_s=0.0, end_s=1.0),
-        Window(records=[make_record([(3.0, 4)])], start_s=0.0, end_s=3.0),
-    ]
-    point = point_of("off", 2, windows)
-    assert (point.num_turns, point.num_requests, point.output_tokens_per_s) == (2, 2, 2.0)
-
-
 def test_speculation_is_summed_up_with_its_reasons(make_record) -> None:
     records = [make_record(reason=reason) for reason in ("", "load: off", "load: no")]
     point = point_of("auto", 2, [Window(records=records, start_s=0.0, end_s=2.0)])
@@ -72,8 +63,3 @@ def test_speculation_is_summed_up_with_its_reasons(make_record) -> None:
     assert point.reasons == {"load": 2, "": 1}
     assert point.first_reasons == {"load": "load: off"}
     assert point.rounds_by_draft_tokens == {0: 3, 4: 6}
-
-
-def test_a_window_without_anything_divides_by_nothing() -> None:
-    point = point_of("off", 2, [Window()])
-    assert (point.output_tokens_per_s, point.requests_per_s) == (0.0, 0.0)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from pilotfish.bench.load.driver import Window
 from pilotfish.bench.load.result import LoadResult, points_of
 from pilotfish.bench.load.tables import remarks
 from pilotfish.bench.machine import Machine
-from pilotfish.bench.result import to_json
 
 ONE, FOUR = 1, 4
 
@@ -60,26 +57,3 @@ def test_answers_to_the_same_request_are_held_against_each_other(result: LoadRes
     assert any("1 of 2 answers differ" in line for line in remarks(result))
     without = points_of(windows, "off", with_texts=False)
     assert {point.num_compared for point in without} == {0}
-
-
-def test_without_the_baseline_there_are_no_ratios(windows) -> None:
-    points = points_of({key: value for key, value in windows.items() if key[1] == "auto"}, "off", with_texts=True)
-    assert {point.throughput_ratio for point in points} == {None}
-
-
-def test_json_holds_the_figures(result: LoadResult) -> None:
-    report = json.loads(to_json(result))
-    assert report["points"][1]["ttft_ms"]["p50"] == 1000
-
-
-def test_remarks_name_failures_and_reasons(make_record) -> None:
-    failed = make_record([], error_code="UNAVAILABLE")
-    failed.error = "gone"
-    window = Window(records=[failed, make_record(reason="draft pool is gone")], start_s=0.0, end_s=2.0)
-    machine = Machine(processor="p", cores=2, memory_gib=1.0, python="3", packages={})
-    points = points_of({(ONE, "on"): [window]}, "on", with_texts=False)
-    result = LoadResult(date="", machine=machine, conditions={}, baseline="on", points=points)
-    assert remarks(result) == [
-        "on, 1 in flight: 1 failed with UNAVAILABLE: gone",
-        "on, 1 in flight: speculation limited in 1 of 2: draft pool is gone",
-    ]

@@ -1,10 +1,7 @@
 """What a load test may be asked for."""
 
-import pytest
-
 from pilotfish.bench.load.settings import LoadSettings
 from pilotfish.client.answer import GenerateOptions
-from pilotfish.errors import ConfigError
 
 
 def settings(**changes: object) -> LoadSettings:
@@ -20,17 +17,3 @@ def test_ratios_are_over_plain_decoding_where_it_runs() -> None:
 def test_a_run_is_as_long_as_its_load_needs_unless_it_is_told() -> None:
     assert [settings().requests(concurrency) for concurrency in (1, 8)] == [16, 32]
     assert settings(num_requests=5).requests(8) == 5
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"modes": ()}, "name some of off, on, auto"),
-        ({"modes": ("on", "on")}, "each once"),
-        ({"concurrencies": ()}, "1 or more"),
-        ({"concurrencies": (4, 0)}, "1 or more"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(changes: dict, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        settings(**changes)

@@ -67,10 +67,3 @@ def test_sampled_answers_repeat_and_are_not_the_greedy_one(folder: Path, mode: s
     assert first == second
     assert 0 < len(first) <= 12
     assert first != flat(answers(folder, mode))
-
-
-def test_modes_are_told_and_need_their_model(folder: Path) -> None:
-    facts, answer = load(str(folder), "", "float32")
-    assert facts["modes"] == ["plain", "lookup"]
-    with pytest.raises(KeyError):
-        answer(PROMPT, 4, 0.0, "assisted", lambda _: None)

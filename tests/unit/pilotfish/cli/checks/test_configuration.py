@@ -46,7 +46,3 @@ def test_files_that_cannot_be_used_are_problems_each(tmp_path: Path) -> None:
         "api keys": Verdict.PROBLEM,
         "hardware profile": Verdict.PROBLEM,
     }
-
-
-def test_the_defaults_name_no_files() -> None:
-    assert list(check_named_files(load_config())) == []

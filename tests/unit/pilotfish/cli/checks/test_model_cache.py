@@ -45,7 +45,3 @@ def test_a_local_model_is_found_and_an_unknown_one_is_a_problem(tmp_path: Path) 
     (tmp_path / "config.json").touch()
     _, *models = check(tmp_path, f"target.model={tmp_path}", "draft.model=no such")
     assert sorted(model.verdict for model in models) == [Verdict.OK, Verdict.PROBLEM]
-
-
-def test_emulated_engines_load_no_model(tmp_path: Path) -> None:
-    assert len(check(tmp_path, "emulation.profile=instant")) == 1

@@ -41,10 +41,6 @@ def test_a_pilotfish_that_runs_there_is_no_problem(address: str) -> None:
     assert "http address" not in found
 
 
-def test_no_http_api_has_no_address() -> None:
-    assert "http address" not in check("orchestrator.port=0", "orchestrator.http.port=-1")
-
-
 def test_a_proxy_that_would_be_asked_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check_proxies("127.0.0.1").found == "none in the environment"
     monkeypatch.setenv("http_proxy", "http://ann:secret@proxy.example:3128")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from pathlib import Path
 
 from pilotfish.cli.checks.finding import Verdict
 from pilotfish.cli.checks.replicas import check_replicas
@@ -49,14 +48,3 @@ async def test_a_replica_that_answers_is_well_and_absent_ones_are_told() -> None
 
 async def test_targets_with_unlike_tokenizers_are_a_problem() -> None:
     assert [verdict for _, verdict, _ in await verdicts(["a" * 64, "b" * 64], [])] == [Verdict.PROBLEM] * 2
-
-
-def test_a_token_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    overrides = ["orchestrator.target_addresses=['127.0.0.1:1']", f"security.internal.token_file={tmp_path / 'gone'}"]
-    (finding,) = check_replicas(load_config(overrides=overrides))
-    assert finding.verdict is Verdict.PROBLEM
-    assert "gone" in finding.found
-
-
-def test_replicas_that_are_found_at_start_are_not_asked() -> None:
-    assert check_replicas(load_config()) == []

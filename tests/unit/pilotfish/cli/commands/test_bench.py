@@ -56,48 +56,6 @@ def test_a_running_one_is_tried_with_all_that_it_has(address: str, prompts: Path
     assert {row["arm"] for row in json.loads(result.stdout)["rows"]} >= {"plain", "draft K=2", "ngram K=2"}
 
 
-def test_sampled_answers_under_a_seed_are_the_same_for_all_arms(address: str, prompts: Path) -> None:
-    arguments = ("--prompts", str(prompts), "--proposers", "draft", "--temperature", "0.8", "--seed", "3", *FEW)
-    result = bench("--address", address, "--json", *arguments)
-    report = json.loads(result.stdout)
-    assert all(row["num_identical"] == row["num_answers"] for row in report["rows"])
-    assert report["conditions"]["sampling"] == "temperature 0.8, coupled, seed 3"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--proposers", "magic"), "proposer 'magic' is unknown; known are draft, ngram"),
-        (("--proposers", "ngram=folder"), "proposer ngram has no model"),
-        (("--proposers", "ngram,ngram"), "a proposer is named twice"),
-        (("-k", "0"), "draft lengths must be at least 1, not 0"),
-        (("--prompts", "/no/such.jsonl"), "cannot read prompts from /no/such.jsonl"),
-        (("--address", "127.0.0.1:1", "--set", "draft.port=1"), "--address names one that runs"),
-        (("--address", "127.0.0.1:1"), "nothing answers at 127.0.0.1:1"),
-        (("--against", "transformers", "--temperature", "1"), "compares greedy answers only"),
-        (("--assistant-model", "x"), "--assistant-model is for --against transformers"),
-        (("--proposers", "eagle3"), "target.drafter.model is empty"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:
-    result = bench(*arguments)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--proposers", "magic"), "no proposer magic; it has draft, ngram"),
-        (("-k", "99"), "99 draft tokens are more than the target takes in a round"),
-    ],
-)
-def test_what_the_running_one_cannot_do_is_said(address: str, arguments: tuple[str, ...], message: str) -> None:
-    result = bench("--address", address, *arguments)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
-
-
 def test_a_prompt_longer_than_the_context_is_named(address: str, tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("short\n" + "long " * 200)

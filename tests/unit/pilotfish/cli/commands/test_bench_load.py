@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner, Result
 
 from pilotfish.cli.main import app
@@ -48,47 +47,3 @@ def test_the_table_names_loads_modes_and_failures_and_the_exit_status_does_not_j
 def test_without_a_load_a_few_concurrencies_are_swept(address: str) -> None:
     result = load("--address", address, "--modes", "auto", "--json", "--output-tokens", "2", "--requests", "2")
     assert [point["concurrency"] for point in json.loads(result.stdout)["points"]] == [1, 4, 16]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--modes", "off,fast"), "name some of off, on, auto, each once"),
-        (("--modes", "on,on"), "each once"),
-        (("--concurrency", "x"), "no list of whole numbers"),
-        (("--concurrency", "0"), "1 or more requests in flight"),
-        (("--output-tokens", "many"), "no length distribution"),
-        (("--address", "127.0.0.1:1", "--emulate", "a100-70b"), "--address names one that runs"),
-        (("--emulate", "a1000"), "no profile 'a1000'"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_starts(arguments: tuple[str, ...], message: str) -> None:
-    result = load(*arguments)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--proposer", "magic"), "no proposer magic; it has draft, ngram"),
-        (("--output-tokens", "fixed:500"), "at least 628 tokens together; emulated takes 512"),
-    ],
-)
-def test_what_the_running_one_cannot_do_is_said(address: str, arguments: tuple[str, ...], message: str) -> None:
-    result = load("--address", address, *arguments)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
-
-
-def test_options_of_bench_before_load_are_refused_not_ignored() -> None:
-    result = CliRunner().invoke(app, ["bench", "--repeats", "2", "load"])
-    assert result.exit_code == 1
-    assert "options of `load` come after it, but repeats came before" in " ".join(result.stderr.split())
-
-
-def test_both_commands_have_help() -> None:
-    for arguments in (["bench", "--help"], ["bench", "load", "--help"]):
-        result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0
-        assert "Usage" in result.stdout

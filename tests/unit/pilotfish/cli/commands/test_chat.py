@@ -32,18 +32,6 @@ def test_reset_forgets(address: str) -> None:
     assert second == first
 
 
-def test_stats_tell_of_the_last_answer(address: str) -> None:
-    result = chat(address, "/stats", "hello", "/stats", "/quit")
-    assert "no answer yet" in result.stdout
-    assert "16 after a prompt of" in result.stdout
-
-
-def test_an_unknown_command_is_not_a_message(address: str) -> None:
-    result = chat(address, "/help", "/quit")
-    assert "no such command: /help" in result.stdout
-    assert prompt_tokens(result.stdout) == []
-
-
 def test_a_failed_turn_leaves_the_conversation_as_it_was(address: str) -> None:
     result = chat(address, "hello", "x" * 600, "hello", "/quit")
     assert result.exit_code == 0
@@ -51,10 +39,6 @@ def test_a_failed_turn_leaves_the_conversation_as_it_was(address: str) -> None:
     first, second = prompt_tokens(result.stdout)
     assert second > 2 * first
     assert second < 600
-
-
-def test_end_of_input_ends_the_chat(address: str) -> None:
-    assert chat(address).exit_code == 0
 
 
 def test_programs_get_an_object_for_each_answer_and_nothing_else(address: str) -> None:

@@ -1,7 +1,6 @@
 """`pilotfish generate` over real gRPC with emulated engines."""
 
 import json
-import socket
 
 import pytest
 from typer.testing import CliRunner
@@ -41,21 +40,6 @@ def test_json_holds_everything_and_adds_up(address: str) -> None:
     assert answer["emulated"] is True
 
 
-@pytest.mark.parametrize("temperature", ["0", "0.9"])
-def test_speculation_does_not_change_the_text(address: str, temperature: str) -> None:
-    options = ("a fish", "-t", temperature, "--seed", "5")
-    plain = as_json(address, *options, "--speculation", "off")
-    assert plain["speculation"]["num_rounds"] == 0
-    for how in (("-k", "3"), ("--proposer", "ngram")):
-        assert as_json(address, *options, "--speculation", "on", *how)["token_ids"] == plain["token_ids"]
-
-
-def test_the_reported_seed_reproduces_an_answer(address: str) -> None:
-    first = as_json(address, "a fish", "-t", "1")
-    again = as_json(address, "a fish", "-t", "1", "--seed", str(first["seed"]))
-    assert again["token_ids"] == first["token_ids"]
-
-
 def test_a_prompt_comes_from_stdin(address: str) -> None:
     result = generate(address, "-", "-t", "0", "--raw", stdin="a fish")
     assert result.exit_code == 0
@@ -77,40 +61,6 @@ def test_stop_ends_before_its_text(address: str) -> None:
     answer = as_json(address, "a fish", "-t", "0", "--stop", stop)
     assert answer["text"] == text[: text.index(stop)]
     assert (answer["finish_reason"], answer["stopped_by"]) == ("stop", stop)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["a fish", "-t", "-1"], "temperature"),
-        (["a fish", "--top-p", "0"], "top_p"),
-        (["a fish", "-k", "1000"], "num_speculative_tokens"),
-        (["a fish", "--proposer", "oracle"], "oracle"),
-        (["", "--raw"], "empty"),
-        (["a fish", "--raw", "--system", "Be brief."], "--system"),
-    ],
-)
-def test_bad_input_is_one_clear_line(address: str, arguments: list[str], said: str) -> None:
-    result = generate(address, *arguments)
-    assert result.exit_code == 1
-    assert result.stdout == ""
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert said in result.stderr
-
-
-def test_nobody_at_the_address_says_what_to_do() -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        result = generate(f"127.0.0.1:{unused.getsockname()[1]}", "a fish")
-    assert result.exit_code == 1
-    assert "pilotfish up" in result.stderr
-
-
-def test_a_deadline_is_an_error_not_a_hang(address: str) -> None:
-    result = generate(address, "a fish", "--timeout", "0.001")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: ")
 
 
 def test_a_prompt_that_is_no_text_is_refused_before_anything_is_dialled() -> None:

@@ -47,11 +47,6 @@ def test_list_tells_what_is_in_the_cache(cache_dir: Path) -> None:
     assert all(word in table for word in ("smollm2-135m-instruct", "Apache-2.0", "yes", "MB"))
 
 
-def test_pull_of_a_local_folder(local_model: Path, cache_dir: Path) -> None:
-    output = run("pull", local_model, "--json", "--cache-dir", cache_dir)
-    assert json.loads(output) == {"name": str(local_model), "folder": str(local_model)}
-
-
 def test_show(local_model: Path, cache_dir: Path) -> None:
     facts = json.loads(run("show", local_model, "--json", "--cache-dir", cache_dir))
     assert (facts["num_parameters"], facts["max_context_tokens"], facts["vocab_size"]) == (6, 128, 3)
@@ -64,9 +59,3 @@ def test_show(local_model: Path, cache_dir: Path) -> None:
 def test_show_of_what_is_not_there_tells_how_to_pull(cache_dir: Path) -> None:
     output = run("show", "smollm2-135m-instruct", "--cache-dir", cache_dir, exit_code=1)
     assert "pilotfish models pull smollm2-135m-instruct" in " ".join(output.split())
-
-
-def test_unknown_name_is_one_line_and_exit_code_1(cache_dir: Path) -> None:
-    output = run("pull", "nothing", "--cache-dir", cache_dir, exit_code=1)
-    assert "error: no model 'nothing'" in output
-    assert "Traceback" not in output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from pilotfish.cli.main import app
@@ -49,29 +48,3 @@ def test_a_trace(tmp_path: Path) -> None:
     code, output, _ = run("--trace", str(path), "--targets", "1", "--json")
     assert code == 0
     assert json.loads(output)["conditions"]["rate"] == "2 requests/s"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--profile", "a1000"], "no profile 'a1000': known are a100-70b"),
-        (["--profile", "instant"], "nothing to plan"),
-        (["--acceptance", "80"], "acceptance 80 is no probability"),
-        (["--acceptance", "high"], "write 0.8"),
-        (["--rate", "0"], "must be above 0"),
-        (["--prompt-tokens", "long"], "no length distribution"),
-        (["--token-ms", "1"], "no fleet reaches 1 ms a token"),
-        (["--ttft-ms", "2"], "reading the prompt alone takes"),
-        (["--prompt-tokens", "2000000"], "never fits"),
-        (["--rate", "1e9"], "20,000 are the most that is planned"),
-    ],
-)
-def test_errors_say_what_to_do(arguments: list[str], message: str) -> None:
-    code, _, error = run(*arguments)
-    assert code == 1
-    assert message in error
-
-
-def test_help_teaches_by_examples() -> None:
-    result = CliRunner().invoke(app, ["plan", "--help"], env={"COLUMNS": "140"})
-    assert "pilotfish plan --profile a100-70b --acceptance 0.8 --rate 10" in result.stdout

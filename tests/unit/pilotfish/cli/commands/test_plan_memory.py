@@ -37,19 +37,6 @@ def test_a_70b_on_eight_gpus() -> None:
     assert rows["int8 or fp8", 2]["num_kv_tokens"] > 200_000
 
 
-def test_gpus_that_the_heads_do_not_go_into() -> None:
-    code, _, error = run("--model", "llama-3.1-70b", "--gpus", "6")
-    assert code != 0
-    assert "--gpus is 6; llama-3.1-70b has 64 heads" in error
-    assert "1, 2, 4, 8: choose one" in error
-
-
-def test_a_model_that_is_nowhere() -> None:
-    code, _, error = run("--model", "llama-70", "--gpus", "2")
-    assert code != 0
-    assert "llama-3.1-70b" in error
-
-
 def test_a_folder(tmp_path: Path) -> None:
     sizes = {"num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 64, "hidden_size": 48}
     config = {"model_type": "llama", "vocab_size": 100, "num_hidden_layers": 2, **sizes}
@@ -58,9 +45,3 @@ def test_a_folder(tmp_path: Path) -> None:
     assert code == 0
     assert "LlamaForCausalLM" in output
     assert "24 GB" in output
-
-
-def test_gpus_without_a_model() -> None:
-    code, _, error = run("--gpus", "2")
-    assert code != 0
-    assert "--gpus and --gpu-memory-gb go with --model" in error

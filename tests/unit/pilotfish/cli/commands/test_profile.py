@@ -73,9 +73,3 @@ def test_a_head_without_its_target_is_refused_before_anything_is_loaded(built: l
     assert "--role target" in answer.output
     assert not built
     assert not path.exists()
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_loaded(built: list[str], tmp_path: Path) -> None:
-    answer = runner.invoke(app, ["profile", "--out", str(tmp_path / "absent" / "mine.yaml")])
-    assert answer.exit_code == 1
-    assert not built

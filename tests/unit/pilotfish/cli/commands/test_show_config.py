@@ -34,27 +34,6 @@ def test_serve_form_carries_the_configuration_as_the_applications_args(monkeypat
     assert config_from_dict(target["args"]).target.host == "0.0.0.0"
 
 
-def test_serve_form_keeps_a_cache_folder_that_was_asked_for() -> None:
-    printed = runner.invoke(app, ["config", "--serve", "--set", "cache_dir=/mnt/models"])
-    applications = yaml.safe_load(printed.stdout)["applications"]
-    assert [application["args"]["cache_dir"] for application in applications] == ["/mnt/models"] * 3
-
-
-@pytest.mark.parametrize("override", ["target.colour=blue", "nonsense", "target.port=70000"])
-def test_a_wrong_override_is_one_clear_line(override: str) -> None:
-    result = runner.invoke(app, ["config", "--set", override])
-    assert result.exit_code == 1
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
-
-
-def test_a_missing_file_is_named() -> None:
-    result = runner.invoke(app, ["config", "--config", "/nowhere/c.yaml"])
-    assert result.exit_code == 1
-    assert "/nowhere/c.yaml" in result.stderr
-
-
 @pytest.mark.parametrize("form", [(), ("--serve",)])
 def test_json_says_the_same(form: tuple[str, ...]) -> None:
     arguments = ["config", *form, "--set", "draft.num_replicas=3"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -11,8 +9,6 @@ from typer.testing import CliRunner
 from pilotfish.cli.commands import up as command
 from pilotfish.cli.main import app
 from pilotfish.config import Config
-from pilotfish.emulation.profiles import load_profile, profile_to_yaml
-from pilotfish.launch.specs import prepare
 
 runner = CliRunner()
 
@@ -41,14 +37,6 @@ def test_a_profile_is_announced_and_nothing_is_fetched(started: list[Config]) ->
     assert started[0].emulation.profile == "a100-70b"
 
 
-def test_a_file_is_found_from_anywhere(started: list[Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.yaml").write_text(profile_to_yaml(load_profile("instant")))
-    monkeypatch.chdir(tmp_path)
-    assert up("--emulate", "mine.yaml").exit_code == 0
-    launch = prepare(started[0], tmp_path, standalone=True)  # services under Ray run in folders of their own
-    assert launch.config.emulation.profile == str(tmp_path / "mine.yaml")
-
-
 @pytest.mark.parametrize("how", [(), ("--standalone",)])
 def test_ports_that_are_not_used_are_told(started: list[Config], how: tuple[str, ...]) -> None:
     emulated = ("--emulate", "a100-70b", *how)
@@ -58,10 +46,3 @@ def test_ports_that_are_not_used_are_told(started: list[Config], how: tuple[str,
     assert "draft.port not used" in result.output
     assert "target.port" not in result.output
     assert "not used" not in up(*emulated, "--set", "target.port=0").output  # any free one is what it gets
-
-
-def test_an_unknown_profile_starts_nothing(started: list[Config]) -> None:
-    result = up("--emulate", "h900")
-    assert result.exit_code == 1
-    assert "a100-70b" in result.output
-    assert not started

@@ -50,10 +50,6 @@ def test_context_costs_by_the_token() -> None:
     assert COST.step_s(1, 1, 500) == pytest.approx(1.5)
 
 
-def test_no_rows_are_no_step() -> None:
-    assert COST.step_s(0, 0) == 0.0
-
-
 @given(st.integers(1, 40), st.integers(1, 99), st.integers(1, 40), st.integers(1, 99))
 def test_larger_steps_are_never_shorter(sequences: int, tokens: int, more_sequences: int, more_tokens: int) -> None:
     larger = COST.step_s(sequences + more_sequences, tokens + more_tokens)

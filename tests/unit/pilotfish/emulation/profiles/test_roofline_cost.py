@@ -19,19 +19,6 @@ def test_many_rows_wait_for_the_arithmetic() -> None:
     assert COST.step_s(1, 160) == pytest.approx(17.0)
 
 
-def test_context_adds_up_in_either_regime() -> None:
-    assert COST.step_s(1, 1, 100) == pytest.approx(10.0)
-    assert COST.step_s(1, 160, 100) == pytest.approx(18.0)
-
-
-def test_no_rows_are_no_step() -> None:
-    assert COST.step_s(0, 0, 0) == 0.0
-
-
-def test_rows_without_a_cost_never_bound_a_step() -> None:
-    assert RooflineCost(weights_s=1.0, token_s=0.0).crossover_tokens == float("inf")
-
-
 def test_negative_times_are_refused() -> None:
     with pytest.raises(ConfigError, match="token_s"):
         RooflineCost(weights_s=1.0, token_s=-1.0)

@@ -41,27 +41,12 @@ def test_rows_that_swap_places_keep_their_ids() -> None:
     assert [row.new_token_ids for row in moved] == [(10,), (4,)]
 
 
-def test_a_row_that_moves_into_the_place_of_one_that_ended_is_the_same_row() -> None:
-    rows = BatchRows()
-    _, _, c = update(rows, ([1, 2], 1), ([3, 4], 1), ([5, 6], 1)).rows
-    moved = update(rows, ([5, 6, 7], 1), ([3, 4, 5], 1)).rows
-    assert moved[0].row_id == c.row_id
-
-
 def test_rows_with_equal_tokens_are_two_rows() -> None:
     rows = BatchRows()
     before = update(rows, ([1, 2], 1), ([1, 2], 1)).rows
     after = update(rows, ([1, 2, 5], 1), ([1, 2, 6], 1)).rows
     assert {row.row_id for row in before} == {row.row_id for row in after}
     assert len({row.row_id for row in after}) == 2
-
-
-def test_another_request_in_the_same_place_is_a_new_row() -> None:
-    rows = BatchRows()
-    first = update(rows, ([1, 2, 3, 4], 1)).rows[0]
-    second = update(rows, ([1, 2, 9, 4, 5], 1)).rows[0]
-    assert second.row_id != first.row_id
-    assert second.new_token_ids == (1, 2, 9, 4, 5)
 
 
 def test_a_prompt_that_is_still_read_is_told_before_its_first_token() -> None:
@@ -83,14 +68,6 @@ def test_a_row_that_comes_back_is_the_same_row_and_one_that_does_not_has_ended()
     for n in range(7, 20):
         last = update(rows, ([1, 2, *range(3, n)], 1))
     assert last.followed_row_ids == {a.row_id}
-
-
-def test_a_row_that_was_not_seen_for_some_tokens_is_told_all_of_them() -> None:
-    """Near the model's length vLLM asks for no drafts."""
-    rows = BatchRows()
-    first = update(rows, ([1, 2], 1)).rows[0]
-    later = update(rows, ([1, 2, 3, 4, 5], 1)).rows[0]
-    assert (later.row_id, later.new_token_ids) == (first.row_id, (3, 4, 5))
 
 
 def test_forgotten_rows_begin_anew() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from opentelemetry.trace import Span
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from pilotfish.config import TelemetryConfig
-from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm import drafting as drafting_module
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
@@ -93,19 +91,6 @@ def answer(row: Row, link: Any, *token_ids: int) -> None:
     link.mailbox.deliver(Proposal(7, row.length, token_ids))
 
 
-async def test_a_new_row_is_opened_and_asked_for_and_not_waited_for(row, link) -> None:
-    step = row.begin(4)
-    opened, propose = link.commands
-    assert isinstance(opened, OpenSequence)
-    assert (opened.prompt_token_ids, opened.output_token_ids) == (PROMPT, (4,))
-    assert isinstance(propose, Propose)
-    assert (propose.base_length, propose.new_token_ids, propose.num_draft_tokens) == (4, (), K)
-    assert step.num_missing == 0
-    answer(row, link, 5, 6)
-    assert step.wait(0.0) == [[5, 6]]
-    assert link.num_successes == 0  # the prompt was read meanwhile: it says nothing of the replica
-
-
 async def test_from_the_second_step_on_it_is_waited_for(row, link, counters) -> None:
     row.begin(4)
     answer(row, link, 5, 6)
@@ -120,20 +105,6 @@ async def test_from_the_second_step_on_it_is_waited_for(row, link, counters) -> 
     assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (2, 1)
 
 
-async def test_no_more_is_asked_for_than_the_replica_drafts(row, link) -> None:
-    link.limits = type(link.limits)(max_draft_tokens=2, max_sequences=8)
-    row.begin(4)
-    assert link.commands[-1].num_draft_tokens == 2
-
-
-async def test_an_answer_to_an_earlier_step_is_no_answer(row, link) -> None:
-    row.begin(4)
-    answer(row, link)
-    row.begin(5)
-    link.mailbox.deliver(Proposal(7, 4, (6,)))
-    assert row.step.wait(0.0) == [[]]
-
-
 async def test_a_late_draft_is_dropped_and_is_one_failure(row, link, counters) -> None:
     row.begin(4)
     answer(row, link)
@@ -146,14 +117,6 @@ async def test_a_late_draft_is_dropped_and_is_one_failure(row, link, counters) -
     row.begin(9, 1)
     assert (counters.acceptance.num_draft_tokens, counters.acceptance.num_accepted_tokens) == (1, 1)
     assert (len(link.failures), link.num_successes) == (1, 1)
-
-
-async def test_an_answer_that_never_comes_is_a_failure(row, link) -> None:
-    row.begin(4)
-    answer(row, link)
-    row.miss(5)
-    row.begin(6)
-    assert len(link.failures) == 1
 
 
 async def test_a_foreseen_outcome_needs_no_answer(row, link) -> None:
@@ -209,77 +172,6 @@ async def test_a_refusal_is_told_to_the_link_as_what_it_is(row, link, code, note
     assert link.mailbox is None
 
 
-@pytest.mark.parametrize("token_ids", [(100,), (-1,), (1, 2, 3, 4, 5)])
-async def test_what_no_drafter_says_is_a_failure_and_no_draft(row, link, token_ids) -> None:
-    row.begin(4)
-    answer(row, link)
-    row.begin(5)
-    answer(row, link, *token_ids)
-    assert row.step.num_missing == 0
-    assert row.step.wait(0.0) == [[]]
-    assert len(link.failures) == 1
-    assert link.commands[-1] == CloseSequence(7)
-
-
-async def test_a_row_leaves_a_replica_that_is_not_worth_staying_on(row, link) -> None:
-    row.begin(4)
-    link.is_healthy = False
-    step = row.begin(5)
-    assert link.commands[-1] == CloseSequence(7)
-    assert step.num_missing == 0
-    link.is_healthy = True
-    row.begin(6)
-    assert isinstance(link.commands[-2], OpenSequence)
-
-
-async def test_a_replica_that_never_says_a_first_word_fails_however_often_it_is_asked(row, link, monkeypatch) -> None:
-    now = [0.0]
-    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
-    for token_id in range(9):
-        row.begin(token_id)
-        now[0] += 3.0
-    assert link.failures == ["a sequence is not answered"] * 2
-
-
-async def test_a_lost_connection_ends_the_wait(row, link) -> None:
-    row.begin(4)
-    answer(row, link)
-    step = row.begin(5)
-    link.is_connected = link.is_healthy = False
-    link.mailbox.fail(UnavailableError("lost"))
-    assert step.num_missing == 0
-    assert not row.drafting.is_usable
-
-
-async def test_a_connection_that_goes_down_while_it_is_told_ends_the_wait(row, link) -> None:
-    row.begin(4)
-    answer(row, link)
-    link.is_connected = False
-    assert row.begin(5).num_missing == 0
-    assert link.mailbox is None
-
-
-async def test_a_prompt_that_is_still_read_is_opened_and_asked_nothing(row, link) -> None:
-    row.begin()
-    assert [type(command) for command in link.commands] == [OpenSequence]
-    row.begin(4)
-    assert link.commands[-1].new_token_ids == (4,)
-
-
-async def test_rows_that_ended_are_freed(row, link) -> None:
-    row.begin(4)
-    row.drafting.begin(DraftingStep(BatchStep((), frozenset())))
-    assert link.commands[-1] == CloseSequence(7)
-    assert link.mailbox is None
-
-
-async def test_a_row_that_is_away_for_a_step_stays_open(row, link) -> None:
-    row.begin(4)
-    row.drafting.begin(DraftingStep(BatchStep((), frozenset((1,)))))
-    row.begin(5)
-    assert [type(command) for command in link.commands] == [OpenSequence, Propose, Propose]
-
-
 async def test_without_steps_the_replica_is_freed_and_a_row_that_goes_on_is_opened_again(
     row, link, monkeypatch
 ) -> None:
@@ -291,17 +183,6 @@ async def test_without_steps_the_replica_is_freed_and_a_row_that_goes_on_is_open
     assert link.commands[-1] == CloseSequence(7)
     row.begin(5)
     assert link.commands[-2].output_token_ids == (4, 5)
-
-
-async def test_rows_of_before_a_fault_have_no_drafts_and_new_ones_have(row, link) -> None:
-    row.begin(4)
-    row.drafting.close()
-    num_commands = len(link.commands)
-    assert row.begin(5).num_missing == 0
-    assert len(link.commands) == num_commands
-    row.length = 0
-    row.begin(4)
-    assert isinstance(link.commands[-2], OpenSequence)
 
 
 async def test_a_row_is_a_span_that_the_replicas_is_part_of(row, link, tracing) -> None:

@@ -6,8 +6,6 @@ import threading
 
 import pytest
 
-from pilotfish.errors import ConfigError
-from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.messages import CloseSequence, OpenSequence
 
 PROMPT = (1, 11, 12, 13, 14, 15, 11, 12, 13, 14, 15)
@@ -108,16 +106,6 @@ def test_one_that_says_nothing_is_soon_left_alone(pool, make_proposer, make_engi
     assert engine.proposer.counters.num_missed_deadlines == num_missed
 
 
-def test_one_that_is_slow_is_soon_left_alone(pool, make_proposer, make_engine, caplog) -> None:
-    pool.start("slow")  # 300 ms
-    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
-    engine.steps_until(lambda: "skipped for a while: drafts miss their deadline" in caplog.text)
-    num_missed = engine.proposer.counters.num_missed_deadlines
-    for _ in range(20):
-        assert engine.step() == [[]]
-    assert engine.proposer.counters.num_missed_deadlines == num_missed
-
-
 def test_one_that_was_left_alone_and_is_fast_again_drafts_again(pool, make_proposer, make_engine, caplog) -> None:
     pool.start("slow")
     engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
@@ -125,12 +113,6 @@ def test_one_that_was_left_alone_and_is_fast_again_drafts_again(pool, make_propo
     pool.stop()
     pool.start()
     engine.steps_until(lambda: any(engine.drafts))
-
-
-def test_drafts_that_come_too_late_are_told_in_vllms_log(pool, make_proposer, make_engine, caplog) -> None:
-    pool.start("slow")
-    engine = make_engine(make_proposer(pool.address, draft_deadline_ms=60))
-    engine.steps_until(lambda: "too late for their step (draft_deadline_ms=60)" in caplog.text)
 
 
 def test_a_batch_that_is_too_large_has_no_drafts_and_a_smaller_one_has_them_again(
@@ -202,34 +184,8 @@ def test_a_fault_of_our_own_ends_no_engine_and_leaves_no_row_on_the_replica(pool
     assert (kinds.count(CloseSequence), kinds.count(OpenSequence)) == (1, 1)
 
 
-def test_a_fault_of_the_drafter_is_told_once_and_one_of_the_proposer_still(pool, engine, caplog, monkeypatch) -> None:
-    def fail(*args: object) -> None:
-        raise ValueError("a fault of the drafter")
-
-    with monkeypatch.context() as faulty:
-        faulty.setattr(Drafting, "begin", fail)
-        assert [engine.step(), engine.step(), engine.step()] == [[[]]] * 3
-    assert caplog.text.count("Traceback") == 1
-    assert engine.proposer.propose([[1]], [1], None) == [[]]
-    assert caplog.text.count("Traceback") == 2
-    assert engine.proposer.counters.num_faults == 4
-    engine.drafts = [[]]
-    engine.steps_until(lambda: any(engine.drafts))
-
-
 def test_switched_off_it_has_no_thread(make_proposer, make_engine) -> None:
     before = threading.active_count()
     engine = make_engine(make_proposer("127.0.0.1:1", mode="off"))
     assert engine.step() == [[]]
     assert threading.active_count() == before
-
-
-def test_its_thread_ends_with_it(pool, engine) -> None:
-    engine.proposer.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "pilotfish-drafting"]
-    assert engine.step() == [[]]
-
-
-def test_settings_that_are_wrong_are_told_at_once(make_proposer) -> None:
-    with pytest.raises(ConfigError, match="host:port"):
-        make_proposer("nowhere")

@@ -31,13 +31,6 @@ def test_it_ends_with_the_last_answer_that_is_waited_for() -> None:
     assert step.num_missing == 0
 
 
-def test_it_waits_for_nothing_that_will_not_come() -> None:
-    step = step_of(2)
-    step.expect([])
-    assert step.num_missing == 0
-    assert step.wait(FOREVER_S) == [[], []]
-
-
 def test_after_the_deadline_it_has_what_came_and_takes_no_more() -> None:
     step = step_of(2)
     step.expect([0, 1])

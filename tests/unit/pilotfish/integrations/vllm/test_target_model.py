@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import types
 from types import SimpleNamespace
 
 import pytest
 
-from pilotfish.errors import HandshakeError, ModelNotFoundError
+from pilotfish.errors import ModelNotFoundError
 from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.types import ModelInfo
 
 
 def target(tokenizer: str) -> TargetModel:
@@ -46,21 +44,3 @@ def test_that_of_a_hubs_model_is_in_the_cache(hub, tokenizer_folder) -> None:
 def test_one_that_is_nowhere_is_told_with_the_way_out(hub) -> None:
     with pytest.raises(ModelNotFoundError, match="check_tokenizer"):
         target("somebody/else").fingerprint("")
-
-
-def test_a_configured_folder_comes_first(hub, tokenizer_folder, tmp_path) -> None:
-    shutil.copy(tokenizer_folder / "tokenizer.json", tmp_path)
-    assert target("somebody/else").fingerprint(str(tmp_path)) == tokenizer_fingerprint(tokenizer_folder)
-
-
-def test_a_drafter_that_needs_features_is_refused() -> None:
-    drafter = ModelInfo(
-        model_id="m",
-        tokenizer_fingerprint="f",
-        vocab_size=100,
-        max_context_tokens=64,
-        proposer="eagle3",
-        feature_layers=(1,),
-    )
-    with pytest.raises(HandshakeError, match="eagle3"):
-        target("x").check_drafter(drafter)

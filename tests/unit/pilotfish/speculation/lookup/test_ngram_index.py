@@ -45,9 +45,3 @@ def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], data: st.
 def test_cannot_truncate_to_more_than_there_is() -> None:
     with pytest.raises(ValueError, match="cannot cut 2 tokens to 3"):
         indexed([1, 2]).truncate(3)
-
-
-@pytest.mark.parametrize(("smallest", "largest"), [(0, 2), (3, 2)])
-def test_refuses_an_empty_range(smallest: int, largest: int) -> None:
-    with pytest.raises(ValueError, match="make no range"):
-        NgramIndex(smallest, largest)

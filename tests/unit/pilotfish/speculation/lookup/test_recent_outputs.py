@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,13 +20,6 @@ def test_outputs_are_found_once_they_are_indexed() -> None:
     assert stored(store) == [*output, SEPARATOR]
 
 
-def test_short_outputs_are_not_worth_the_room() -> None:
-    store = RecentOutputs(100)
-    store.add(range(MIN_OUTPUT_TOKENS - 1))
-    store.index_some(1000)
-    assert len(store) == 0
-
-
 @given(st.lists(st.integers(MIN_OUTPUT_TOKENS, 40), max_size=20), st.integers(2, 90))
 def test_the_latest_half_of_the_capacity_is_there_and_never_more_than_all(sizes: list[int], capacity: int) -> None:
     store, truth = RecentOutputs(capacity), list[int]()
@@ -40,11 +32,6 @@ def test_the_latest_half_of_the_capacity_is_there_and_never_more_than_all(sizes:
         kept = stored(store)
         assert kept == truth[len(truth) - len(kept) :]
         assert len(kept) >= min(capacity // 2, len(truth))
-
-
-def test_nothing_fits_into_nothing() -> None:
-    with pytest.raises(ValueError, match="holds nothing"):
-        RecentOutputs(1)
 
 
 TOKENS = st.lists(st.integers(0, 2), max_size=30)

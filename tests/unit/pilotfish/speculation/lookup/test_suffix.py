@@ -54,13 +54,6 @@ def drafted_by_definition(token_ids: list[int], max_depth: int) -> LookupDraft:
     return LookupDraft(tuple(drafted), (), tuple(probabilities))
 
 
-def test_longer_matches_draft_further() -> None:
-    tail = list(range(100, 130))
-    short = indexed([B, C, *tail, A, C], min_probability=0.1).propose(16)
-    long = indexed([*range(20, 30), C, *tail, A, *range(20, 30), C], min_probability=0.1).propose(16)
-    assert 0 < len(short.token_ids) < len(long.token_ids) == 16
-
-
 def test_what_is_unlikely_is_not_drafted() -> None:
     alternatives = [token for follower in range(20, 30) for token in (A, follower)]
     assert indexed([*alternatives, A], min_probability=0.2).propose(4) == LookupDraft()
@@ -113,14 +106,6 @@ def test_truncate_leaves_no_trace(kept: list[int], dropped: list[int], later: li
     assert len(index) == len(kept + later)
     tree = TreeRequest(max_nodes=8, branching=2)
     assert index.propose(6, tree) == indexed(kept + later).propose(6, tree)
-
-
-def test_a_rewind_is_followed_in_the_outputs_of_others() -> None:
-    index = indexed([1, A, B], recent=remembering([A, B, C, 1, 1, D, E, F, 2]))
-    assert index.propose(1).token_ids == (C,)
-    index.truncate(1)
-    index.append([D, E])
-    assert index.propose(2).token_ids == (F, 2)
 
 
 def test_outputs_of_others_are_looked_up() -> None:

@@ -1,6 +1,5 @@
 """The automaton against what it stands for: the substrings of a text, found by brute force."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,28 +82,9 @@ def test_truncate_leaves_no_trace(token_ids: list[int], statements: list[tuple[i
     assert_holds(automaton, truth)
 
 
-@given(st.lists(TOKENS, min_size=1, max_size=4), TOKENS)
-def test_another_text_is_matched_while_this_one_grows(parts: list[list[int]], other: list[int]) -> None:
-    automaton, state, num_matched = automaton_of(parts[0]), ROOT, 0
-    for position, token_id in enumerate(other):
-        if position < len(parts) - 1:
-            automaton.append(parts[position + 1])
-        state, num_matched = automaton.advance(state, num_matched, token_id)
-        matched = other[position + 1 - num_matched : position + 1]
-        assert state == state_of(automaton, tuple(matched))
-    if len(parts) == 1:
-        sizes = range(len(other), -1, -1)
-        assert num_matched == next(size for size in sizes if occurrences(tuple(other[len(other) - size :]), parts[0]))
-
-
 def test_an_endless_repetition_stays_cheap_and_its_long_suffixes_are_counted() -> None:
     automaton = automaton_of([7] * 3000)
     state, num_tokens = automaton.recurring
     assert (num_tokens, automaton.count(state)) == (2999, 2)
     automaton.truncate(1)
     assert_holds(automaton, [7])
-
-
-def test_cannot_truncate_to_more_than_there_is() -> None:
-    with pytest.raises(ValueError, match="cannot cut 2 tokens to 3"):
-        automaton_of([1, 2]).truncate(3)

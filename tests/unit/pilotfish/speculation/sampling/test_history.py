@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,8 +42,3 @@ def test_any_appends_and_truncations_equal_a_fresh_history(prompt, output, steps
             del tokens[length:]
     assert len(history) == len(prompt) + len(tokens)
     assert row_of(history) == by_definition(prompt, tokens)
-
-
-def test_a_prompt_cannot_be_cut():
-    with pytest.raises(ValueError, match="cannot cut a prompt of 3 tokens to 2"):
-        TokenHistory([1, 2, 3], [4]).truncate(2)

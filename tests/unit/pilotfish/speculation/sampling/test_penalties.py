@@ -51,11 +51,6 @@ def test_adjusts_by_the_definitions(cases, seed):
     assert torch.equal(logits, before)
 
 
-def test_penalties_without_a_history_are_refused():
-    with pytest.raises(ValueError, match="no token history"):
-        adjust(BlockedLogits.of(torch.zeros(1, VOCAB_SIZE)), [Row(SamplingParams(presence_penalty=1), 0, None)])
-
-
 @pytest.mark.parametrize(
     ("sampling", "greatest"),
     [

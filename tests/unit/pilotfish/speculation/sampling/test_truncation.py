@@ -61,8 +61,7 @@ def test_keeps_what_the_definitions_keep(samplings, vocab_size, seed):
         assert by_definition(row, sampling, -slack) <= kept <= by_definition(row, sampling, slack)
 
 
-@pytest.mark.parametrize("top_p", [0.5, 0.9, 0.99])
-@pytest.mark.parametrize("spread", [0.0, 0.5, 2.0])
+@pytest.mark.parametrize(("top_p", "spread"), [(0.5, 0.0), (0.9, 2.0), (0.99, 0.5)])
 def test_wide_nuclei_of_a_real_vocabulary(top_p, spread):
     logits = make_logits(2, 49_152, 5, spread=spread)
     sampling = SamplingParams(top_p=top_p)
@@ -77,9 +76,3 @@ def test_ties_at_the_boundary_go_to_the_lowest_ids():
     assert kept_by(logits, [SamplingParams(top_k=1)]) == [{1}]
     assert kept_by(logits, [SamplingParams(top_k=3)]) == [{0, 1, 4}]
     assert kept_by(logits, [SamplingParams(top_p=0.3)]) == [{1}]
-
-
-def test_the_likeliest_token_always_stays():
-    logits = make_logits(1, 300, 9)
-    for sampling in (SamplingParams(top_p=1e-9), SamplingParams(min_p=1.0), SamplingParams(top_k=1, top_p=1e-9)):
-        assert int(logits.argmax()) in kept_by(logits, [sampling])[0]

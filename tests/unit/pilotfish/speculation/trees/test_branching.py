@@ -39,14 +39,6 @@ def test_the_first_candidate_is_what_a_chain_would_hold():
     assert [candidates[0].token_id for candidates in tree[:4]] == chain
 
 
-def test_candidates_descend_and_differ():
-    for candidates in branch(LOGITS, make_rows(), 8):
-        values = [candidate.log_prob for candidate in candidates]
-        assert values == sorted(values, reverse=True)
-        assert all(value <= 0 for value in values)
-        assert len({candidate.token_id for candidate in candidates}) == len(candidates)
-
-
 def test_probabilities_are_the_drafters():
     greedy, *_, rejection, truncated = branch(LOGITS, make_rows(), 4)
     expected = LOGITS[0].log_softmax(-1).topk(4)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.speculation.trees.fan_out import MAX_RIVALS, AssumedOutcome, likeliest_outcomes, rivals, split_budget
+from pilotfish.speculation.trees.fan_out import AssumedOutcome, likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
 
 
@@ -22,16 +22,8 @@ def test_rivals_share_what_the_draft_leaves() -> None:
     assert [math.exp(rival.log_prob) for rival in left] == pytest.approx([0.5, 0.25])
 
 
-def test_after_the_last_draft_everything_is_a_bonus() -> None:
-    assert rivals(candidates(0.6, 0.2), None) == candidates(0.6, 0.2)
-
-
 def test_a_draft_that_was_not_the_likeliest_is_left_out_all_the_same() -> None:
     assert [rival.token_id for rival in rivals(candidates(0.5, 0.3, 0.2), 11)] == [10, 12]
-
-
-def test_only_so_many_rivals() -> None:
-    assert len(rivals(candidates(*[0.1] * 8), 10)) == MAX_RIVALS
 
 
 def test_the_likeliest_outcomes_come_first() -> None:

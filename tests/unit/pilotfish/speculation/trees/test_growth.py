@@ -34,22 +34,6 @@ def test_equals_go_by_age_so_a_parent_stays_with_its_certain_child():
     assert tree.finish(3).tree.parents == (-1, -1, 0)
 
 
-def test_growth_without_candidates_ends():
-    tree = GrowingTree(width=2)
-    tree.extend([candidates(0.4)])
-    tree.extend([[]])
-    assert tree.frontier == ()
-    assert tree.finish(8).token_ids == (100,)
-
-
-def test_one_list_of_candidates_for_each_frontier_node():
-    tree = GrowingTree(width=2)
-    with pytest.raises(ValueError):
-        tree.extend([candidates(0.4), candidates(0.4)])
-    with pytest.raises(ValueError, match="at least 1"):
-        GrowingTree(width=0)
-
-
 def test_no_other_tree_of_that_size_is_worth_more():
     generator = random.Random(5)
     for _ in range(30):

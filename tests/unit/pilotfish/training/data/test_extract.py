@@ -97,14 +97,6 @@ def test_extraction_goes_on_after_a_kill_and_with_more_data(
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.usefixtures("_small_shards")
-def test_conversations_without_a_usable_answer_are_passed_over(extractor: FeatureExtractor, tmp_path: Path) -> None:
-    store = SampleStore(tmp_path)
-    extend(store, extractor, [conversation(50, 45, seed) for seed in range(3)] + sources(2))
-    assert store.num_conversations == 5
-    assert len(list(store.read())) == 2
-
-
 def test_a_torn_shard_is_named(tmp_path: Path) -> None:
     (tmp_path / "shard-00000.safetensors").write_bytes(b"torn")
     with pytest.raises(InvalidRequestError, match=r"shard-00000\.safetensors is no shard.*delete it"):

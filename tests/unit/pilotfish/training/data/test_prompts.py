@@ -45,8 +45,3 @@ def test_the_first_turn_is_what_is_asked(tokenizer: Tokenizer, tmp_path: Path) -
 def test_bad_files_are_refused(tokenizer: Tokenizer, tmp_path: Path, lines: tuple[object, ...], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         read_prompts(write(tmp_path / "prompts.jsonl", *lines), tokenizer)
-
-
-def test_a_file_that_is_not_there_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"cannot read .*none\.jsonl"):
-        read_prompts(tmp_path / "none.jsonl", tokenizer)

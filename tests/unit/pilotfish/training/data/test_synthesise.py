@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ from pilotfish.training.data.prompts import Prompt
 from pilotfish.training.data.recorder import Recorder, SummingDecoder, build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser, clean_question, user_turn_prefix
-from pilotfish.training.data.task_prompts import OPENINGS, wrap_in_task
+from pilotfish.training.data.task_prompts import OPENINGS
 from pilotfish.types import ChatMessage, ModelInfo
 
 END = 1
@@ -199,22 +198,6 @@ def test_a_killed_run_goes_on_without_repeating_itself(
     assert tokens(synthesise(target_folder, tokenizer, tmp_path, config, prompts)) == tokens(finished)
 
 
-def test_a_run_that_is_interrupted_keeps_what_has_finished(
-    target_folder: Path, tokenizer: Tokenizer, tmp_path: Path
-) -> None:
-    reported = 0
-
-    def interrupt(num_tokens: int, note: str) -> None:
-        nonlocal reported
-        reported = num_tokens
-        if num_tokens > 100:
-            raise KilledError
-
-    with pytest.raises(KilledError):
-        Synthesiser(*engine(target_folder), tokenizer, CONFIG).run(SampleStore(tmp_path), interrupt)
-    assert sum(sample.num_answer_tokens for sample in SampleStore(tmp_path).read()) == reported
-
-
 def test_a_target_that_writes_nothing_useful_is_given_up(
     target_folder: Path, tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,13 +227,3 @@ def test_a_template_that_begins_with_the_user_has_no_turn_to_begin(target_folder
 )
 def test_questions_are_cleaned(text: str, cleaned: str | None) -> None:
     assert clean_question(text) == cleaned
-
-
-def test_tasks_hold_earlier_text() -> None:
-    questions = [f"question {number}?" for number in range(5)]
-    passages = [f"Passage {number}. " + "More words follow. " * 40 for number in range(5)]
-    tasks = {wrap_in_task(Random(seed), questions, passages, max_chars=1000) for seed in range(200)}
-    assert len(tasks) > 100
-    assert all("question" in task or "Passage" in task for task in tasks)
-    assert all(len(task) < 1500 and "{" not in task for task in tasks)
-    assert any("Question: question" in task and "[2] Passage" in task for task in tasks)

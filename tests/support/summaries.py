@@ -1,12 +1,9 @@
-"""Summaries of answers."""
+"""Summaries of answers, as a client gets them."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from pilotfish.client.answer import Summary
 from pilotfish.speculation.statistics import SpeculationStats
@@ -18,7 +15,7 @@ _SUMMARY = Summary(
     finish_reason=FinishReason.LENGTH,
     stopped_by="",
     seed=0,
-    emulated=True,
+    emulated=False,
     num_prompt_tokens=10,
     num_output_tokens=1,
     num_cached_tokens=0,
@@ -28,15 +25,8 @@ _SUMMARY = Summary(
     speculation=SpeculationStats(),
 )
 
-MakeSummary = Callable[..., Summary]
 
-
-@pytest.fixture
-def make_summary() -> MakeSummary:
+def make_summary(**fields: Any) -> Summary:
     """One without speculation, but for what is given: fields of its own and of its SpeculationStats."""
-
-    def make(**fields: Any) -> Summary:
-        stats = {name: fields.pop(name) for name in SpeculationStats.__struct_fields__ if name in fields}
-        return dataclasses.replace(_SUMMARY, speculation=SpeculationStats(**stats), **fields)
-
-    return make
+    stats = {name: fields.pop(name) for name in SpeculationStats.__struct_fields__ if name in fields}
+    return dataclasses.replace(_SUMMARY, speculation=SpeculationStats(**stats), **fields)
