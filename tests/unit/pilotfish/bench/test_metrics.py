@@ -42,13 +42,6 @@ def test_rates_are_of_sums_and_the_median_is_of_ratios() -> None:
     assert found.is_identical
 
 
-def test_tokens_that_come_together_have_one_gap() -> None:
-    found = rows([Sample(PLAIN, "qa", 0, 0, measured((0.5, 1), (0.6, 4), (0.9, 2)))])[PLAIN, "qa"]
-    assert found.itl_p50_ms == pytest.approx(100)
-    assert found.itl_p99_ms == pytest.approx(300)
-    assert found.is_identical
-
-
 def test_over_all_categories_the_speed_up_is_of_all_tokens_and_all_their_time() -> None:
     samples = [
         Sample(PLAIN, "long", 0, 0, measured((1.0, 1), (61.0, 90))),

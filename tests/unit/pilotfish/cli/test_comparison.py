@@ -6,6 +6,7 @@ import io
 from rich.console import Console
 
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
+from pilotfish.speculation.statistics import SpeculationStats
 from tests.support.summaries import make_summary
 
 PLAIN = make_summary(num_output_tokens=101, total_time_s=11.0, num_plain_tokens=101)

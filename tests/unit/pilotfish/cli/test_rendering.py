@@ -3,12 +3,10 @@
 import dataclasses
 import io
 
-import pytest
 from rich.console import Console
 
 from pilotfish.cli.rendering import render, segments, statistics_table
 from pilotfish.client.answer import Chunk
-from pilotfish.errors import InternalError
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, TokenOrigin
 from tests.support.summaries import make_summary
@@ -62,11 +60,6 @@ def test_a_mixed_chunk_is_cut_where_the_accepted_text_ends() -> None:
     assert list(segments(chunk, detokenize)) == [("The small", ACCEPTED), (" fish", BONUS)]
 
 
-def test_text_that_lags_behind_its_tokens_is_not_cut() -> None:
-    held_back = Chunk("The sm", (1, 2, 3), (ACCEPTED, ACCEPTED, RECOVERED))
-    assert list(segments(held_back, detokenize)) == [("The sm", ACCEPTED)]
-
-
 def test_render_writes_the_text_and_returns_it_with_the_summary() -> None:
     console = Console(file=io.StringIO(), width=10)
     answer = [Chunk("The small ", (1, 2), (ACCEPTED, BONUS)), Chunk("[fish] swims far", (3,), (PLAIN,)), SUMMARY]
@@ -81,11 +74,6 @@ def test_render_colours_by_origin_on_a_terminal() -> None:
     answer = [Chunk("The small fish", (1, 2, 3), (ACCEPTED, ACCEPTED, RECOVERED)), SUMMARY]
     render(answer, console, detokenize)
     assert console.file.getvalue() == "\x1b[32mThe small\x1b[0m\x1b[33m fish\x1b[0m\n"  # type: ignore[attr-defined]
-
-
-def test_an_answer_without_a_summary_is_an_error() -> None:
-    with pytest.raises(InternalError, match="before its summary"):
-        render([Chunk("The", (1,), (PLAIN,))], Console(file=io.StringIO()), refuse)
 
 
 def test_statistics_say_what_happened() -> None:

@@ -7,7 +7,6 @@ import pytest
 from pilotfish.client.answer import Chunk, GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.client.inference import InferenceClient
-from pilotfish.errors import UnavailableError
 
 PROMPT = TokenPrompt((5, 6, 7, 5, 6, 7))
 OPTIONS = GenerateOptions(max_tokens=12, temperature=0, ignore_eos=True)
@@ -40,10 +39,3 @@ async def test_cancelling_ends_the_call(address: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await call
         assert (await follow(client))[1] == 12
-
-
-async def test_nobody_there_is_said_with_what_to_do() -> None:
-    client = AsyncInferenceClient("127.0.0.1:1", num_channels=2, connect_timeout_s=0.2)
-    with pytest.raises(UnavailableError, match=r"nothing answers at 127\.0\.0\.1:1: start it with `pilotfish up`"):
-        async with client:
-            pytest.fail("it must not connect")

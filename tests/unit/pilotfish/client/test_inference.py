@@ -60,15 +60,6 @@ def test_log_probabilities_come_when_asked_for() -> None:
     assert grammar_from_proto(canned.requests[0].grammar) == grammar
 
 
-def test_what_serves_is_told(address: str) -> None:
-    with InferenceClient(address) as client:
-        info = client.info()
-    assert info.emulated
-    assert info.max_context_tokens == 512
-    assert info.max_draft_tokens >= 1
-    assert "ngram" in info.proposers
-
-
 def test_nobody_there_is_said_with_what_to_do() -> None:
     with (
         pytest.raises(UnavailableError, match=r"nothing answers at 127.0.0.1:1: start it with `pilotfish up`"),

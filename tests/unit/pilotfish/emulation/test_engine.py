@@ -187,30 +187,6 @@ def test_a_full_cache_takes_blocks_from_who_is_idle_and_computes_them_again() ->
     assert verdicts[0].token_ids == decoded(GREEDY, 1, (1,) * 32)
 
 
-def test_a_proposal_takes_a_step_for_each_token_batched_over_the_sequences() -> None:
-    drafter = core(step_cost=PER_ROW)
-    for sequence_id in (1, 2):
-        drafter.submit(OpenSequence(sequence_id, PROMPT, GREEDY))
-    drain(drafter)
-    for sequence_id in (1, 2):
-        drafter.submit(Propose(sequence_id, 3, (), 3))
-    steps = []
-    while drafter.has_work:
-        steps.append((len(drafter.step()), drafter.step_s, drafter.load().num_sequences_decoding))
-    assert steps == [(0, 2.0, 2), (0, 2.0, 2), (2, 2.0, 2)]
-
-
-def test_acceptance_is_independent_where_greedy_text_runs_in_circles() -> None:
-    circle = HashLanguageModel(vocab_size=2)
-    context = [0, 1] * 3
-    right = []
-    for _ in range(2000):
-        truth = circle.next_token(context, GREEDY)
-        right.append(circle.draft_token(context, GREEDY, 0.5) == truth)
-        context.append(truth)
-    assert sum(right) / len(right) == pytest.approx(0.5, abs=0.05)
-
-
 async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
     waited = []
 
@@ -224,33 +200,6 @@ async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
         events += await engine.receive()
     assert waited == [0.006], "three tokens of the prompt and three drafts"
     assert engine.load.step_time_ns == 6_000_000
-    await engine.close()
-
-
-async def test_what_comes_during_a_step_waits_for_the_next() -> None:
-    waited = []
-    gate = asyncio.Event()
-
-    async def sleep(duration_s: float) -> None:
-        waited.append(duration_s)
-        await gate.wait()
-
-    engine = EmulatedEngine(step_cost=RooflineCost(weights_s=0.0, token_s=0.001), sleep=sleep)
-    engine.send([OpenSequence(1, PROMPT, GREEDY), Decode(1, 3, 1)])
-    await asyncio.sleep(0)
-    assert waited == [0.003]
-    engine.send([OpenSequence(2, (7, 8), GREEDY), Decode(2, 2, 1)])
-    gate.set()
-    events: list = []
-    while len(events) < 4:
-        events += await engine.receive()
-    assert [(type(event), event.sequence_id) for event in events] == [
-        (Opened, 1),
-        (Verdict, 1),
-        (Opened, 2),
-        (Verdict, 2),
-    ]
-    assert waited == [0.003, 0.002]
     await engine.close()
 
 

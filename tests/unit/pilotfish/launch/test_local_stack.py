@@ -1,6 +1,5 @@
 """A stack that cannot start says why and leaves nothing; the one that can is in the end-to-end tests."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -40,16 +39,6 @@ def test_it_runs_for_as_long_as_the_block(monkeypatch: pytest.MonkeyPatch) -> No
         processes = [psutil.Process(stack.pid(name)) for name in ("target_service", "orchestrator")]
         assert all(process.is_running() for process in processes)
     assert not any(process.is_running() for process in processes)
-
-
-def test_it_starts_again_beside_a_running_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_stack_module, "prepare", small_launch)
-
-    async def start() -> str:
-        with LocalStack(Config()) as stack:
-            return stack.address
-
-    assert asyncio.run(start()) == "127.0.0.1:7"
 
 
 @pytest.mark.usefixtures("no_child_left")

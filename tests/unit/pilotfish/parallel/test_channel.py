@@ -52,15 +52,6 @@ def test_a_lost_rank_is_noticed_at_once(tmp_path: Path) -> None:
     assert lost == [2]
 
 
-def test_a_rank_notices_that_rank_0_is_gone(tmp_path: Path) -> None:
-    channel, peers = connected(tmp_path, 2)
-    assert peers[0].wait_for_loss(0) == []
-    channel.close()
-    assert peers[0].wait_for_loss(10) == [0]
-    with pytest.raises(EOFError):
-        peers[0].receive()
-
-
 def test_ranks_that_never_come_are_named(tmp_path: Path) -> None:
     with listen(tmp_path) as listener:
         peer = dial(tmp_path, 2, 5)

@@ -25,13 +25,6 @@ def test_a_step_arrives_as_it_was() -> None:
     assert arrived(StepPacker(), StepUnpacker(), step) == step
 
 
-def test_blocks_behind_the_last_row_stay_at_home() -> None:
-    step = StepInput([1, 2], range(15, 17), [SequenceSlice(0, 2, 15, [5, 6, 7, 8])], range(1, 2))
-    there = arrived(StepPacker(), StepUnpacker(), step)
-    assert list(there.slices[0].block_ids) == [5, 6]
-    assert (there.positions, there.logit_rows, there.exit_layer) == ([15, 16], [1], None)
-
-
 TABLES = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=4)
 """Of a few blocks, so that steps have much in common."""
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
-from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN
 from pilotfish.planning.fleet import FleetSimulation, Outcome
@@ -84,9 +83,3 @@ def test_every_request_is_served_once(
     assert min(outcome.first_token_s) >= 0.008 * (1 - 1e-6)
     for value in outcome.token_s:
         assert value >= 0.008 * (1 - 1e-6)
-
-
-def test_a_request_larger_than_the_cache_is_refused(make_profile: Profile) -> None:
-    rates = ReplicaRates(DecodingModel(make_profile(kv_cache_tokens=100), PLAIN))
-    with pytest.raises(ConfigError, match="never fits a replica"):
-        FleetSimulation(rates, 1).run([Request(0.0, 90, 20)])

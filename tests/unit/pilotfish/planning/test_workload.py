@@ -23,11 +23,6 @@ def test_arrivals_come_at_the_rate_and_vary_as_poissons_do() -> None:
     assert statistics.stdev(gaps) == pytest.approx(0.1, rel=0.03)
 
 
-def test_means_are_those_of_the_lengths() -> None:
-    assert poisson().mean_prompt_tokens == pytest.approx(200, rel=0.01)
-    assert poisson().mean_output_tokens == 64
-
-
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
 def test_impossible_rates_are_refused(rate: float) -> None:
     with pytest.raises(ConfigError, match="above 0"):

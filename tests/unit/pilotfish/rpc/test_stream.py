@@ -48,14 +48,6 @@ async def serve(connect: Callable, codec: FrameCodec = TargetFrames()) -> tuple[
     return server, f"127.0.0.1:{port}"
 
 
-async def test_what_is_queued_together_travels_in_one_frame(replica: ReplicaServer) -> None:
-    async with RecordingPeer(replica.address, "target") as peer:
-        for sequence_id in (1, 2, 3):
-            peer.send(OpenSequence(sequence_id, (1, 2, 3), GREEDY))
-        await peer.events(3)
-        assert peer.batch_sizes == [3]
-
-
 @pytest.mark.parametrize(
     ("hello", "message"),
     [
@@ -85,12 +77,6 @@ async def test_an_older_server_that_does_not_check_is_checked(replica: ReplicaSe
                 pass
     finally:
         await server.stop(None)
-
-
-async def test_the_wrong_kind_of_replica_is_a_handshake_error(replica: ReplicaServer) -> None:
-    with pytest.raises(HandshakeError, match=f"draft replica at {replica.address}"):
-        async with RecordingPeer(replica.address, "draft"):
-            pass
 
 
 async def test_a_replica_that_says_nothing_is_given_up() -> None:

@@ -1,7 +1,5 @@
 """What one key may use."""
 
-import dataclasses
-
 import pytest
 
 from pilotfish.errors import ResourceExhaustedError
@@ -66,11 +64,3 @@ def test_a_refused_request_costs_nothing() -> None:
                 one.request().__enter__()
     with one.request():
         pass
-
-
-def test_other_limits_hold_at_once_and_what_is_used_stays_counted() -> None:
-    one = allowance(max_concurrent_requests=1)
-    with one.request():
-        one.key = dataclasses.replace(one.key, limits=KeyLimits(max_concurrent_requests=2))
-        with one.request(), pytest.raises(ResourceExhaustedError):
-            one.request().__enter__()

@@ -50,9 +50,3 @@ def test_two_keys_of_one_name_or_hash_are_refused(tmp_path: Path) -> None:
     write_keys(path, [ANN, ApiKey(name="bob", sha256=ANN.sha256)])
     with pytest.raises(ConfigError, match="same sha256"):
         read_keys(str(path))
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot write"):
-        write_keys(tmp_path / "file" / "keys.yaml", [ANN])

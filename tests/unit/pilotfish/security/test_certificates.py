@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import trustme
 from cryptography.hazmat.primitives import serialization
 
 from pilotfish.errors import ConfigError
@@ -77,8 +76,3 @@ def test_a_key_with_a_pass_phrase_asks_no_terminal(issue: Issue) -> None:
     )
     with pytest.raises(ConfigError, match="pass phrase"):
         CertificateSource(files)
-
-
-def test_a_key_shows_in_no_representation(issue: Issue) -> None:
-    source = CertificateSource(issue(trustme.CA()))
-    assert "PRIVATE" not in repr(source.current)

@@ -11,19 +11,7 @@ from ray.serve.schema import ApplicationStatus, DeploymentStatus
 
 from pilotfish.errors import UnavailableError
 from pilotfish.serve_app import reporter
-from pilotfish.serve_app.reporter import APPLICATION, Reporter, reason
-
-
-@pytest.mark.parametrize(
-    ("message", "said"),
-    [
-        ("Traceback\n  File x\npilotfish.errors.UnavailableError: port 9 is taken\n\n", "port 9 is taken"),
-        ("ValueError: two: parts", "ValueError: two: parts"),
-        ("", "no reason given"),
-    ],
-)
-def test_reason_is_the_exceptions_own_message(message: str, said: str) -> None:
-    assert reason(message) == said
+from pilotfish.serve_app.reporter import APPLICATION, Reporter
 
 
 class FakeServe:

@@ -146,15 +146,6 @@ def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
     assert guard.num_deaths == 0
 
 
-def test_nothing_is_left_when_it_is_closed(guard: GrammarGuard, children: Children) -> None:
-    assert not children()  # it starts with the first grammar
-    guard.check(GOOD)
-    assert len(children()) == 1
-    guard.close()
-    guard.close()
-    assert not children()
-
-
 def test_a_vocabulary_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
     guard = GrammarGuard(tmp_path, 98, {0})
     with pytest.raises(UnavailableError, match="checks grammars was lost"):

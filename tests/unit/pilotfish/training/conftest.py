@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.training.data.samples import Sample
+from tests.support.tiny_llama import tiny_llama
 
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -24,19 +25,8 @@ END = 1
 
 @pytest.fixture
 def tiny_target() -> LlamaForCausalLM:
-    torch.manual_seed(2)
-    config = LlamaConfig(
-        hidden_size=16,
-        intermediate_size=24,
-        num_hidden_layers=6,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=30,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config).eval().requires_grad_(False)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 6, "vocab_size": 30}
+    return tiny_llama(2, spread=15, **sizes, tie_word_embeddings=True)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pilotfish.errors import InvalidRequestError, ResourceExhaustedError
+from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
 from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.medusa.checkpoint import load_medusa
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ def request_for(target_folder: Path, tmp_path: Path) -> Any:
             "out": tmp_path / "out",
             "cache_dir": tmp_path / "cache",
             "work": tmp_path / "work",
-            "num_answer_tokens": 400,
+            "num_answer_tokens": 100,
             "max_epochs": 2,
             "batch_tokens": 256,
             "draft_vocab_size": 20,

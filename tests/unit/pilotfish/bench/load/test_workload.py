@@ -5,13 +5,11 @@ import itertools
 from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.bench.load.workload import (
     NUM_NONCE_TOKENS,
-    ListedPrompts,
     PlannedRequest,
     SyntheticPrompts,
     Workload,
 )
 from pilotfish.client.answer import TokenPrompt
-from pilotfish.types import ChatMessage
 
 CORPUS = tuple(range(100, 150))
 
@@ -61,9 +59,3 @@ def test_what_exceeds_the_context_is_cut() -> None:
         source = workload(prompts=prompts, output_lengths=parse_lengths(output), max_context_tokens=64)
         (request,) = first(source, count=1)
         assert (len(tokens(request)), request.max_tokens) == expected
-
-
-def test_given_prompts_come_in_their_order_over_and_over() -> None:
-    source = workload(prompts=ListedPrompts(["a", "b"]))
-    texts = [each.prompt for each in first(source, count=3)]
-    assert texts == [(ChatMessage("user", text),) for text in "aba"]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.bench.peers.transformers_worker import load
+from tests.support.tiny_llama import tiny_llama
 
 PROMPT = (5, 6, 7, 8, 5, 6, 7)
 END = 1
@@ -14,22 +15,8 @@ END = 1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=128,
-        eos_token_id=END,
-        bos_token_id=None,
-        pad_token_id=END,
-    )
     path = tmp_path_factory.mktemp("tiny")
-    LlamaForCausalLM(config).save_pretrained(path)
+    tiny_llama(0, spread=1, eos_token_id=END, bos_token_id=None, pad_token_id=END).save_pretrained(path)
     return path
 
 

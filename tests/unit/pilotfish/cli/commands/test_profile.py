@@ -56,16 +56,6 @@ def test_a_lookup_is_free_and_loads_no_engine(built: list[str], tmp_path: Path) 
     assert load_profile(str(path)).draft == RooflineCost(weights_s=0.0, token_s=0.0)
 
 
-def test_the_other_role_stays_as_it_is(built: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    arguments = ["profile", "--quick", "--out", str(path), "--set", "draft.proposer=model"]
-    assert runner.invoke(app, arguments).exit_code == 0
-    before = load_profile(str(path))
-    assert runner.invoke(app, [*arguments, "--role", "draft"]).exit_code == 0
-    assert built == ["target", "draft", "draft"]
-    assert load_profile(str(path)).target == before.target
-
-
 def test_a_head_without_its_target_is_refused_before_anything_is_loaded(built: list[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     answer = runner.invoke(app, ["profile", "--out", str(path), "--set", "draft.proposer=eagle3"])

@@ -41,14 +41,6 @@ def test_rows_that_swap_places_keep_their_ids() -> None:
     assert [row.new_token_ids for row in moved] == [(10,), (4,)]
 
 
-def test_rows_with_equal_tokens_are_two_rows() -> None:
-    rows = BatchRows()
-    before = update(rows, ([1, 2], 1), ([1, 2], 1)).rows
-    after = update(rows, ([1, 2, 5], 1), ([1, 2, 6], 1)).rows
-    assert {row.row_id for row in before} == {row.row_id for row in after}
-    assert len({row.row_id for row in after}) == 2
-
-
 def test_a_prompt_that_is_still_read_is_told_before_its_first_token() -> None:
     rows = BatchRows()
     reading = update(rows, ([1, 2, 3], 0))

@@ -54,11 +54,6 @@ def drafted_by_definition(token_ids: list[int], max_depth: int) -> LookupDraft:
     return LookupDraft(tuple(drafted), (), tuple(probabilities))
 
 
-def test_what_is_unlikely_is_not_drafted() -> None:
-    alternatives = [token for follower in range(20, 30) for token in (A, follower)]
-    assert indexed([*alternatives, A], min_probability=0.2).propose(4) == LookupDraft()
-
-
 def test_it_branches_where_both_are_likely() -> None:
     draft = indexed([A, B, C, E, A, B, D, F, A, B], min_probability=0.05).propose(
         2, TreeRequest(max_nodes=4, branching=3)

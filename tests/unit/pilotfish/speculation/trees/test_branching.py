@@ -72,10 +72,3 @@ def test_rows_do_not_depend_on_each_other():
     together = branch(LOGITS, rows, 6)
     alone = [branch(LOGITS[index : index + 1], [row], 6)[0] for index, row in enumerate(rows)]
     assert together == alone
-
-
-def test_a_width_beyond_the_vocabulary():
-    (candidates,) = branch(torch.tensor([[1.0, 2.0, 0.5]]), [Row(SAMPLINGS[0], 0, None)], 10)
-    assert [candidate.token_id for candidate in candidates] == [1, 0, 2]
-    (candidates,) = branch(torch.tensor([[1.0, 2.0, 0.5]]), [Row(SAMPLINGS[2], 0, None)], 10)
-    assert {candidate.token_id for candidate in candidates} == {0, 1, 2}

@@ -73,14 +73,6 @@ def test_a_tree_of_paths_holds_each_path_once(paths):
     assert len(held) == len(set(held))
 
 
-@given(PATHS, st.integers(0, 8))
-def test_a_tree_of_paths_stays_within_its_limit(paths, max_nodes):
-    token_ids, tree = tree_of_paths(paths, max_nodes)
-    whole, _ = tree_of_paths(paths)
-    assert len(token_ids) == len(tree) <= max_nodes
-    assert token_ids[:max_nodes] == whole[: len(token_ids)]
-
-
 def test_choices_as_medusa_writes_them():
     static = StaticTree.of_choices([[0], [0, 1], [1], [0, 0], [0, 1, 0]])
     assert static.ranks == (0, 1, 0, 1, 0)

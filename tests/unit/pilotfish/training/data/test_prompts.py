@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,19 +11,11 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training.data.prompts import read_prompts
 
-
-@pytest.fixture
-def tokenizer(target_folder: Path) -> Tokenizer:
-    return Tokenizer.load(target_folder)
+Write = Callable[..., Path]
 
 
-def write(path: Path, *lines: object) -> Path:
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
-    return path
-
-
-def test_the_first_turn_is_what_is_asked(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    path = write(tmp_path / "prompts.jsonl", {"turns": ["Hi?", "And?"], "licence": "MIT"}, "", {"turns": ["abc"]})
+def test_the_first_turn_is_what_is_asked(tokenizer: Tokenizer, write: Write) -> None:
+    path = write({"turns": ["Hi?", "And?"], "licence": "MIT"}, "", {"turns": ["abc"]})
     prompts = read_prompts(path, tokenizer)
     assert [prompt.text for prompt in prompts] == ["Hi?", "abc"]
     asked = tokenizer.decode(prompts[0].token_ids, skip_special=False)
@@ -33,15 +25,15 @@ def test_the_first_turn_is_what_is_asked(tokenizer: Tokenizer, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ((), "prompts.jsonl holds no prompts"),
+        ((), "data.jsonl holds no prompts"),
         (("", " "), "holds no prompts"),
-        (({"turns": ["abc"]}, "{"), "prompts.jsonl, line 2"),
+        (({"turns": ["abc"]}, "{"), "data.jsonl, line 2"),
         (({"turns": ["abc"]}, {"prompt": "abc"}), "line 2.*turns"),
         (({"turns": ["abc"]}, {"turns": []}), "line 2: turns must begin"),
         (({"turns": ["abc"]}, {"turns": [" "]}), "line 2: turns must begin"),
         (({"turns": "abc"},), "line 1.*array"),
     ],
 )
-def test_bad_files_are_refused(tokenizer: Tokenizer, tmp_path: Path, lines: tuple[object, ...], message: str) -> None:
+def test_bad_files_are_refused(tokenizer: Tokenizer, write: Write, lines: tuple[object, ...], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        read_prompts(write(tmp_path / "prompts.jsonl", *lines), tokenizer)
+        read_prompts(write(*lines), tokenizer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,18 +11,10 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training.data.user_data import read_data
 
-
-@pytest.fixture
-def tokenizer(target_folder: Path) -> Tokenizer:
-    return Tokenizer.load(target_folder)
+Write = Callable[..., Path]
 
 
-def write(path: Path, *lines: object) -> Path:
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
-    return path
-
-
-def test_kinds_of_lines(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_kinds_of_lines(tokenizer: Tokenizer, write: Write) -> None:
     chat = [
         {"role": "user", "content": "Hi?"},
         {"role": "assistant", "content": "Hello."},
@@ -30,9 +22,7 @@ def test_kinds_of_lines(tokenizer: Tokenizer, tmp_path: Path) -> None:
         {"role": "assistant", "content": "Well."},
         {"role": "user", "content": "not answered"},
     ]
-    path = write(
-        tmp_path / "data.jsonl", {"prompt_len": 2, "token_ids": [4, 5, 6]}, "", {"messages": chat}, {"text": "abc"}
-    )
+    path = write({"prompt_len": 2, "token_ids": [4, 5, 6]}, "", {"messages": chat}, {"text": "abc"})
     tokens, messages, text = read_data(path, tokenizer, 512)
     assert (tokens.prompt_len, tokens.token_ids) == (2, [4, 5, 6])
     prompt = tokenizer.decode(messages.token_ids[: messages.prompt_len], skip_special=False)
@@ -41,9 +31,8 @@ def test_kinds_of_lines(tokenizer: Tokenizer, tmp_path: Path) -> None:
     assert (text.prompt_len, text.token_ids) == (1, tokenizer.encode("abc"))
 
 
-def test_long_lines_are_cut_and_long_prompts_left_out(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_long_lines_are_cut_and_long_prompts_left_out(tokenizer: Tokenizer, write: Write) -> None:
     path = write(
-        tmp_path / "data.jsonl",
         {"text": "abcdefgh"},
         {"prompt_len": 5, "token_ids": [9] * 6},
         {"prompt_len": 4, "token_ids": [9] * 6},
@@ -64,9 +53,9 @@ def test_long_lines_are_cut_and_long_prompts_left_out(tokenizer: Tokenizer, tmp_
         (({"text": "abc"}, {"messages": "a"}), "line 2"),
     ],
 )
-def test_bad_files_are_refused(tokenizer: Tokenizer, tmp_path: Path, lines: tuple[object, ...], message: str) -> None:
+def test_bad_files_are_refused(tokenizer: Tokenizer, write: Write, lines: tuple[object, ...], message: str) -> None:
     with pytest.raises(InvalidRequestError, match=message):
-        read_data(write(tmp_path / "data.jsonl", *lines), tokenizer, 512)
+        read_data(write(*lines), tokenizer, 512)
 
 
 def test_a_file_that_is_not_there_is_named(tokenizer: Tokenizer, tmp_path: Path) -> None:
