@@ -32,11 +32,6 @@ class RooflineCost:
         for name in ("weights_s", "token_s", "context_token_s", "overhead_s"):
             require(getattr(self, name) >= 0, f"{name} of a roofline must be at least 0 seconds")
 
-    @property
-    def crossover_tokens(self) -> float:
-        """Token rows at which a step stops being bound by memory; infinite where rows cost nothing."""
-        return self.weights_s / self.token_s if self.token_s else float("inf")
-
     def step_s(self, num_sequences: int, num_tokens: int, num_context_tokens: int = 0) -> float:
         """See StepCost. How the rows are spread over sequences makes no difference."""
         del num_sequences

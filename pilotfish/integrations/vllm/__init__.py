@@ -1,7 +1,4 @@
-"""A stock vLLM with Pilotfish's draft pool: see docs/vllm.md.
-
-It runs in vLLM's workers and brings none of vLLM's, torch's or Ray's packages: vLLM gives it lists and arrays.
-"""
+"""A stock vLLM with Pilotfish's draft pool (docs/vllm.md): in vLLM's workers, without torch's or Ray's packages."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
 from pilotfish.messages import CloseSequence, Event, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
-from pilotfish.telemetry.tracing import AttributeValue, traceparent
+from pilotfish.telemetry.tracing import traceparent
 from pilotfish.types import SamplingParams, SequenceErrorCode
 
 _OPENING_PATIENCE_S = 10.0
@@ -157,16 +157,15 @@ class DraftSequence:
     def close(self) -> None:
         """The row has ended: called once."""
         self.leave()
-        attributes: dict[str, AttributeValue] = {
-            "gen_ai.usage.output_tokens": len(self.row.output_token_ids),
-            "pilotfish.speculation.num_rounds": self.row.acceptance.num_rounds,
-            "pilotfish.speculation.num_draft_tokens": self.row.acceptance.num_draft_tokens,
-            "pilotfish.speculation.num_accepted_tokens": self.row.acceptance.num_accepted_tokens,
-        }
-        self._span.set_attributes(attributes)
+        self._span.set_attributes(
+            {
+                "gen_ai.usage.output_tokens": len(self.row.output_token_ids),
+                "pilotfish.speculation.num_rounds": self.row.acceptance.num_rounds,
+                "pilotfish.speculation.num_draft_tokens": self.row.acceptance.num_draft_tokens,
+                "pilotfish.speculation.num_accepted_tokens": self.row.acceptance.num_accepted_tokens,
+            }
+        )
         self._span.end(time.time_ns())
-
-    # What the link calls.
 
     def deliver(self, event: Event) -> None:
         if isinstance(event, Proposal):

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Protocol
+from typing import Any
 
 Drafts = list[list[int]]
-
-
-class RankGroup(Protocol):
-    """The part of vLLM's GroupCoordinator that is needed."""
-
-    rank_in_group: int
-    world_size: int
-
-    def broadcast_object(self, obj: Any = None, src: int = 0) -> Any: ...
 
 
 class TensorParallelRanks:
     """The ranks that call `propose` together, each in its own process, with the same arguments."""
 
-    def __init__(self, group: RankGroup | None) -> None:
-        """group: None for an engine without ranks."""
+    def __init__(self, group: Any) -> None:
+        """group: vLLM's GroupCoordinator; None for an engine without ranks."""
         self._group = group if group is not None and group.world_size > 1 else None
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from opentelemetry.trace import Span
 
 from pilotfish.messages import Event, Opened, OpenSequence, PreparedDrafts, Proposal, SequenceError, Verdict
-from pilotfish.telemetry.tracing import AttributeValue, RemoteContext, Tracing
+from pilotfish.telemetry.tracing import RemoteContext, Tracing
 from pilotfish.types import SequenceErrorCode, Timings
 
 
@@ -105,18 +105,19 @@ class ReplicaObserver:
         trace = self._traces.pop(sequence_id, None)
         if trace is None:
             return
-        attributes: dict[str, AttributeValue] = {
-            "pilotfish.replica": self._replica_id,
-            "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
-            "pilotfish.num_cached_tokens": trace.num_cached_tokens,
-            "pilotfish.num_results": trace.num_results,
-            "pilotfish.num_tokens": trace.num_tokens,
-            "pilotfish.num_draft_tokens": trace.num_draft_tokens,
-            "pilotfish.num_accepted_tokens": trace.num_accepted_tokens,
-            "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
-            "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
-        }
-        trace.span.set_attributes(attributes)
+        trace.span.set_attributes(
+            {
+                "pilotfish.replica": self._replica_id,
+                "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
+                "pilotfish.num_cached_tokens": trace.num_cached_tokens,
+                "pilotfish.num_results": trace.num_results,
+                "pilotfish.num_tokens": trace.num_tokens,
+                "pilotfish.num_draft_tokens": trace.num_draft_tokens,
+                "pilotfish.num_accepted_tokens": trace.num_accepted_tokens,
+                "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
+                "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
+            }
+        )
         trace.span.end(time.time_ns())
 
     def _add_other(self, event: Event) -> None:

@@ -15,7 +15,6 @@ def test_few_rows_wait_for_the_weights() -> None:
 
 
 def test_many_rows_wait_for_the_arithmetic() -> None:
-    assert COST.crossover_tokens == pytest.approx(80)
     assert COST.step_s(1, 160) == pytest.approx(17.0)
 
 
