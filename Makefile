@@ -17,7 +17,7 @@ PYTEST_ARGS ?=
 # the next run install again, touching one does not.
 STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
-.PHONY: help setup check format lint types imports unit test model demo fmt stubs lock audit docs docs-config chart clean
+.PHONY: help setup check format lint types imports quick test model demo fmt stubs lock audit docs docs-config chart clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,8 +47,8 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-unit: $(STAMP) ## Unit tests alone
-	$(BIN)/pytest tests/unit --quiet -n $(TEST_WORKERS) $(PYTEST_ARGS)
+quick: $(STAMP) ## Unit tests without models, processes and browsers: a minute
+	$(BIN)/pytest tests/unit --quick --quiet -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
 model: $(STAMP)
 	@$(BIN)/pilotfish models pull $(MODEL)

@@ -1,4 +1,4 @@
-"""What holds for all tests: no timed examples, one thread of torch, and how they are spread over workers.
+"""What holds for all tests: no timed examples, one thread of torch, which are quick, how they are spread over workers.
 
 With `pytest -n 2` a file stays in one worker, and so does what shares a costly start.
 """
@@ -6,6 +6,7 @@ With `pytest -n 2` a file stays in one worker, and so does what shares a costly 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -21,6 +22,19 @@ GROUPS = {
     "tests/image/": "image",  # one wheel
 }
 """What stays together, by how its path begins."""
+
+UNIT = "tests/unit/"
+NOT_QUICK = (
+    *(f"{UNIT}pilotfish/{name}/" for name in ("cli", "engine", "launch", "models", "parallel", "training")),
+    f"{UNIT}pilotfish/bench/peers/",
+    f"{UNIT}pilotfish/planning/",
+    f"{UNIT}pilotfish/rpc/test_hosting.py",
+    f"{UNIT}pilotfish/structured/test_guard",
+    f"{UNIT}pilotfish/test_installation.py",
+    f"{UNIT}orchestrator/test_controller_simulation.py",
+    f"{UNIT}test_site.py",
+)
+"""Unit tests that run models, start processes or take long: `--quick` leaves them out, by how their path begins."""
 
 # How long an example takes says what else the machine does. On top of the profile that Hypothesis chooses itself.
 hypothesis.settings.register_profile(
@@ -39,6 +53,18 @@ class FileScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
         return next((group for start, group in GROUPS.items() if file.startswith(start)), file)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what NOT_QUICK in tests/conftest.py names")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Not even imported: a third of the time."""
+    if not config.getoption("--quick"):
+        return None
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    return True if f"{path}/".startswith(NOT_QUICK) or path.startswith(NOT_QUICK) else None
 
 
 @pytest.fixture(autouse=True)

@@ -3,179 +3,123 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import grpc.aio
 import pytest
 import torch
 
 from draft_service.server import start_draft
-from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.server import OrchestratorServer
 from pilotfish.config import Config, config_from_dict
-from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.engine.process.head_factory import build_head_engine
 from pilotfish.messages import Event, Proposal
-from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.rpc.v1 import inference_pb2_grpc
-from target_service.server import start_target
+from tests.support.stack import Answer, Stack, running_stack
 from tests.support.threaded_engine import ThreadedEngine
 
-
-class Stack:
-    """A target, a head and an orchestrator over loopback gRPC; the engines run on threads."""
-
-    def __init__(self, config: Config, exits: contextlib.AsyncExitStack) -> None:
-        self.config = config
-        self.directory = ReplicaDirectory()
-        self.proposals: list[Proposal] = []
-        """All that the heads have answered."""
-        self._exits = exits
-        self.stub: inference_pb2_grpc.InferenceStub
-        self.orchestrator: OrchestratorServer
-
-    async def start(self) -> None:
-        target = await start_target(self.config, engine=ThreadedEngine(build_engine(self.config, "target")))
-        self._exits.push_async_callback(target.drain_and_stop, 0)
-        self.directory.set_replicas("target", {target.address: target.address})
-        self.orchestrator = await OrchestratorServer.start(self.config, self.directory)
-        self._exits.push_async_callback(self.orchestrator.drain_and_stop, 0)
-        channel = grpc.aio.insecure_channel(self.orchestrator.address)
-        self._exits.push_async_callback(channel.close)
-        self.stub = inference_pb2_grpc.InferenceStub(channel)
-
-    async def start_head(self) -> ReplicaServer:
-        core = build_head_engine(self.config)
-        self._record(core)
-        draft = await start_draft(self.config, engine=ThreadedEngine(core))
-        self._exits.push_async_callback(draft.drain_and_stop, 0)
-        self.directory.set_replicas("draft", {draft.address: draft.address})
-        await until(lambda: any(link.is_connected for link in self.orchestrator.service.drafts.links))
-        return draft
-
-    def _record(self, core: HeadCore) -> None:
-        step = core.step
-
-        def recorded() -> list[Event]:
-            events = step()
-            self.proposals.extend(event for event in events if isinstance(event, Proposal))
-            return events
-
-        core.step = recorded  # type: ignore[method-assign]
-
-    def generate(self, *, speculate: bool, temperature: float = 0.0) -> Answer:
-        mode = pb.SPECULATION_MODE_ON if speculate else pb.SPECULATION_MODE_OFF
-        request = pb.GenerateRequest(
-            text="The pilot fish swims ahead; the big one decides.",
-            max_tokens=60,
-            temperature=temperature,
-            seed=11,
-            speculation=pb.SpeculationOptions(mode=mode, num_speculative_tokens=4),
-        )
-        return Answer(self.stub.Generate(request, timeout=60))
+MakeConfig = Callable[..., Config]
+REQUEST = {"text": "The pilot fish swims ahead; the big one decides.", "max_tokens": 60, "seed": 11}
+PLAIN = {"mode": pb.SPECULATION_MODE_OFF}
+DRAFTED = {"mode": pb.SPECULATION_MODE_ON, "num_speculative_tokens": 4}
 
 
-class Answer:
-    """One answer, chunk by chunk."""
-
-    def __init__(self, call: AsyncIterator[pb.GenerateResponse]) -> None:
-        self._call = call
-        self.token_ids: list[int] = []
-        self.summary = pb.Summary()
-
-    async def read(self, num_tokens: int = 1 << 30) -> Answer:
-        """Until there are num_tokens tokens, or the end."""
-        async for message in self._call:
-            self.token_ids.extend(message.chunk.token_ids)
-            if message.HasField("summary"):
-                self.summary = message.summary
-            elif len(self.token_ids) >= num_tokens:
-                break
-        return self
+def target_engine(config: Config) -> ThreadedEngine:
+    return ThreadedEngine(build_engine(config, "target"))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens elsewhere; the test's own timeout bounds it."""
-    while not condition():  # noqa: ASYNC110  # what is awaited has no event that a test could see
-        await asyncio.sleep(0.005)
+def head_engine(config: Config, proposals: list[Proposal]) -> ThreadedEngine:
+    """proposals: gets all that the head answers."""
+    core = build_head_engine(config)
+    step = core.step
+
+    def recorded() -> list[Event]:
+        events = step()
+        proposals.extend(event for event in events if isinstance(event, Proposal))
+        return events
+
+    core.step = recorded  # type: ignore[method-assign]
+    return ThreadedEngine(core)
 
 
 @pytest.fixture
-async def make_stack(target_folder: Path, head_folder: Path, tmp_path: Path) -> AsyncIterator[Callable[..., Stack]]:
+def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> Iterator[MakeConfig]:
     threads = torch.get_num_threads()
-    async with contextlib.AsyncExitStack() as exits:
 
-        def make(**draft: str) -> Stack:
-            engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}
-            config = config_from_dict(
-                {
-                    "target": {"model": str(target_folder), "port": 0, "engine": engine},
-                    "draft": {
-                        "proposer": "eagle3",
-                        "model": str(target_folder),
-                        "head": str(head_folder),
-                        "port": 0,
-                        "engine": engine,
-                        **draft,
-                    },
-                    "orchestrator": {"port": 0, "speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4}},
-                    "cache_dir": str(tmp_path),
-                }
-            )
-            return Stack(config, exits)
+    def make(**draft: str) -> Config:
+        service = {"model": str(target_folder), "engine": {"compile": False, "num_threads": 1, "kv_cache_tokens": 1024}}
+        return config_from_dict(
+            {
+                "target": service,
+                "draft": {"proposer": "eagle3", "head": str(head_folder), **service, **draft},
+                "orchestrator": {"speculation": {"draft_deadline_ms": 10000, "decode_run_tokens": 4}},
+                "cache_dir": str(tmp_path),
+            }
+        )
 
-        yield make
+    yield make
     torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("feature_format", ["bf16", "fp8"])
 async def test_the_text_is_that_of_plain_decoding(
-    make_stack: Callable[..., Stack], feature_format: str, temperature: float
+    make_config: MakeConfig, feature_format: str, temperature: float
 ) -> None:
-    stack = make_stack(feature_format=feature_format)
-    await stack.start()
-    await stack.start_head()
-    plain = await stack.generate(speculate=False, temperature=temperature).read()
-    assert not stack.proposals
-    drafted = await stack.generate(speculate=True, temperature=temperature).read()
+    config, proposals = make_config(feature_format=feature_format), list[Proposal]()
+    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    async with running_stack(config, **engines) as stack:
+        plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
+        assert not proposals
+        drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
     assert drafted.token_ids == plain.token_ids
     assert len(plain.token_ids) > 20
-    assert drafted.summary.speculation.num_draft_tokens > 0
-    assert all(proposal.draft_token_ids for proposal in stack.proposals)
+    assert drafted.speculation.num_draft_tokens > 0
+    assert all(proposal.draft_token_ids for proposal in proposals)
 
 
-async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_stack: Callable[..., Stack]) -> None:
-    stack = make_stack()
-    await stack.start()
-    first = await stack.start_head()
-    plain = await stack.generate(speculate=False).read()
-    answer = await stack.generate(speculate=True).read(10)
-    before = list(stack.proposals)
-    assert before
-    await first.drain_and_stop(0)
-    await answer.read(20)
-    await stack.start_head()
-    await answer.read()
+async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: MakeConfig) -> None:
+    config, proposals, answer = make_config(), list[Proposal](), Answer()
+    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
+    async with running_stack(config, **engines) as stack:
+        plain = await stack.ask(**REQUEST, temperature=0, speculation=PLAIN)
+        async with stack.call(**REQUEST, temperature=0, speculation=DRAFTED) as call:
+            await read(call, answer, 10)
+            before = list(proposals)
+            assert before
+            await stack.draft.drain_and_stop(0)
+            await read(call, answer, 20)
+            head = await start_draft(config, engine=head_engine(config, proposals))
+            stack.directory.set_replicas("draft", {head.address: head.address})
+            await until_connected(stack)
+            await read(call, answer)
+        await head.drain_and_stop(0)
     assert answer.token_ids == plain.token_ids
     # The new replica was told of the window that the orchestrator has kept: its first answer has drafts.
-    after = [proposal for proposal in stack.proposals if proposal not in before]
+    after = [proposal for proposal in proposals if proposal not in before]
     assert after
     assert all(proposal.draft_token_ids for proposal in after)
 
 
-async def test_a_target_that_keeps_no_features_says_so(make_stack: Callable[..., Stack]) -> None:
-    stack = make_stack()
-    stack.config = dataclasses.replace(stack.config, target=dataclasses.replace(stack.config.target, feature_layers=()))
-    await stack.start()
-    await stack.start_head()
-    answer = await stack.generate(speculate=True).read()
-    assert answer.summary.speculation.num_draft_tokens == 0
-    assert "needs features of the target's layers [2, 3, 3], and the target keeps none" in (
-        answer.summary.speculation.reason
-    )
+async def test_a_target_that_keeps_no_features_says_so(make_config: MakeConfig) -> None:
+    config = make_config()
+    config = dataclasses.replace(config, target=dataclasses.replace(config.target, feature_layers=()))
+    engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, [])}
+    async with running_stack(config, **engines) as stack:
+        speculation = (await stack.ask(**REQUEST, temperature=0, speculation=DRAFTED)).speculation
+    assert speculation.num_draft_tokens == 0
+    assert "needs features of the target's layers [2, 3, 3], and the target keeps none" in speculation.reason
+
+
+async def read(call, answer: Answer, num_tokens: int = 1 << 30) -> None:
+    """Until there are num_tokens tokens, or the end."""
+    async for response in call:
+        answer.add(response)
+        if answer.summary is None and len(answer.token_ids) >= num_tokens:
+            return
+
+
+async def until_connected(stack: Stack) -> None:
+    while not any(link.is_connected for link in stack.orchestrator.service.drafts.links):  # noqa: ASYNC110  # no event
+        await asyncio.sleep(0.005)

@@ -22,7 +22,7 @@ from pilotfish.errors import AuthenticationError, PilotfishError, ResourceExhaus
 from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of
 from pilotfish.security.api_key_file import write_keys
 from pilotfish.security.link_token import write_new_token
-from target_service.server import start_target
+from tests.support.stack import running_stack
 
 Start = Callable[[dict[str, Any]], AbstractAsyncContextManager[OrchestratorServer]]
 OPTIONS = GenerateOptions(max_tokens=4)
@@ -34,20 +34,16 @@ def start(tmp_path: Path) -> Start:
 
     @asynccontextmanager
     async def run(security: dict[str, Any]) -> AsyncIterator[OrchestratorServer]:
-        sections = {
-            "target": {"port": 0},
-            "emulation": {"profile": "instant"},
-            "cache_dir": str(tmp_path / "cache"),
-            "security": security,
-        }
-        target = await start_target(config_from_dict(sections))
-        orchestrator = {"port": 0, "target_addresses": [target.address], "connect_timeout_s": 2}
-        server = await OrchestratorServer.start(config_from_dict({**sections, "orchestrator": orchestrator}))
-        try:
-            yield server
-        finally:
-            await server.drain_and_stop(0)
-            await target.drain_and_stop(0)
+        config = config_from_dict(
+            {
+                "emulation": {"profile": "instant"},
+                "cache_dir": str(tmp_path / "cache"),
+                "security": security,
+                "orchestrator": {"connect_timeout_s": 2},
+            }
+        )
+        async with running_stack(config, with_draft=False) as stack:
+            yield stack.orchestrator
 
     return run
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from playwright.sync_api import expect, sync_playwright
 
-from draft_service.server import start_draft
-from orchestrator.server import OrchestratorServer
 from pilotfish.config import config_from_dict
-from target_service.server import start_target
-from tests.support.loop_thread import LoopThread
+from tests.support.stack import StackThread
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 """Kept by continuous integration."""
@@ -23,71 +20,26 @@ PATIENCE_MS = 60_000
 """How long a page may take over anything; Playwright's own 5 s pass on a busy machine."""
 
 
-class Stack:
-    """`with Stack(cache_dir, ...) as stack`: a target, a drafter and an orchestrator on a thread of their own."""
-
-    def __init__(self, cache_dir: str, *, profile: str = "instant", **orchestrator: Any) -> None:
-        self._sections = {
-            "emulation": {"profile": profile, "acceptance": 0.7},
-            "target": {"model": "nobody/has-this", "port": 0},
-            "draft": {"port": 0},
-            "cache_dir": cache_dir,
-        }
-        # Whether a draft comes in time is another matter, on a busy machine too.
-        speculation = {"draft_deadline_ms": 60_000, **orchestrator.pop("speculation", {})}
-        self._orchestrator_section = {"speculation": speculation, **orchestrator}
-        self.url = ""
-
-    def __enter__(self) -> Stack:
-        self._loop = LoopThread(make_loop=uvloop.new_event_loop, name="stack")
-        self._loop.run(self._start())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        try:
-            self.stop()
-        finally:
-            self._loop.close()
-
-    def stop(self) -> None:
-        """Stop all services. Idempotent."""
-        self._loop.run(self._stop())
-
-    async def _start(self) -> None:
-        config = config_from_dict(self._sections)
-        self._target = await start_target(config)
-        self._draft = await start_draft(config)
-        addresses = {"target_addresses": [self._target.address], "draft_addresses": [self._draft.address]}
-        section = {"port": 0, **addresses, **self._orchestrator_section}
-        self._orchestrator = await OrchestratorServer.start(
-            config_from_dict({**self._sections, "orchestrator": section})
-        )
-        await self._orchestrator.wait_ready(60)
-        self.url = self._orchestrator.http_url
-
-    async def _stop(self) -> None:
-        for service in (self._orchestrator, self._draft, self._target):
-            await service.drain_and_stop(0)
+def services(cache_dir: Path, *, profile: str = "instant", **orchestrator: Any) -> StackThread:
+    """A target, a drafter and an orchestrator on a thread of their own."""
+    # Whether a draft comes in time is another matter, on a busy machine too.
+    section = {"speculation": {"draft_deadline_ms": 60_000}, **orchestrator}
+    emulation = {"profile": profile, "acceptance": 0.7}
+    sections = {"emulation": emulation, "cache_dir": str(cache_dir), "orchestrator": section}
+    return StackThread(config_from_dict(sections), with_draft=True)
 
 
 @pytest.fixture
-def start_stack(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
+def start_stack(tmp_path: Path) -> Iterator[Callable[..., StackThread]]:
     """Starts a stack with settings of its own; what is still running at the end is stopped."""
-    started: list[Stack] = []
-
-    def start(**settings: Any) -> Stack:
-        started.append(Stack(str(tmp_path / "cache"), **settings).__enter__())
-        return started[-1]
-
-    yield start
-    for stack in started:
-        stack.__exit__(None, None, None)
+    with contextlib.ExitStack() as exits:
+        yield lambda **settings: exits.enter_context(services(tmp_path / "cache", **settings))
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThread]:
     """Shared by the tests that need nothing special."""
-    with Stack(str(tmp_path_factory.mktemp("cache"))) as stack:
+    with services(tmp_path_factory.mktemp("cache")) as stack:
         yield stack
 
 

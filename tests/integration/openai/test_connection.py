@@ -113,7 +113,7 @@ def test_a_full_server_says_when_to_come_back(start_server) -> None:
 
 def test_without_a_replica_nothing_is_ready(start_server) -> None:
     with start_server(connect_timeout_s=0.2) as server, client_to(server) as client:
-        server.call(server.stop_target())
+        server.call(server.stack.target.drain_and_stop(0))
         server.wait_until(lambda: server.orchestrator.service.targets.num_connected == 0)
         assert client.models.list().data == []
         with pytest.raises(openai.InternalServerError) as failure:

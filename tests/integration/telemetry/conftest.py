@@ -14,66 +14,27 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from draft_service.server import start_draft
-from orchestrator.server import OrchestratorServer
 from pilotfish.config.config import Config
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
-from pilotfish.config.http import HttpConfig
-from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.target import TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
-from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.rpc.v1 import inference_pb2_grpc
-from target_service.server import start_target
 from tests.support.otlp_collector import OtlpCollector
+from tests.support.stack import Stack, running_stack
 
 CONFIG = Config(
     emulation=EmulationConfig(profile="instant", acceptance=0.7),
-    target=TargetConfig(port=0, metrics_port=0),
-    draft=DraftConfig(port=0, metrics_port=0),
-    orchestrator=OrchestratorConfig(port=0, http=HttpConfig(port=0)),
+    target=TargetConfig(model="nobody/has-this", metrics_port=0),  # a tokenizer made here is soon loaded
+    draft=DraftConfig(metrics_port=0),
 )
-SPECULATES = {"speculation": pb.SpeculationOptions(mode=pb.SPECULATION_MODE_ON)}
-
-
-@dataclass
-class Stack:
-    """All three services."""
-
-    target: ReplicaServer
-    draft: ReplicaServer
-    orchestrator: OrchestratorServer
-
-    async def ask(self, metadata: tuple[tuple[str, str], ...] = (), **options: Any) -> pb.Summary:
-        """One answer, from the first token to the last."""
-        request = pb.GenerateRequest(text="a small fish", **{"max_tokens": 40, "ignore_eos": True, **options})
-        summary = pb.Summary()
-        async with grpc.aio.insecure_channel(self.orchestrator.address) as channel:
-            async for response in inference_pb2_grpc.InferenceStub(channel).Generate(request, metadata=metadata):
-                if response.HasField("summary"):
-                    summary = response.summary
-        return summary
 
 
 @contextlib.asynccontextmanager
-async def running_stack(telemetry: TelemetryConfig) -> AsyncIterator[Stack]:
+async def observed_stack(telemetry: TelemetryConfig) -> AsyncIterator[Stack]:
     """Its spans are on their way to the collector once the block has ended."""
-    config = dataclasses.replace(CONFIG, telemetry=telemetry)
-    target, draft = await start_target(config), await start_draft(config)
-    orchestrator = dataclasses.replace(
-        config.orchestrator, target_addresses=(target.address,), draft_addresses=(draft.address,)
-    )
-    server = await OrchestratorServer.start(dataclasses.replace(config, orchestrator=orchestrator))
-    try:
-        assert await server.wait_ready(10)
-        await server.service.drafts.connected(10)
-        yield Stack(target, draft, server)
-    finally:
-        await server.drain_and_stop(0)
-        await draft.drain_and_stop(0)
-        await target.drain_and_stop(0)
+    async with running_stack(dataclasses.replace(CONFIG, telemetry=telemetry)) as stack:
+        yield stack
 
 
 @dataclass(frozen=True)
@@ -107,11 +68,11 @@ async def scrape(url: str, accept: str = "text/plain") -> str:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def scrapes() -> Scrapes:
     """One plain answer, one with drafts, one request that is refused."""
-    async with running_stack(TelemetryConfig()) as stack:
+    async with observed_stack(TelemetryConfig()) as stack:
         url = stack.orchestrator.http_url
         before = await scrape(url)
-        plain = await stack.ask(speculation=pb.SpeculationOptions(mode=pb.SPECULATION_MODE_OFF))
-        drafted = await stack.ask(seed=4, **SPECULATES)
+        plain = (await stack.ask(speculation={"mode": pb.SPECULATION_MODE_OFF})).summary
+        drafted = (await stack.ask(seed=4, speculation={"mode": pb.SPECULATION_MODE_ON})).summary
         with pytest.raises(grpc.aio.AioRpcError):
             await stack.ask(stop_token_ids=[2**31])
         text, content_type = await asyncio.to_thread(
@@ -138,7 +99,7 @@ async def collector() -> AsyncIterator[OtlpCollector]:
 
 @pytest.fixture(scope="session")
 def run_stack() -> Any:
-    return running_stack
+    return observed_stack
 
 
 @pytest.fixture(scope="session")

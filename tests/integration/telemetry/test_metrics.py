@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
 
-SPECULATES = {"speculation": pb.SpeculationOptions(mode=pb.SPECULATION_MODE_ON)}
+SPECULATES = {"speculation": {"mode": pb.SPECULATION_MODE_ON}}
 
 
 class Samples(dict[tuple[str, frozenset[tuple[str, str]]], float]):

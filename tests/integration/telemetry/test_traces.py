@@ -10,12 +10,12 @@ import pytest_asyncio
 
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from pilotfish.rpc.v1 import inference_pb2_grpc
 from tests.support.otlp_collector import OtlpCollector, ReceivedSpan
 
 TRACE_ID, OTHER_TRACE_ID = "0af7651916cd43dd8448eb211c80319c", "1bf7651916cd43dd8448eb211c80319c"
+PROMPT = "a small fish"
 CALLER_SPAN = "b7ad6b7169203331"
-SPECULATES = {"speculation": pb.SpeculationOptions(mode=pb.SPECULATION_MODE_ON)}
+SPECULATES = {"speculation": {"mode": pb.SPECULATION_MODE_ON}}
 
 
 def metadata(trace_id: str, flags: str) -> tuple[tuple[str, str], ...]:
@@ -47,18 +47,16 @@ async def traced(run_stack) -> Traced:
     async with OtlpCollector() as collector:
         config = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans="all")
         async with run_stack(config) as stack:
-            summary = await stack.ask(metadata(TRACE_ID, "01"), temperature=0.5, seed=3, **SPECULATES)
-            await stack.ask(metadata(OTHER_TRACE_ID, "00"), **SPECULATES)
+            answer = await stack.ask(PROMPT, metadata(TRACE_ID, "01"), temperature=0.5, seed=3, **SPECULATES)
+            await stack.ask(PROMPT, metadata(OTHER_TRACE_ID, "00"), **SPECULATES)
             with pytest.raises(grpc.aio.AioRpcError):
                 await stack.ask(stop_token_ids=[2**31])
-            async with grpc.aio.insecure_channel(stack.orchestrator.address) as channel:
-                request = pb.GenerateRequest(text="a small fish", max_tokens=2000, ignore_eos=True)
-                call = inference_pb2_grpc.InferenceStub(channel).Generate(request)
+            async with stack.call(max_tokens=2000) as call:
                 await call.read()
                 call.cancel()
         spans = [span for span in collector.spans if span.trace_id == TRACE_ID]
         failed = sorted((span for span in collector.spans if not span.parent_id), key=lambda span: span.start_ns)
-        return Traced(summary, spans, failed, collector.spans)
+        return Traced(answer.summary, spans, failed, collector.spans)
 
 
 def test_a_request_is_one_trace_from_its_caller_to_the_replicas(traced) -> None:
@@ -133,7 +131,7 @@ async def test_sampled_rounds_are_few_and_from_all_over_the_request(collector, r
         otlp_endpoint=collector.endpoint, trace_sampling=0.0, round_spans="sampled", max_round_spans=6
     )
     async with run_stack(config) as stack:
-        await stack.ask(metadata(TRACE_ID, "01"), max_tokens=300, **SPECULATES)
+        await stack.ask(PROMPT, metadata(TRACE_ID, "01"), max_tokens=300, **SPECULATES)
         await stack.ask()
     assert {span.trace_id for span in collector.spans} == {TRACE_ID}, "sampling is the caller's, or else 0"
     (root,) = [span for span in collector.spans if span.parent_id == CALLER_SPAN]
