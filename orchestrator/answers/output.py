@@ -6,8 +6,7 @@ import msgspec
 
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.messages import Verdict
-from pilotfish.models.tokens.byte_detokenizer import detokenizer_of
-from pilotfish.models.tokens.detokenizer import Decoder
+from pilotfish.models.tokens.detokenizer import Decoder, detokenizer_of
 from pilotfish.speculation.stopping import StopStringMatcher
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
 

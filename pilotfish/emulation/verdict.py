@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, EngineSequence, VerifyTask
+from pilotfish.engine.core.drafts import NO_DRAFTS
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
 from pilotfish.messages import Verdict
 from pilotfish.types import FinishReason, Timings
 

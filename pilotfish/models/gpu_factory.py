@@ -1,8 +1,10 @@
-"""From a loaded model to a decoder on a GPU."""
+"""From a loaded model to a decoder on a GPU, its attention on FlashInfer where that can be had, else on SDPA."""
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,13 +12,18 @@ from transformers import PreTrainedModel
 
 from pilotfish.config import AttentionKernels, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention.choice import choose_backend
+from pilotfish.models.attention.paged import AttentionShape
+from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
+from pilotfish.models.graphs.attention import RecordableBackend
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.models.scaled_linear import quantise_linears
 
 logger = logging.getLogger(__name__)
+
+_FLASHINFER_HEAD_SIZES = frozenset({64, 128, 256})
+"""What its kernels are made for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,3 +74,41 @@ def build_gpu_decoder(
         backend=backend,
         buckets=buckets if options.graphs else None,
     )
+
+
+def choose_backend(
+    wanted: AttentionKernels,
+    layers: Sequence[AttentionShape],
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    max_context_tokens: int,
+) -> RecordableBackend:
+    """The backend for a model's layers on a GPU.
+
+    Raises ConfigError where `flashinfer` is asked for and cannot be had.
+    """
+    reason = None if wanted == "sdpa" else flashinfer_obstacle(layers, dtype=dtype, device=device)
+    if wanted == "flashinfer" and reason is not None:
+        raise ConfigError(f"engine.attention is flashinfer, but {reason}: set it to auto or sdpa")
+    if wanted == "sdpa" or reason is not None:
+        logger.info("attention on SDPA%s", f": {reason}" if reason else "")
+        return SdpaBackend(deterministic=False)
+    # An optional dependency, which is imported where it is used and only there.
+    from pilotfish.models.attention.flashinfer import FlashInferBackend
+
+    return FlashInferBackend(device, max_context_tokens)
+
+
+def flashinfer_obstacle(layers: Sequence[AttentionShape], *, dtype: torch.dtype, device: torch.device) -> str | None:
+    """Why FlashInfer cannot compute these layers; None when it can."""
+    if device.type != "cuda":
+        return f"it needs a CUDA device, not {device}"
+    if importlib.util.find_spec("flashinfer") is None:
+        return "the package flashinfer-python is not installed"
+    if dtype not in (torch.bfloat16, torch.float16):
+        return f"it does not compute in {dtype}"
+    sizes = {layer.head_dim for layer in layers} - _FLASHINFER_HEAD_SIZES
+    if sizes:
+        return f"it has no kernels for heads of size {min(sizes)}"
+    return None

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.errors import ModelError
-from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3
+from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY
@@ -222,7 +222,9 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
     layers = loaded.model.config.get_text_config().num_hidden_layers
     old = load_eagle3(folder, num_target_layers=layers, dtype=torch.float32)
     size, vocab_size = head.config.hidden_size, head.config.vocab_size
-    check_fits(old.config, hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder))
+    old.config.check_target(
+        hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder)
+    )
     own, known = head.state_dict(), old.state_dict()
     if old.config.feature_layers != head.config.feature_layers:
         raise ModelError(f"the head in {folder} reads the target's layers {old.config.feature_layers}, not the default")

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from torch import Tensor
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
+from pilotfish.engine.core.ahead_growth import AheadGrowth
+from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.messages import AheadRequest
 from pilotfish.speculation.drafting import DraftRow, draft
 from pilotfish.speculation.sampling.history import TokenHistory
@@ -97,16 +98,10 @@ class AheadDrafter:
             if growth.is_choosing:
                 growth.choose(candidates[0])
             else:
-                growth.extend([_Token(chain) for chain in drafted], candidates)
+                growth.extend([(chain.token_ids[0], next(iter(chain.probs), None)) for chain in drafted], candidates)
 
     def _history(self, sampling: SamplingParams, output: Sequence[int]) -> TokenHistory | None:
         return TokenHistory(self.world.prompt, output) if sampling.has_penalties else None
-
-
-class _Token:
-    def __init__(self, chain: DraftedChain) -> None:
-        self.token_id = chain.token_ids[0]
-        self.probs = chain.probs[0] if chain.probs else None
 
 
 def run(world, sampling, drafter_name, **changes) -> tuple[tuple[float, float], AheadDrafter]:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.attention.choice import choose_backend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
+from pilotfish.models.gpu_factory import choose_backend
 from pilotfish.models.graphs.shapes import Buckets
 from tests.support.tiny_llama import tiny_llama
 

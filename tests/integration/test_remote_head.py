@@ -12,8 +12,7 @@ import torch
 
 from draft_service.server import start_draft
 from pilotfish.config import Config, config_from_dict
-from pilotfish.engine.process.factory import build_engine
-from pilotfish.engine.process.head_factory import build_head_engine
+from pilotfish.engine.process.factory import build_engine, build_head_engine
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from tests.support.stack import Answer, Stack, running_stack

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pilotfish.engine.batching.return_time import Returns, ReturnTime
 from pilotfish.engine.batching.step_costs import StepCosts
@@ -171,7 +172,7 @@ class BatchingDelay:
         if has_draft and (verdict.num_draft_tokens or sequence_id not in self._decoding):
             self._decoding.pop(sequence_id, None)
             guess_ns = _FIRST_GUESS * self._costs.step_ns(1)
-            known = self._known.get(sequence_id) or (self._latest or ReturnTime(guess_ns, guess_ns)).of_another()
+            known = self._known.get(sequence_id) or replace(self._latest or ReturnTime(guess_ns, guess_ns))
             known.since_ns = now_ns
             self._known[sequence_id] = self._away[sequence_id] = known
             self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,10 +40,6 @@ class ReturnTime:
     def mean_ns(self) -> float:
         """How long it is away on average."""
         return self._short_share * self.short_ns + (1 - self._short_share) * self.long_ns
-
-    def of_another(self) -> ReturnTime:
-        """What is known of this sequence, believed of one that is not known yet."""
-        return dataclasses.replace(self)
 
     def returns(self, now_ns: float) -> Returns:
         """When it may be back; nothing: it is not expected any more."""

@@ -9,43 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
+from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.messages import AheadRequest
 from pilotfish.speculation.trees.fan_out import likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
 from pilotfish.types import SparseDistribution
-
-
-class DraftedToken(Protocol):
-    """pilotfish.speculation.drafting.Draft, which comes with torch."""
-
-    @property
-    def token_id(self) -> int: ...
-
-    @property
-    def probs(self) -> SparseDistribution | None: ...
-
-
-@dataclass(slots=True)
-class DraftedChain:
-    """Drafts, each with what it was drawn from and what else the drafter thought of at its position."""
-
-    token_ids: list[int] = field(default_factory=list)
-    probs: list[SparseDistribution] = field(default_factory=list)
-    """One per token in rejection mode, else none."""
-    candidates: list[list[Candidate]] = field(default_factory=list)
-
-    def add(self, token_id: int, probs: SparseDistribution | None, candidates: list[Candidate]) -> None:
-        """candidates: may be empty where nothing is drafted ahead."""
-        self.token_ids.append(token_id)
-        self.candidates.append(candidates)
-        if probs is not None:
-            self.probs.append(probs)
-
-    def first(self, num_tokens: int) -> DraftedChain:
-        return DraftedChain(self.token_ids[:num_tokens], self.probs[:num_tokens], self.candidates[:num_tokens])
 
 
 @dataclass(slots=True)
@@ -133,10 +103,13 @@ class AheadGrowth:
             self.branches.append(AheadBranch(assumed, [self._add(outcome.token_id, num_accepted - 1)]))
         self.is_complete = not self.branches
 
-    def extend(self, drafts: Sequence[DraftedToken], candidates: Sequence[list[Candidate]]) -> bool:
-        """Take the next draft of each branch; whether the drafts are as long now as was wanted."""
-        for branch, drafted, at in zip(self.branches, drafts, candidates, strict=True):
-            branch.drafts.add(drafted.token_id, drafted.probs, at)
+    def extend(
+        self, drafts: Sequence[tuple[int, SparseDistribution | None]], candidates: Sequence[list[Candidate]]
+    ) -> bool:
+        """Take the next draft of each branch, and what it was drawn from; whether the drafts are as long now as was
+        wanted."""
+        for branch, (token_id, probs), at in zip(self.branches, drafts, candidates, strict=True):
+            branch.drafts.add(token_id, probs, at)
         self.is_complete = len(self.branches[0].drafts.token_ids) == self._depth
         if not self.is_complete:
             for branch in self.branches:

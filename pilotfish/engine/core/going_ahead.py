@@ -4,29 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pilotfish.engine.core.ahead_growth import AheadBranch, AheadGrowth, DraftedChain
+from pilotfish.engine.core.ahead_growth import AheadBranch, AheadGrowth
+from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence
 from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
-from pilotfish.types import Timings
 
 MoveKV = Callable[[Sequence[tuple[int, int]]], None]
 """See Decoder.move_kv."""
-
-
-def chain_proposal(
-    sequence: EngineSequence,
-    base_length: int,
-    drafts: DraftedChain,
-    timings: Timings = Timings(),
-) -> Proposal:
-    return Proposal(
-        sequence_id=sequence.sequence_id,
-        base_length=base_length,
-        draft_token_ids=tuple(drafts.token_ids),
-        draft_probs=tuple(drafts.probs),
-        timings=timings,
-    )
 
 
 def prepared_drafts(sequence: EngineSequence, growth: AheadGrowth) -> PreparedDrafts:
@@ -81,7 +66,7 @@ def resume(
     drafts = branch.drafts.first(command.num_draft_tokens)
     if ahead is not None:
         begin_ahead(sequence, drafts, ahead)
-    return None if command.is_prepared else chain_proposal(sequence, command.base_length, drafts)
+    return None if command.is_prepared else drafts.drafts.proposal(sequence.sequence_id, command.base_length)
 
 
 def go_on(sequence: EngineSequence, branch: AheadBranch) -> None:

@@ -8,13 +8,14 @@ step: no round trip, no wait.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
+from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.types import BLOCK_SIZE
 
@@ -34,10 +35,10 @@ class InTargetDrafter(Protocol):
     def allocate(self, num_blocks: int) -> int:
         """Make room for num_blocks blocks of its own cache, numbered as the target's; returns its bytes."""
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        """Take in a step, right after it: the decoder still has its hidden states. One draft per entry.
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> Sequence[Drafts]:
+        """Take in a step, right after it: the decoder still has its hidden states. One draft for each wish.
 
-        wishes: the draft that each entry's sequence wants now; None: none.
+        wishes: by index in kept, ascending, the drafts that the sequences want now.
 
         Writes nothing but its own cache, `drafter_state` of the sequences, and slots behind their committed tokens.
         """
@@ -67,18 +68,19 @@ class InTargetDrafting:
 
     def _draft(self, kept: Sequence[KeptRows]) -> None:
         thresholds = self._costs.thresholds()
-        wishes = [self._wish(rows.sequence, thresholds) for rows in kept]
+        wanted = ((index, self._wish(rows.sequence, thresholds)) for index, rows in enumerate(kept))
+        wishes = {index: wish for index, wish in wanted if wish is not None}
         try:
-            drafts = self._drafter.follow(kept, wishes)
+            drafts = dict(zip(wishes, self._drafter.follow(kept, wishes), strict=True))
         except Exception:
             # Fail open: what a drafter does wrong costs no request.
             logger.exception("the drafter %s failed; its sequences go on without drafts", self._drafter.name)
             for entry in kept:
                 entry.sequence.forget_in_target_drafts()
             return
-        for entry, drafted in zip(kept, drafts, strict=True):
+        for index, entry in enumerate(kept):
             if isinstance(entry.sequence.task, DecodeTask):
-                entry.sequence.task.drafts = drafted
+                entry.sequence.task.drafts = drafts.get(index, NO_DRAFTS)
 
     def _wish(self, sequence: EngineSequence, thresholds: Thresholds) -> DraftWish | None:
         """What the run asks for, as far as it could be output and the cache has room for it."""

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from pilotfish.engine.core.ahead_growth import DraftedChain
+from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.going_ahead import MoveKV, go_on, resume, settle
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import (
     AheadRequest,
@@ -196,7 +196,7 @@ class Intake:
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)
         sequence.num_committed_tokens = len(sequence.tokens)
-        if branch is not None and len(branch.drafts.token_ids) >= command.num_draft_tokens:
+        if branch is not None and len(branch.drafts) >= command.num_draft_tokens:
             return resume(sequence, branch, command, self._ahead(command))
         if branch is None:
             # The last token's logits are wanted even if drafting already computed it.

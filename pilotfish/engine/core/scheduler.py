@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import NO_DRAFTS, AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 
 PREFILL_SHARE = 0.25
 """Share of the budget kept for prefills while decodes could fill the whole step."""

@@ -3,50 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
-from pilotfish.engine.core.ahead_growth import AheadGrowth, DraftedChain
+from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.block_pool import ROOT_HASH, BlockHash
+from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.features import FeatureRequest
 from pilotfish.messages import AheadRequest, OpenSequence
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
-from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.matching import GrammarMatcher
-from pilotfish.types import SamplingParams, SparseDistribution, TreeRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """Draft tokens that continue a sequence's last committed one."""
-
-    token_ids: tuple[int, ...] = ()
-    probs: tuple[SparseDistribution, ...] = ()
-    """One per token in rejection mode."""
-    tree: DraftTree | None = None
-    """None: each token continues the one before it."""
-
-    def __len__(self) -> int:
-        return len(self.token_ids)
-
-    @property
-    def shape(self) -> DraftTree:
-        return DraftTree.chain(len(self)) if self.tree is None else self.tree
-
-    def cut(self, max_depth: int, max_nodes: int) -> Drafts:
-        """Those of the first max_nodes tokens that continue the text by no more than max_depth tokens."""
-        if self.tree is None:
-            kept = max(0, min(max_depth, max_nodes))
-            return Drafts(self.token_ids[:kept], self.probs[:kept])
-        nodes = self.tree.kept_nodes(max_depth, max_nodes)
-        if len(nodes) == len(self):
-            return self
-        probs = tuple(self.probs[node] for node in nodes) if self.probs else ()
-        return Drafts(tuple(self.token_ids[node] for node in nodes), probs, self.tree.select(nodes))
-
-
-NO_DRAFTS = Drafts()
+from pilotfish.types import SamplingParams, TreeRequest
 
 
 @dataclass(slots=True)
@@ -104,72 +72,55 @@ class AheadTask:
 Task = VerifyTask | DecodeTask | ProposeTask | AheadTask
 
 
+@dataclass(slots=True, eq=False)
 class EngineSequence:
     """Mutable state; the scheduler and the core change it, nobody else.
 
     Invariant: the KV cache holds tokens[:num_computed_tokens] in block_ids.
     """
 
-    __slots__ = (
-        "block_ids",
-        "compute_time_ns",
-        "drafter_state",
-        "feature_request",
-        "grammar",
-        "history",
-        "is_grammar_pending",
-        "is_opened",
-        "is_preempted",
-        "last_hash",
-        "last_step",
-        "lookup_index",
-        "num_cached_tokens",
-        "num_committed_tokens",
-        "num_computed_tokens",
-        "num_prompt_tokens",
-        "num_registered_blocks",
-        "open_order",
-        "sampling",
-        "sequence_id",
-        "task",
-        "tokens",
-    )
+    command: InitVar[OpenSequence]
+    open_order: int = 0
+    """Earlier opened sequences may take blocks from later ones."""
+    sequence_id: int = field(init=False)
+    sampling: SamplingParams = field(init=False)
+    tokens: list[int] = field(init=False)
+    """The first num_committed_tokens are committed; on the draft side drafts may follow."""
+    num_committed_tokens: int = field(init=False)
+    num_prompt_tokens: int = field(init=False)
+    history: TokenHistory | None = None
+    grammar: GrammarMatcher | None = None
+    """Where the output stands in the request's grammar."""
+    is_grammar_pending: bool = False
+    """Whether the grammar is being compiled: no token can be decided before."""
+    num_computed_tokens: int = 0
+    block_ids: list[int] = field(default_factory=list)
+    num_registered_blocks: int = 0
+    last_hash: BlockHash = ROOT_HASH
+    num_cached_tokens: int = 0
+    task: Task | None = None
+    drafter_state: object = None
+    """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
+    lookup_index: LookupIndex | None = None
+    """What a lookup in the target keeps of the tokens."""
+    feature_request: FeatureRequest | None = None
+    """What the next verdict that ends a task brings along."""
+    is_opened: bool = False
+    """Whether its Opened event was sent."""
+    is_preempted: bool = False
+    """Whether its blocks were taken once: from then on it computes only what a task asks for."""
+    last_step: int = -1
+    """Step that last served it: the longest unserved goes first."""
+    compute_time_ns: int = 0
 
-    def __init__(self, command: OpenSequence, open_order: int = 0) -> None:
+    def __post_init__(self, command: OpenSequence) -> None:
         self.sequence_id = command.sequence_id
-        self.open_order = open_order
-        """Earlier opened sequences may take blocks from later ones."""
-        self.sampling: SamplingParams = command.sampling
-        self.tokens: list[int] = [*command.prompt_token_ids, *command.output_token_ids]
-        """The first num_committed_tokens are committed; on the draft side drafts may follow."""
+        self.sampling = command.sampling
+        self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
-        self.history: TokenHistory | None = None
         if self.sampling.has_penalties:
             self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
-        self.grammar: GrammarMatcher | None = None
-        """Where the output stands in the request's grammar."""
-        self.is_grammar_pending = False
-        """Whether the grammar is being compiled: no token can be decided before."""
-        self.num_computed_tokens = 0
-        self.block_ids: list[int] = []
-        self.num_registered_blocks = 0
-        self.last_hash: BlockHash = ROOT_HASH
-        self.num_cached_tokens = 0
-        self.task: Task | None = None
-        self.drafter_state: object = None
-        """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
-        self.lookup_index: LookupIndex | None = None
-        """What a lookup in the target keeps of the tokens."""
-        self.feature_request: FeatureRequest | None = None
-        """What the next verdict that ends a task brings along."""
-        self.is_opened = False
-        """Whether its Opened event was sent."""
-        self.is_preempted = False
-        """Whether its blocks were taken once: from then on it computes only what a task asks for."""
-        self.last_step = -1
-        """Step that last served it: the longest unserved goes first."""
-        self.compute_time_ns = 0
 
     @property
     def num_output_tokens(self) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.scheduler import ScheduledRows
-from pilotfish.engine.core.sequence import NO_DRAFTS, EngineSequence
+from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.speculation.rounds import Outcome

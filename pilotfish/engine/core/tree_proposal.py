@@ -1,16 +1,17 @@
-"""A draft tree as the engine of a drafter grows it: a level for each step.
+"""A draft tree as a drafter grows it: a level for each of its rounds.
 
 The nodes that were expanded lie behind the sequence's tokens in the KV cache, in the order they came;
-their candidates need no place there until they are expanded themselves.
+their candidates need no place there until they are expanded themselves. Torch-free.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.speculation.trees.growth import Candidate, GrowingTree, GrownTree
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
-from pilotfish.types import TreeRequest
+from pilotfish.types import SamplingParams, TreeRequest
 
 
 class TreeProposal:
@@ -28,6 +29,7 @@ class TreeProposal:
         self._max_nodes = request.max_nodes
         self._depth = min(depth, request.max_nodes)
         self._growing = GrowingTree(request.branching)
+        self._grown: GrownTree | None = None
         self._expanded: list[int] = []
         self.token_ids: tuple[int, ...] = ()
         """Of the expanded nodes, the root aside."""
@@ -45,20 +47,30 @@ class TreeProposal:
     def branching(self) -> int:
         return self._growing.width
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the tree is deep enough, or can grow no more."""
+        return self._grown is not None
+
     def paths(self) -> list[list[int]]:
         """The tokens from the root to each node whose candidates are wanted."""
         return [self._growing.path(node) for node in self._growing.frontier]
 
-    def extend(self, candidates: Sequence[Sequence[Candidate]]) -> GrownTree | None:
-        """Take the candidates of each node in question. The tree once it is deep enough, or can grow no more."""
+    def extend(self, candidates: Sequence[Sequence[Candidate]]) -> None:
+        """Take the candidates of each node in question."""
         self._growing.extend(candidates)
         frontier = self._growing.frontier
         is_full = len(self._expanded) + len(frontier) > MAX_TREE_NODES
         is_doubtful = self._growing.frontier_confidence < self._min_confidence
         if self._growing.num_levels == self._depth or not frontier or is_full or is_doubtful:
-            return self._growing.finish(self._max_nodes, self._min_node_confidence)
+            self._grown = self._growing.finish(self._max_nodes, self._min_node_confidence)
+            return
         self._expanded.extend(frontier)
         place_of = {ROOT: ROOT} | {node: place for place, node in enumerate(self._expanded)}
         self.token_ids = tuple(self._growing.token_id(node) for node in self._expanded)
         self.tree = DraftTree(tuple(place_of[self._growing.parent(node)] for node in self._expanded))
-        return None
+
+    def drafts(self, sampling: SamplingParams) -> Drafts:
+        """The tree, once it is done."""
+        assert self._grown is not None
+        return Drafts.chosen(self._grown.token_ids, self._grown.tree, sampling)

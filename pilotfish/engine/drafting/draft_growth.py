@@ -16,17 +16,40 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.sequence import Drafts
+from pilotfish.engine.core.drafts import DraftedChain, Drafts
+from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, select
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
-from pilotfish.speculation.drafting import Draft, DraftRow, draft
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
-from pilotfish.speculation.trees.branching import branch
-from pilotfish.speculation.trees.growth import Candidate, GrownTree
 from pilotfish.speculation.trees.tree import ROOT, DraftTree
-from pilotfish.types import AcceptanceMode, SparseDistribution, TreeRequest
+from pilotfish.types import TreeRequest
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRows:
+    """Consecutive rows of one sequence in a drafter's forward."""
+
+    first_place: int
+    """Of the first row in the sequence's blocks."""
+    token_ids: Sequence[int]
+    block_ids: Sequence[int]
+    tree: DraftTree | None = None
+    """As in SequenceSlice."""
+
+
+def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
+    """Token ids, positions and slices of a forward over the rows of all sequences, one after the other."""
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slices: list[SequenceSlice] = []
+    for rows in parts:
+        part = SequenceSlice(len(token_ids), len(rows.token_ids), rows.first_place, rows.block_ids, rows.tree)
+        slices.append(part)
+        token_ids.extend(rows.token_ids)
+        positions.extend(part.positions())
+    return token_ids, positions, slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +58,9 @@ class Expansion:
 
     wish: int
     """Index of the wish."""
-    token_ids: Sequence[int]
+    rows: DraftRows
     logit_rows: Sequence[int]
     """The rows of the last logits that the tokens come from: their parents'."""
-    first_place: int
-    """Of the first token behind the sequence's first one."""
-    tree: DraftTree | None
-
-    def slice(self, first_row: int, block_ids: Sequence[int], first_position: int = 0) -> SequenceSlice:
-        """As rows of a forward from first_row on; first_position: of the token in the first slot of the blocks."""
-        return SequenceSlice(first_row, len(self.token_ids), self.first_place - first_position, block_ids, self.tree)
-
-
-def last_token(wish: DraftWish, index: int) -> Expansion:
-    """The last token of a wish's sequence, for drafters that have yet to run it."""
-    sequence = wish.sequence
-    return Expansion(index, sequence.tokens[-1:], (), len(sequence.tokens) - 1, None)
 
 
 Expand = Callable[[Sequence[Expansion]], Tensor]
@@ -60,44 +70,41 @@ Expand = Callable[[Sequence[Expansion]], Tensor]
 class _Chain:
     """Each token continues the one before it."""
 
-    num_rows = 1
-
     def __init__(self, wish: DraftWish) -> None:
         self._wish = wish
-        self._token_ids: list[int] = []
-        self._probs: list[SparseDistribution] = []
+        self._chain = DraftedChain()
         self._confidence = 1.0
 
     @property
-    def row(self) -> DraftRow:
+    def plan(self) -> DraftPlan:
         sequence = self._wish.sequence
-        position = len(sequence.tokens) + len(self._token_ids)
-        return DraftRow(sequence.sampling, position, sequence.history, constraint=sequence.grammar)
+        position = len(sequence.tokens) + len(self._chain)
+        return DraftPlan([Row(sequence.sampling, position, sequence.history, constraint=sequence.grammar)], draws=True)
 
     @property
     def is_done(self) -> bool:
-        return len(self._token_ids) >= self._wish.num_draft_tokens or self._confidence < self._wish.thresholds.round
+        return len(self._chain) >= self._wish.num_draft_tokens or self._confidence < self._wish.thresholds.round
 
-    def extend(self, drafted: Draft, confidence: float) -> None:
-        self._token_ids.append(drafted.token_id)
-        if drafted.probs is not None:
-            self._probs.append(drafted.probs)
+    def extend(self, drafted: Drafted, confidence: float) -> None:
+        (chosen,) = drafted.drafts
+        self._chain.add(chosen.token_id, chosen.probs, [])
         self._confidence *= confidence
-        self._wish.sequence.remember((drafted.token_id,))  # penalties and grammars look at earlier drafts
+        self._wish.sequence.remember((chosen.token_id,))  # penalties and grammars look at earlier drafts
 
     def expansion(self, wish: int, first_logit_row: int) -> Expansion:
-        place = len(self._wish.sequence.tokens) + len(self._token_ids) - 1
-        return Expansion(wish, self._token_ids[-1:], [first_logit_row], place, None)
+        sequence = self._wish.sequence
+        place = len(sequence.tokens) + len(self._chain) - 1 - self._wish.first_position
+        return Expansion(wish, DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids), [first_logit_row])
 
     def drafts(self) -> Drafts:
-        return Drafts(tuple(self._token_ids), tuple(self._probs))
+        return self._chain.drafts
 
 
 class _Tree:
     """Grown by confidence; see speculation/trees/growth.py."""
 
     def __init__(self, wish: DraftWish, request: TreeRequest) -> None:
-        self._sequence = wish.sequence
+        self._wish = wish
         self._proposal = TreeProposal(
             request,
             wish.num_draft_tokens,
@@ -106,53 +113,29 @@ class _Tree:
         )
         self._first = self._first_parent = ROOT
         """The first of the nodes whose candidates are wanted, and of those before."""
-        self._grown: GrownTree | None = None
 
     @property
-    def num_rows(self) -> int:
-        return self._proposal.num_logit_rows
-
-    @property
-    def branching(self) -> int:
-        return self._proposal.branching
-
-    @property
-    def rows(self) -> list[Row]:
-        sequence, length = self._sequence, len(self._sequence.tokens)
-        return [
-            Row(sequence.sampling, length + len(path), sequence.history, path, sequence.grammar)
-            for path in self._proposal.paths()
-        ]
+    def plan(self) -> DraftPlan:
+        rows = node_rows(self._wish.sequence, self._proposal)
+        return DraftPlan(rows, draws=False, num_candidates=self._proposal.branching)
 
     @property
     def is_done(self) -> bool:
-        return self._grown is not None
+        return self._proposal.is_done
 
-    def extend(self, candidates: Sequence[Sequence[Candidate]]) -> None:
-        self._grown = self._proposal.extend(candidates)
-        self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self.num_rows
+    def extend(self, drafted: Drafted, confidence: float) -> None:  # noqa: ARG002 -- the candidates have their own
+        self._proposal.extend(drafted.candidates)
+        self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
     def expansion(self, wish: int, first_logit_row: int) -> Expansion:
-        tree = self._proposal.tree
-        return Expansion(
-            wish,
-            self._proposal.token_ids[self._first :],
-            [first_logit_row + parent - self._first_parent for parent in tree.parents[self._first :]],
-            len(self._sequence.tokens) + self._first,
-            tree,
-        )
+        sequence, tree = self._wish.sequence, self._proposal.tree
+        place = len(sequence.tokens) + self._first - self._wish.first_position
+        rows = DraftRows(place, self._proposal.token_ids[self._first :], sequence.block_ids, tree)
+        parents = tree.parents[self._first :]
+        return Expansion(wish, rows, [first_logit_row + parent - self._first_parent for parent in parents])
 
     def drafts(self) -> Drafts:
-        assert self._grown is not None
-        token_ids, tree, sampling = self._grown.token_ids, self._grown.tree, self._sequence.sampling
-        probs: tuple[SparseDistribution, ...] = ()
-        if sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy:
-            # Chosen, not drawn: all the probability is on the token itself (see speculation/trees/branching.py).
-            probs = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids)
-        return Drafts(token_ids, probs, None if tree.is_chain else tree)
-
-
-_Growth = _Chain | _Tree
+        return self._proposal.drafts(self._wish.sequence.sampling)
 
 
 def grow_drafts(
@@ -163,54 +146,45 @@ def grow_drafts(
     logits: float32 [len(wishes), V_d], what the drafter predicts after each sequence's last token.
     """
     growths = [_Chain(wish) if wish.tree is None else _Tree(wish, wish.tree) for wish in wishes]
-    active = list(range(len(growths)))
+    active = list(enumerate(growths))
     try:
         while True:
-            first_rows = _extend([growths[index] for index in active], logits, vocabulary, top_m)
-            going_on = [
-                (index, first) for index, first in zip(active, first_rows, strict=True) if not growths[index].is_done
+            first_rows = _extend([growth for _, growth in active], logits, vocabulary, top_m)
+            expansions = [
+                growth.expansion(index, first)
+                for (index, growth), first in zip(active, first_rows, strict=True)
+                if not growth.is_done
             ]
-            if not going_on:
+            if not expansions:
                 break
-            active = [index for index, _ in going_on]
-            logits = expand([growths[index].expansion(index, first) for index, first in going_on])
+            active = [(index, growth) for index, growth in active if not growth.is_done]
+            logits = expand(expansions)
     finally:
         for wish in wishes:
             wish.sequence.recall(len(wish.sequence.tokens))
     return [growth.drafts() for growth in growths]
 
 
-def _extend(growths: Sequence[_Growth], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:
+def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> list[int]:
     """Add what the logits say to every draft; returns the first row that each of them had."""
-    ends = list(accumulate(growth.num_rows for growth in growths))
+    plans = [growth.plan for growth in growths]
+    ends = list(accumulate(len(plan.rows) for plan in plans))
     first_rows = [0, *ends[:-1]]
-    chains = [(growth, row) for growth, row in zip(growths, first_rows, strict=True) if isinstance(growth, _Chain)]
-    trees = [(growth, row) for growth, row in zip(growths, first_rows, strict=True) if isinstance(growth, _Tree)]
-    tree_rows = [row + offset for growth, row in trees for offset in range(growth.num_rows)]
-    if chains:
-        _extend_chains([growth for growth, _ in chains], _select(logits, [row for _, row in chains]), vocabulary, top_m)
-    if trees:
-        _extend_trees([growth for growth, _ in trees], _select(logits, tree_rows), vocabulary)
+    spread = vocabulary.spread(logits)
+    results = draft_next(spread, plans, top_m)
+    drawn = [(row, result.drafts[0].token_id) for row, result in zip(first_rows, results, strict=True) if result.drafts]
+    confidences = dict(zip((row for row, _ in drawn), _confidences(spread, logits, drawn), strict=True))
+    for growth, row, result in zip(growths, first_rows, results, strict=True):
+        growth.extend(result, confidences.get(row, 1.0))
     return first_rows
 
 
-def _select(logits: Tensor, rows: list[int]) -> Tensor:
-    if len(rows) == logits.shape[0]:
-        return logits
-    return logits.index_select(0, to_device(rows, torch.int64, logits.device))
-
-
-def _extend_chains(chains: Sequence[_Chain], logits: Tensor, vocabulary: DraftVocabulary, top_m: int) -> None:
-    spread = vocabulary.spread(logits)
-    drafts = draft(spread, [chain.row for chain in chains], top_m)
-    chosen = to_device([[drafted.token_id] for drafted in drafts], torch.int64, logits.device)
-    confidences = (spread.gather(1, chosen) - logits.logsumexp(1, keepdim=True)).exp_().squeeze(1).tolist()
-    for chain, drafted, confidence in zip(chains, drafts, confidences, strict=True):
-        chain.extend(drafted, confidence)
-
-
-def _extend_trees(trees: Sequence[_Tree], logits: Tensor, vocabulary: DraftVocabulary) -> None:
-    rows = [row for tree in trees for row in tree.rows]
-    candidates = iter(branch(vocabulary.spread(logits), rows, max(tree.branching for tree in trees)))
-    for tree in trees:
-        tree.extend([next(candidates)[: tree.branching] for _ in range(tree.num_rows)])
+def _confidences(spread: Tensor, logits: Tensor, drawn: Sequence[tuple[int, int]]) -> list[float]:
+    """The drafter's own probability of each (row, token id)."""
+    if not drawn:
+        return []
+    rows = [row for row, _ in drawn]
+    chosen = to_device([[token_id] for _, token_id in drawn], torch.int64, logits.device)
+    log_mass = select(logits, rows).logsumexp(1, keepdim=True)
+    confidences: list[float] = (select(spread, rows).gather(1, chosen) - log_mass).exp_().squeeze(1).tolist()
+    return confidences

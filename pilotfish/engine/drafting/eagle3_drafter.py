@@ -10,7 +10,7 @@ Legend: T rows, H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.head_growth import HeadGrowth, HeadRows
+from pilotfish.engine.drafting.draft_growth import DraftRows
+from pilotfish.engine.drafting.head_growth import HeadGrowth
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.speculation.sampling.transfer import to_device
@@ -63,26 +64,16 @@ class Eagle3Drafter:
         return self._head.allocate(num_blocks).num_bytes + self._last_features.nbytes
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        drafts = [NO_DRAFTS] * len(kept)
-        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or wishes[index] is not None]
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or index in wishes]
         if not due:
-            return drafts
-        head_rows = [self._take_in(kept[index], with_last=wishes[index] is not None) for index in due]
-        ends = accumulate(len(rows.token_ids) for rows in head_rows)
-        wanted: list[DraftWish] = []
-        drafting: list[int] = []
-        last_rows: list[int] = []
-        for index, end in zip(due, ends, strict=True):
-            if (wish := wishes[index]) is not None:
-                wanted.append(wish)
-                drafting.append(index)
-                last_rows.append(end - 1)
-        output = self._growth.forward(head_rows, last_rows)
-        if wanted:
-            for index, grown in zip(drafting, self._growth.grow(wanted, output, last_rows), strict=True):
-                drafts[index] = grown
-        return drafts
+            return []
+        taken_in = [self._take_in(kept[index], with_last=index in wishes) for index in due]
+        ends = accumulate(len(rows.token_ids) for rows, _ in taken_in)
+        last_rows = [end - 1 for index, end in zip(due, ends, strict=True) if index in wishes]
+        states = torch.cat([states for _, states in taken_in])
+        output = self._growth.forward([rows for rows, _ in taken_in], states, last_rows)
+        return self._growth.grow(list(wishes.values()), output, last_rows) if wishes else []
 
     def _keep_features(self, rows: KeptRows) -> bool:
         """Take the rows' features from the decoder. Whether they fill a block."""
@@ -96,8 +87,9 @@ class Eagle3Drafter:
             pending = sequence.drafter_state = _Pending(rows.first_position, [features])
         return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE
 
-    def _take_in(self, rows: KeptRows, *, with_last: bool) -> HeadRows:
-        """Rows for all pending features; with_last: also the one of the last token, which a draft follows."""
+    def _take_in(self, rows: KeptRows, *, with_last: bool) -> tuple[DraftRows, Tensor]:
+        """Rows for all pending features, and their states [T, 3H]; with_last: also the one of the last token, which a
+        draft follows."""
         sequence, pending = rows.sequence, rows.sequence.drafter_state
         assert isinstance(pending, _Pending)
         first, end = pending.first_position, pending.end_position
@@ -115,4 +107,4 @@ class Eagle3Drafter:
         sequence.drafter_state = _Pending(end, [])
         first = max(first, FIRST_KEY)
         token_ids = sequence.tokens[first : end + 1 if with_last else end]
-        return HeadRows(first, token_ids, states[: len(token_ids)], sequence.block_ids)
+        return DraftRows(first, token_ids, sequence.block_ids), states[: len(token_ids)]

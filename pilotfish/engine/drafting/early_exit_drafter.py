@@ -6,16 +6,15 @@ and has nothing to keep in step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts, last_token
-from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.engine.drafting.draft_growth import DraftRows, Expansion, grow_drafts, lay_out
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 
@@ -37,27 +36,25 @@ class EarlyExitDrafter:
         return 0
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        drafts = [NO_DRAFTS] * len(kept)
-        drafting = {index: wish for index, wish in enumerate(wishes) if wish is not None}
-        if not drafting:
-            return drafts
-        wanted = list(drafting.values())
+    def follow(
+        self,
+        kept: Sequence[KeptRows],  # noqa: ARG002 -- verification writes the same
+        wishes: Mapping[int, DraftWish],
+    ) -> list[Drafts]:
+        wanted = list(wishes.values())
+        if not wanted:
+            return []
 
         def expand(expansions: Sequence[Expansion]) -> Tensor:
-            token_ids: list[int] = []
-            positions: list[int] = []
-            slices: list[SequenceSlice] = []
-            for expansion in expansions:
-                slices.append(expansion.slice(len(token_ids), wanted[expansion.wish].sequence.block_ids))
-                token_ids.extend(expansion.token_ids)
-                positions.extend(slices[-1].positions())
-            self.num_rounds += 1
-            step = StepInput(token_ids, positions, slices, range(len(token_ids)), self.exit_layer)
-            return self._decoder.forward(step).float()
+            return self._forward([expansion.rows for expansion in expansions])
 
-        logits = expand([last_token(wish, index) for index, wish in enumerate(wanted)])
-        grown = grow_drafts(wanted, logits, expand, self._vocabulary, top_m=self._top_m)
-        for index, drafted in zip(drafting, grown, strict=True):
-            drafts[index] = drafted
-        return drafts
+        sequences = [wish.sequence for wish in wanted]
+        last = [DraftRows(len(one.tokens) - 1, one.tokens[-1:], one.block_ids) for one in sequences]
+        return grow_drafts(wanted, self._forward(last), expand, self._vocabulary, top_m=self._top_m)
+
+    def _forward(self, parts: Sequence[DraftRows]) -> Tensor:
+        """Logits float32 [R, V] after each of the rows."""
+        self.num_rounds += 1
+        token_ids, positions, slices = lay_out(parts)
+        step = StepInput(token_ids, positions, slices, range(len(token_ids)), self.exit_layer)
+        return self._decoder.forward(step).float()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.drafting.head_growth import HeadRows
+from pilotfish.engine.drafting.draft_growth import DraftRows
 from pilotfish.models.eagle3.runtime import FIRST_KEY
 
 
@@ -57,12 +57,13 @@ def can_draft(sequence: EngineSequence) -> bool:
     return isinstance(window, FeatureWindow) and window.first_position < first < end <= window.end_position + 1
 
 
-def next_rows(sequence: EngineSequence) -> HeadRows:
-    """The rows that are not computed yet, of a sequence that can draft: the last is the last token's."""
+def next_rows(sequence: EngineSequence) -> tuple[DraftRows, Tensor]:
+    """The rows that are not computed yet, and their states [n, 3H], of a sequence that can draft: the last is the last
+    token's."""
     window = _window(sequence)
     first, end = sequence.num_computed_tokens, len(sequence.tokens)
     states = window.values[first - 1 - window.first_position : end - 1 - window.first_position]
-    return HeadRows(first - window.origin, sequence.tokens[first:], states, sequence.block_ids)
+    return DraftRows(first - window.origin, sequence.tokens[first:], sequence.block_ids), states
 
 
 def finish_rows(sequence: EngineSequence) -> None:

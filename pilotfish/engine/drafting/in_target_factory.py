@@ -14,13 +14,11 @@ from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.checkpoint import load_eagle3
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import load_medusa
-from pilotfish.models.medusa.config import MedusaConfig
+from pilotfish.models.store.head_config import HeadConfig
 from pilotfish.models.store.shipped import head_folder
-from pilotfish.models.store.tensor_folder import check_target
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 DEFAULT_EXIT = 0.75
@@ -83,9 +81,8 @@ def _medusa(folder: Path, loaded: LoadedModel, decoder: Decoder, top_m: int) -> 
     return MedusaDrafter(decoder, heads, top_m=top_m)
 
 
-def _check_target(config: Eagle3Config | MedusaConfig, loaded: LoadedModel, folder: Path) -> None:
-    check_target(
-        str(folder),
-        head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
-        target=(loaded.model.config.get_text_config().hidden_size, loaded.vocab_size, loaded.fingerprint),
+def _check_target(config: HeadConfig, loaded: LoadedModel, folder: Path) -> None:
+    hidden_size: int = loaded.model.config.get_text_config().hidden_size
+    config.check_target(
+        hidden_size=hidden_size, vocab_size=loaded.vocab_size, fingerprint=loaded.fingerprint, source=str(folder)
     )

@@ -7,17 +7,18 @@ joins the other's candidates.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.sequence import NO_DRAFTS, DecodeTask, Drafts, EngineSequence
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
 from pilotfish.speculation.lookup.lookups import MakeIndex
 from pilotfish.speculation.trees.grafting import graft
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import SamplingParams, TreeRequest
+from pilotfish.types import TreeRequest
 
 _GRAFTED_SHARE = 4
 """One node of so many is kept for a lookup that is not confident."""
@@ -48,31 +49,28 @@ class InTargetLookup:
     def allocate(self, num_blocks: int) -> int:
         return 0 if self._other is None else self._other.allocate(num_blocks)
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        lookups = [self._look_up(rows, wish) for rows, wish in zip(kept, wishes, strict=True)]
-        is_settled = [draft.promises(self._min_accepted_tokens) for draft in lookups]
-        others = [NO_DRAFTS] * len(kept)
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        for rows in kept:
+            task = rows.sequence.task
+            if isinstance(task, DecodeTask) and task.num_draft_tokens:
+                # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
+                _catch_up(rows.sequence, self._make_index, rows.first_position + len(rows.step_rows))
+        lookups = {index: self._look_up(wish) for index, wish in wishes.items()}
+        others: dict[int, Drafts] = {}
         if self._other is not None:
-            others = self._other.follow(
-                kept,
-                [
-                    None if settled else _with_room(wish, draft)
-                    for wish, draft, settled in zip(wishes, lookups, is_settled, strict=True)
-                ],
-            )
+            left = {
+                index: _with_room(wish, lookups[index])
+                for index, wish in wishes.items()
+                if not lookups[index].promises(self._min_accepted_tokens)
+            }
+            others = dict(zip(left, self._other.follow(kept, left), strict=True))
         return [
-            _drafts(draft, rows.sequence.sampling) if settled or not other else _grafted(other, draft, wish)
-            for rows, wish, draft, settled, other in zip(kept, wishes, lookups, is_settled, others, strict=True)
+            _grafted(other, lookups[index], wish) if (other := others.get(index)) else _drafts(lookups[index], wish)
+            for index, wish in wishes.items()
         ]
 
-    def _look_up(self, rows: KeptRows, wish: DraftWish | None) -> LookupDraft:
-        sequence = rows.sequence
-        if isinstance(sequence.task, DecodeTask) and sequence.task.num_draft_tokens:
-            # Chunk by chunk with the prefill: a long prompt's whole index would hold up a decode step.
-            _catch_up(sequence, self._make_index, rows.first_position + len(rows.step_rows))
-        if wish is None:
-            return LookupDraft()
-        index = _catch_up(sequence, self._make_index, len(sequence.tokens))
+    def _look_up(self, wish: DraftWish) -> LookupDraft:
+        index = _catch_up(wish.sequence, self._make_index, len(wish.sequence.tokens))
         return index.propose(wish.num_draft_tokens, wish.tree)
 
 
@@ -85,17 +83,17 @@ def _catch_up(sequence: EngineSequence, make_index: MakeIndex, length: int) -> L
     return index
 
 
-def _with_room(wish: DraftWish | None, draft: LookupDraft) -> DraftWish | None:
+def _with_room(wish: DraftWish, draft: LookupDraft) -> DraftWish:
     """The wish with some of its nodes kept for the lookup."""
-    if wish is None or wish.tree is None or not draft.token_ids:
+    if wish.tree is None or not draft.token_ids:
         return wish
     kept = min(len(draft.token_ids), wish.tree.max_nodes // _GRAFTED_SHARE)
     return dataclasses.replace(wish, tree=TreeRequest(wish.tree.max_nodes - kept, wish.tree.branching))
 
 
-def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish | None) -> Drafts:
+def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish) -> Drafts:
     """The other's drafts with the lookup's candidates after them, where they may branch."""
-    if wish is None or wish.tree is None or not draft.token_ids:
+    if wish.tree is None or not draft.token_ids:
         return other
     shape = DraftTree.of_message(draft.parents, len(draft.token_ids))
     token_ids, tree = graft(other.token_ids, other.shape, draft.token_ids, shape, wish.tree.max_nodes)
@@ -103,6 +101,7 @@ def _grafted(other: Drafts, draft: LookupDraft, wish: DraftWish | None) -> Draft
     return Drafts(token_ids, (*other.probs, *probs), None if tree.is_chain else tree)
 
 
-def _drafts(draft: LookupDraft, sampling: SamplingParams) -> Drafts:
-    tree = DraftTree(draft.parents) if draft.parents else None
-    return Drafts(draft.token_ids, one_hot_probs(draft.token_ids, sampling), tree)
+def _drafts(draft: LookupDraft, wish: DraftWish) -> Drafts:
+    return Drafts.chosen(
+        draft.token_ids, DraftTree.of_message(draft.parents, len(draft.token_ids)), wish.sequence.sampling
+    )

@@ -8,14 +8,14 @@ Legend: S sequences, H hidden size, V_d draft vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from pilotfish.engine.core.draft_wish import DraftWish
-from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
 from pilotfish.models.decoder import Decoder
@@ -32,7 +32,6 @@ class MedusaDrafter:
     def __init__(self, decoder: Decoder, heads: MedusaHeads, *, top_m: int) -> None:
         self._decoder = decoder
         self._heads = heads.to(device=decoder.device, dtype=decoder.dtype)
-        self._num_heads = heads.config.num_heads
         self._vocabulary = DraftVocabulary(heads.token_map, decoder.vocab_size)
         self._top_m = top_m
         self.num_rounds = 0
@@ -43,32 +42,22 @@ class MedusaDrafter:
         return 0
 
     @torch.inference_mode()
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        drafts = [NO_DRAFTS] * len(kept)
-        drafting = {index: wish for index, wish in enumerate(wishes) if wish is not None}
-        if not drafting:
-            return drafts
-        wanted = [
-            replace(wish, num_draft_tokens=min(wish.num_draft_tokens, self._num_heads)) for wish in drafting.values()
-        ]
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        if not wishes:
+            return []
+        num_heads = self._heads.config.num_heads
+        wanted = [replace(wish, num_draft_tokens=min(wish.num_draft_tokens, num_heads)) for wish in wishes.values()]
         self.num_rounds += 1
-        logits = self._heads(self._decoder.last_hidden[_logit_rows(kept, drafting)])  # K times [S, V_d]
+        # Who may draft has just been given a token, so the logits of its last row were wanted.
+        last_rows = [row for index in wishes if (row := kept[index].last_logit_row) is not None]
+        logits = self._heads(self._decoder.last_hidden[last_rows])  # K times [S, V_d]
         level = 0
 
         def expand(expansions: Sequence[Expansion]) -> Tensor:
             nonlocal level
             level += 1
-            rows = [expansion.wish for expansion in expansions for _ in expansion.token_ids]
+            rows = [expansion.wish for expansion in expansions for _ in expansion.rows.token_ids]
             selected: Tensor = logits[level][rows].float()
             return selected
 
-        grown = grow_drafts(wanted, logits[0].float(), expand, self._vocabulary, top_m=self._top_m)
-        for index, drafted in zip(drafting, grown, strict=True):
-            drafts[index] = drafted
-        return drafts
-
-
-def _logit_rows(kept: Sequence[KeptRows], indices: Iterable[int]) -> list[int]:
-    """Of the last kept rows: who may draft has just been given a token, so their logits were wanted."""
-    rows = [kept[index].last_logit_row for index in indices]
-    return [row for row in rows if row is not None]
+        return grow_drafts(wanted, logits[0].float(), expand, self._vocabulary, top_m=self._top_m)

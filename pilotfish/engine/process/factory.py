@@ -1,29 +1,40 @@
-"""Loads a model and builds the engine core that a replica runs."""
+"""Loads a model, or a draft head, and builds the engine that a replica runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from pilotfish.config import Config, EngineConfig
+from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, Config, EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
+from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter, with_lookup
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import gpu_options, loading_device, record_graphs, with_kv_cache_tokens
-from pilotfish.engine.process.warm_up import warm_up
+from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.wire import Role
+from pilotfish.errors import ConfigError
+from pilotfish.features import FeatureFormat
+from pilotfish.models.device import enter_device, resolve_device
+from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
+from pilotfish.models.store.folder import read_metadata
+from pilotfish.models.store.pull import pull_model
+from pilotfish.models.store.shipped import head_folder
+from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
 from pilotfish.types import BLOCK_SIZE, ModelInfo
 
-DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+_FEATURE_FORMATS = {"bf16": FeatureFormat.BF16, "fp8": FeatureFormat.FP8}
+_DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None) -> EngineCore:
@@ -72,21 +83,65 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
     return core
 
 
+def build_head_engine(config: Config) -> HeadCore:
+    """The engine of the proposer `eagle3`, from the configuration's draft section.
+
+    Raises: ModelError kinds when the head or the target's folder cannot be had, or do not belong together;
+    ConfigError.
+    """
+    draft, engine = config.draft, config.draft.engine
+    if engine.quantization != "none":
+        raise ConfigError("draft.engine.quantization does not apply to a head: set it to none")
+    engine = replace(engine, kv_cache_tokens=engine.kv_cache_tokens or DEFAULT_KV_CACHE_TOKENS)
+    device = resolve_device(engine.device)
+    enter_device(device)
+    torch.set_num_threads(_num_threads(engine))
+    folder = head_folder(draft.head)
+    target_folder = pull_model(draft.model, Path(config.cache_dir))
+    metadata = read_metadata(target_folder)
+    head = load_standalone_eagle3(folder, target_folder, dtype=_DTYPES[engine.dtype])
+    model = ModelInfo(
+        model_id=folder.name,
+        tokenizer_fingerprint=tokenizer_fingerprint(target_folder),
+        vocab_size=metadata.vocab_size,
+        max_context_tokens=engine.max_context_tokens or metadata.max_context_tokens,
+        dtype=engine.dtype,
+        deterministic=engine.deterministic,
+        proposer="eagle3",
+        tokenizer_path=str(target_folder),
+        feature_layers=head.config.feature_layers,
+        feature_format=_FEATURE_FORMATS[draft.feature_format],
+    )
+    runtime = build_standalone_eagle3(
+        head,
+        use_kernels=engine.compile,
+        device=str(device),
+        num_threads=_num_threads(engine),
+        max_context_tokens=model.max_context_tokens,
+        cache_dir=Path(config.cache_dir),
+        deterministic=engine.deterministic,
+    )
+    grammars = Grammars.of_model(target_folder, model.vocab_size)
+    core = HeadCore(runtime, engine, model, top_m=draft.top_m, grammars=grammars)
+    warm_up_head(core)
+    return core
+
+
 def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[LoadedModel, BuiltDecoder]:
     """The model and what runs it: in this process, or over the ranks of a target."""
     service = config.target if role == "target" else config.draft
     engine = service.engine
     if role == "target" and config.target.tensor_parallel_size > 1:
-        threads = engine.num_threads or max(1, num_threads(engine) // config.target.tensor_parallel_size)
+        threads = engine.num_threads or max(1, _num_threads(engine) // config.target.tensor_parallel_size)
         return build_parallel_decoder(config, threads, rank_folder)
-    torch.set_num_threads(num_threads(engine))
+    torch.set_num_threads(_num_threads(engine))
     gpu = gpu_options(engine)
     device = loading_device(engine, gpu)
-    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=DTYPES[engine.dtype], device=device)
+    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=_DTYPES[engine.dtype], device=device)
     options = DecoderOptions(
         deterministic=engine.deterministic,
         compile=engine.compile,
-        num_threads=num_threads(engine),
+        num_threads=_num_threads(engine),
         max_context_tokens=engine.max_context_tokens,
         cache_dir=Path(config.cache_dir),
         quantization=engine.quantization,
@@ -119,6 +174,6 @@ def _bytes_beside(
     return drafter_bytes + BLOCK_SIZE * len(features.layers) * hidden_size * built.decoder.dtype.itemsize
 
 
-def num_threads(engine: EngineConfig) -> int:
+def _num_threads(engine: EngineConfig) -> int:
     """Threads to compute with: the configured number, or the cores this process may use."""
     return engine.num_threads or usable_cores()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from pilotfish.engine.process.client import Core
 from pilotfish.errors import ConfigError
@@ -24,9 +25,14 @@ class StepTimes:
         self._ids = itertools.count(1)
         self._lengths: dict[int, int] = {}
 
-    def opened(self, num_sequences: int, context_tokens: int) -> OpenedSequences:
-        """A context manager of that many idle sequences."""
-        return OpenedSequences(self, num_sequences, context_tokens)
+    @contextmanager
+    def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:
+        """That many idle sequences, whose context is in the KV cache, for as long as the block lasts."""
+        sequence_ids = [self.open(context_tokens) for _ in range(num_sequences)]
+        self.settle()
+        yield sequence_ids
+        for sequence_id in sequence_ids:
+            self.close(sequence_id)
 
     def open(self, num_tokens: int, *, is_shared: bool = False) -> int:
         """A sequence whose prompt no other one shares, or all do. Raises ConfigError when the engine refuses it."""
@@ -85,21 +91,3 @@ class StepTimes:
             elif isinstance(event, SequenceError):
                 raise ConfigError(f"the engine cannot be measured in this shape: {event.message}")
         return elapsed_s
-
-
-class OpenedSequences:
-    """Sequences with a context in the KV cache, for as long as a `with` block lasts."""
-
-    def __init__(self, timer: StepTimes, num_sequences: int, context_tokens: int) -> None:
-        self._timer = timer
-        self._num_sequences = num_sequences
-        self._context_tokens = context_tokens
-
-    def __enter__(self) -> list[int]:
-        self._ids = [self._timer.open(self._context_tokens) for _ in range(self._num_sequences)]
-        self._timer.settle()
-        return self._ids
-
-    def __exit__(self, *error: object) -> None:
-        for sequence_id in self._ids:
-            self._timer.close(sequence_id)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import torch
+
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.errors import InternalError
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.features import FeatureFormat
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.models.feature_codec import encode_features
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
-PROMPT = tuple(range(1, 40))
-SAMPLINGS = (
+_PROMPT = tuple(range(1, 40))
+_SAMPLINGS = (
     SamplingParams(temperature=0, num_logprobs=1),
     SamplingParams(temperature=0.8, top_p=0.9, top_k=40, repetition_penalty=1.1),
     SamplingParams(acceptance=AcceptanceMode.REJECTION),
@@ -20,8 +25,8 @@ def warm_up(core: EngineCore) -> None:
 
     Raises: InternalError when a step fails.
     """
-    token_ids = tuple(token_id % core.model.vocab_size for token_id in PROMPT)[: core.model.max_context_tokens // 2]
-    for sampling in SAMPLINGS:
+    token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
+    for sampling in _SAMPLINGS:
         core.submit(OpenSequence(0, token_ids, sampling))
         core.submit(Decode(0, len(token_ids), 1))
         _settle(core)
@@ -41,6 +46,20 @@ def warm_up(core: EngineCore) -> None:
         _settle(core)
         core.submit(CloseSequence(0))
     core.kv_cache.pool.clear_cache()
+
+
+def warm_up_head(core: HeadCore) -> None:
+    """Drafts in every mode; leaves no sequence behind. Raises InternalError when there are none."""
+    model = core.model
+    token_ids = tuple(token_id % model.vocab_size for token_id in _PROMPT)[: model.max_context_tokens // 2]
+    values = torch.zeros(len(token_ids) - 1, core.feature_width)
+    for kind, sampling in zip((FeatureFormat.BF16, FeatureFormat.FP8, FeatureFormat.BF16), _SAMPLINGS, strict=True):
+        features = encode_features(values, 0, kind, num_layers=len(model.feature_layers))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Propose(0, len(token_ids), (), min(2, core.limits.max_draft_tokens), features))
+        if not any(isinstance(event, Proposal) and event.draft_token_ids for event in core.step()):
+            raise InternalError("the draft head cannot draft; the log says why")
+        core.submit(CloseSequence(0))
 
 
 def _settle(core: EngineCore) -> None:

@@ -18,8 +18,7 @@ from pilotfish.config import Config, config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.client import WAITING_POLL_S, Core
-from pilotfish.engine.process.factory import build_engine
-from pilotfish.engine.process.head_factory import build_head_engine
+from pilotfish.engine.process.factory import build_engine, build_head_engine
 from pilotfish.engine.process.parent import end_with_parent
 from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
 from pilotfish.engine.process.worker_socket import WorkerSocket

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.gathered import attend_tiles
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice, slot_mapping
-from pilotfish.models.attention.tiles import Tile, cut_into_tiles
+from pilotfish.models.attention.tiles import Tile, attend_tiles, cut_into_tiles
 from pilotfish.models.graphs.attention import StaticSdpa
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import StepShape

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pilotfish.errors import ModelError
 from pilotfish.models.eagle3.config import Eagle3Config, eagle3_config_json, read_eagle3_config
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.store.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
 
 _EMBEDDINGS = "embed_tokens.weight"
 _OTHER_NAMES = (("model.", ""), ("layers.0.", "midlayer."))
@@ -36,15 +36,6 @@ def load_eagle3(folder: Path, *, num_target_layers: int, dtype: torch.dtype = to
     _check_vocabulary(config, tensors["d2t"], tensors["t2d"], folder)
     head.load_state_dict({name: tensors[name] for name in head.state_dict()})
     return head.to(dtype).eval().requires_grad_(False)
-
-
-def check_fits(config: Eagle3Config, *, hidden_size: int, vocab_size: int, fingerprint: str, source: str) -> None:
-    """Raise ModelError when a head was made for another target or tokenizer; source names the head."""
-    check_target(
-        source,
-        head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
-        target=(hidden_size, vocab_size, fingerprint),
-    )
 
 
 def save_eagle3(head: Eagle3Head, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import read_json
+from pilotfish.models.store.head_config import HeadConfig, positive
 
 _NUM_FEATURES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Eagle3Config:
+class Eagle3Config(HeadConfig):
     """Sizes of a head, and the target it belongs to."""
 
-    hidden_size: int
-    """H: the target's."""
     intermediate_size: int
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
-    vocab_size: int
-    """V: the target's."""
-    draft_vocab_size: int
-    """Vd: tokens that the head can propose."""
     rms_norm_eps: float
     rope_theta: float
     max_position_embeddings: int
     feature_layers: tuple[int, int, int]
     """Layers of the target whose inputs are the low, middle and high feature."""
-    target_model: str = ""
-    """Model id of the target; empty in heads from elsewhere."""
-    tokenizer_fingerprint: str = ""
-    """Of the target; empty in heads from elsewhere."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.draft_vocab_size <= self.vocab_size:
-            raise UnsupportedModelError(
-                f"a draft vocabulary of {self.draft_vocab_size} tokens does not fit a vocabulary of {self.vocab_size}"
-            )
+        super().__post_init__()
         if self.num_attention_heads % self.num_key_value_heads:
             raise UnsupportedModelError(
                 f"{self.num_attention_heads} query heads cannot share {self.num_key_value_heads} key/value heads"
@@ -67,12 +56,7 @@ def read_eagle3_config(folder: Path, *, num_target_layers: int) -> Eagle3Config:
     if rope.get("rope_type", "default") != "default":
         raise UnsupportedModelError(f"{path}: rope_type {rope['rope_type']!r}; only the default one is supported")
 
-    def number(name: str, default: int | None = None) -> int:
-        value = values.get(name, default)
-        if not isinstance(value, int) or value < 1:
-            raise UnsupportedModelError(f"{path}: {name} is {value!r}; it must be a positive whole number")
-        return value
-
+    number = partial(positive, values, path)
     num_heads = number("num_attention_heads")
     return Eagle3Config(
         hidden_size=number("hidden_size"),

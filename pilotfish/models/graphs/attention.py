@@ -12,8 +12,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.gathered import attend_tiles
 from pilotfish.models.attention.paged import AttentionBackend, AttentionBatch, AttentionShape, SequenceSlice
+from pilotfish.models.attention.tiles import attend_tiles
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import TREE_SPAN, StepShape
 from pilotfish.types import BLOCK_SIZE

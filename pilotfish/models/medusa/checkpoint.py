@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.models.medusa.config import MedusaConfig, medusa_config_json, read_medusa_config
+from pilotfish.models.medusa.config import medusa_config_json, read_medusa_config
 from pilotfish.models.medusa.module import MedusaHeads
-from pilotfish.models.store.tensor_folder import check_target, check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
 
 
 def load_medusa(folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> MedusaHeads:
@@ -28,15 +28,6 @@ def load_medusa(folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> MedusaH
     check_token_ids(tensors["token_map"], config.vocab_size, "token_map", folder)
     heads.load_state_dict(tensors)
     return heads.to(dtype).eval().requires_grad_(False)
-
-
-def check_fits(config: MedusaConfig, *, hidden_size: int, vocab_size: int, fingerprint: str, source: str) -> None:
-    """Raise ModelError when heads were made for another target or tokenizer; source names them."""
-    check_target(
-        source,
-        head=(config.hidden_size, config.vocab_size, config.tokenizer_fingerprint),
-        target=(hidden_size, vocab_size, fingerprint),
-    )
 
 
 def save_medusa(heads: MedusaHeads, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import read_json
+from pilotfish.models.store.head_config import HeadConfig, positive
 
 
 @dataclass(frozen=True, kw_only=True)
-class MedusaConfig:
+class MedusaConfig(HeadConfig):
     """Sizes of the heads, and the target they belong to."""
 
-    hidden_size: int
-    """H: the target's."""
-    vocab_size: int
-    """V: the target's."""
     num_heads: int
     """Head k predicts the token k + 2 places after the row's own: the next one is the target's to decide."""
-    draft_vocab_size: int
-    """Vd: tokens that the heads can propose."""
-    target_model: str = ""
-    tokenizer_fingerprint: str = ""
-    """Of the target; empty in heads from elsewhere."""
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.draft_vocab_size <= self.vocab_size:
-            raise UnsupportedModelError(
-                f"a draft vocabulary of {self.draft_vocab_size} tokens does not fit a vocabulary of {self.vocab_size}"
-            )
 
 
 def read_medusa_config(folder: Path) -> MedusaConfig:
@@ -47,12 +34,7 @@ def read_medusa_config(folder: Path) -> MedusaConfig:
             f"{path}: medusa_num_layers is {values['medusa_num_layers']}; one residual layer is supported"
         )
 
-    def number(name: str, default: int | None = None) -> int:
-        value = values.get(name, default)
-        if not isinstance(value, int) or value < 1:
-            raise UnsupportedModelError(f"{path}: {name} is {value!r}; it must be a positive whole number")
-        return value
-
+    number = partial(positive, values, path)
     return MedusaConfig(
         hidden_size=number("hidden_size"),
         vocab_size=number("vocab_size"),

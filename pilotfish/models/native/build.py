@@ -19,6 +19,20 @@ from pilotfish.models.native.source import BUILD_TIMEOUT_S, COMPILERS, FLAGS, SO
 
 logger = logging.getLogger(__name__)
 
+_POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURES = (
+    ("create", [_POINTER, ctypes.c_int], _POINTER),
+    ("destroy", [_POINTER], None),
+    ("set_pools", [_POINTER, _POINTER, _POINTER], None),
+    ("move_kv", [_POINTER, _POINTER, _SIZE], None),
+    ("forward", [_POINTER, _POINTER], None),
+    ("create_head", [_POINTER, _POINTER], _POINTER),
+    ("destroy_head", [_POINTER], None),
+    ("set_head_pool", [_POINTER, _POINTER, _POINTER], None),
+    ("forward_head", [_POINTER, _POINTER], None),
+)
+"""See kernels.cpp."""
+
 
 class NativeKernelsUnavailableError(Exception):
     """No compiler, or it failed; the caller falls back to torch and says why."""
@@ -65,27 +79,9 @@ def load_kernels(library: Path) -> ctypes.CDLL:
         kernels = ctypes.CDLL(str(library))
     except OSError as error:
         raise NativeKernelsUnavailableError(f"cannot load {library}: {error}") from error
-    pointer, size = ctypes.c_void_p, ctypes.c_int64
-    kernels.pilotfish_pack.argtypes = [pointer, size, size, size, size, pointer]
-    kernels.pilotfish_pack.restype = None
-    kernels.pilotfish_create.argtypes = [pointer, ctypes.c_int]
-    kernels.pilotfish_create.restype = pointer
-    kernels.pilotfish_destroy.argtypes = [pointer]
-    kernels.pilotfish_destroy.restype = None
-    kernels.pilotfish_set_pools.argtypes = [pointer, pointer, pointer]
-    kernels.pilotfish_set_pools.restype = None
-    kernels.pilotfish_move_kv.argtypes = [pointer, pointer, size]
-    kernels.pilotfish_move_kv.restype = None
-    kernels.pilotfish_forward.argtypes = [pointer, pointer]
-    kernels.pilotfish_forward.restype = None
-    kernels.pilotfish_create_head.argtypes = [pointer, pointer]
-    kernels.pilotfish_create_head.restype = pointer
-    kernels.pilotfish_destroy_head.argtypes = [pointer]
-    kernels.pilotfish_destroy_head.restype = None
-    kernels.pilotfish_set_head_pool.argtypes = [pointer, pointer, pointer]
-    kernels.pilotfish_set_head_pool.restype = None
-    kernels.pilotfish_forward_head.argtypes = [pointer, pointer]
-    kernels.pilotfish_forward_head.restype = None
+    for name, arguments, result in _SIGNATURES:
+        function = getattr(kernels, f"pilotfish_{name}")
+        function.argtypes, function.restype = arguments, result
     return kernels
 
 

@@ -55,17 +55,12 @@ class NativeDecoder:
         self.max_context_tokens = max_context_tokens
         self.dtype = torch.bfloat16
         self.device = torch.device("cpu")
-        self._weights = PackedWeights(model, self.kernels, max_context_tokens, quantization, num_threads)
+        self._weights = PackedWeights(model, max_context_tokens, quantization, num_threads)
         self.engine = self.kernels.pilotfish_create(ctypes.addressof(self._weights.model_struct), num_threads)
         weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
         self._pool: NativePool | None = None
         self._logits = LogitsBuffer(self.vocab_size)
         self._captured_layers: array[int] | None = None
-
-    @property
-    def weight_formats(self) -> set[str]:
-        """BFLOAT16, INT8, INT4: those in use."""
-        return self._weights.formats
 
     def allocate(self, num_blocks: int) -> NativePool:
         struct = self._weights.model_struct

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,10 +13,19 @@ from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
+from pilotfish.models.native.build import find_kernels, load_kernels
 from pilotfish.models.native.decoder import NativeDecoder, NativePool
-from pilotfish.models.native.layout import GROUP, LANES, LayerStruct, ModelStruct, Packer, StepStruct, WeightsStruct
+from pilotfish.models.native.layout import (
+    GROUP,
+    LANES,
+    LayerStruct,
+    ModelStruct,
+    Packer,
+    StepStruct,
+    WeightsStruct,
+    wrong_size,
+)
 from pilotfish.models.native.step import LogitsBuffer, StepRows
-from pilotfish.models.native.threads import NativeThreads
 
 
 class HeadStruct(ctypes.Structure):
@@ -34,6 +44,19 @@ class HeadStepStruct(ctypes.Structure):
         ("are_features", ctypes.c_int64),
         ("hidden", ctypes.c_void_p),
     ]
+
+
+class NativeThreads:
+    """Lends a head that lives apart from its target the kernels' threads, as a decoder does; the head has to bring its
+    embeddings."""
+
+    def __init__(self, *, num_threads: int, max_context_tokens: int, cache_dir: Path) -> None:
+        """Raises NativeKernelsUnavailableError."""
+        self.kernels = load_kernels(find_kernels(cache_dir))
+        self.max_context_tokens = max_context_tokens
+        no_layers = ModelStruct()
+        self.engine = self.kernels.pilotfish_create(ctypes.addressof(no_layers), num_threads)  # copies the struct
+        weakref.finalize(self, self.kernels.pilotfish_destroy, self.engine)
 
 
 class NativeEagle3Head:
@@ -88,7 +111,7 @@ class _HeadWeights:
     """The head's structs and what they point to."""
 
     def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
-        self._packer = packer = Packer(decoder.kernels)
+        self._packer = packer = Packer()
         config, layer = module.config, module.midlayer
         attention, mlp = layer.self_attn, layer.mlp
         rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
@@ -138,12 +161,10 @@ def _check_sizes(config: Eagle3Config) -> None:
         "the width of q, k and v": (qkv, GROUP),
         "intermediate_size": (config.intermediate_size, LANES),
     }
-    for name, (size, multiple) in sizes.items():
-        if size % multiple:
-            raise UnsupportedModelError(
-                f"an EAGLE-3 head whose {name} is {size}, not a multiple of {multiple}, does not run on the native "
-                "kernels: set engine.compile to false"
-            )
+    if (reason := wrong_size(sizes)) is not None:
+        raise UnsupportedModelError(
+            f"an EAGLE-3 head whose {reason}, does not run on the native kernels: set engine.compile to false"
+        )
 
 
 def _whole_groups(weight: Tensor) -> Tensor:

@@ -40,12 +40,6 @@ static void forward(Engine& e, const Step& step) {
 
 extern "C" {
 
-// source [N][K] row-major -> packed. stride 2, offset 0 or 1 interleave two weights by blocks of 16 outputs.
-void pilotfish_pack(const bf16* source, int64_t outputs, int64_t inputs, int64_t stride, int64_t offset, bf16* packed) {
-    for (int64_t n = 0; n < outputs; n++)
-        for (int64_t k = 0; k < inputs; k++) packed[packed_index(n, k, inputs, stride, offset)] = source[n * inputs + k];
-}
-
 void* pilotfish_create(const Model* model, int threads) { return new Engine(*model, threads); }
 void pilotfish_destroy(void* engine) { delete (Engine*)engine; }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
-from pilotfish.models.native.quantise import BLOCK_INPUTS, Kind, QuantisedWeight, pack, quantise_as
+from pilotfish.models.native.quantise import BLOCK_INPUTS, pack, pack_bfloat16, quantise_as
 
 LANES = 16
 """Outputs in one vector."""
@@ -38,60 +38,39 @@ class WeightsStruct(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("format", ctypes.c_int64)]
 
 
+def _fields(kind: type, names: str) -> list[tuple[str, type]]:
+    return [(name, kind) for name in names.split()]
+
+
 class LayerStruct(ctypes.Structure):
     _fields_ = [
-        (name, ctypes.c_void_p)
-        for name in (
-            "input_norm",
-            "qkv_bias",
-            "query_norm",
-            "key_norm",
-            "post_norm",
-        )
+        *_fields(ctypes.c_void_p, "input_norm qkv_bias query_norm key_norm post_norm"),
+        *_fields(WeightsStruct, "qkv output gate_up down"),
+        *_fields(ctypes.c_void_p, "keys values"),
+        *_fields(ctypes.c_int64, "window first_key"),
     ]
-    _fields_ += [(name, WeightsStruct) for name in ("qkv", "output", "gate_up", "down")]
-    _fields_ += [("keys", ctypes.c_void_p), ("values", ctypes.c_void_p)]
-    _fields_ += [("window", ctypes.c_int64), ("first_key", ctypes.c_int64)]
 
 
 class ModelStruct(ctypes.Structure):
     _fields_ = [
-        *(
-            (name, ctypes.c_int64)
-            for name in (
-                "hidden",
-                "heads",
-                "kv_heads",
-                "head_dim",
-                "intermediate",
-                "vocab",
-                "num_layers",
-                "max_positions",
-            )
-        ),
-        ("eps", ctypes.c_float),
-        ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("embedding", "final_norm")),
+        *_fields(ctypes.c_int64, "hidden heads kv_heads head_dim intermediate vocab num_layers max_positions"),
+        *_fields(ctypes.c_float, "eps scale"),
+        *_fields(ctypes.c_void_p, "embedding final_norm"),
         ("head", WeightsStruct),
-        *((name, ctypes.c_void_p) for name in ("cosine", "sine", "layers")),
+        *_fields(ctypes.c_void_p, "cosine sine layers"),
     ]
 
 
 class StepStruct(ctypes.Structure):
     _fields_ = [
-        ("rows", ctypes.c_int64),
-        ("num_logit_rows", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("token_ids", "positions", "slots", "row_table", "tables")),
+        *_fields(ctypes.c_int64, "rows num_logit_rows"),
+        *_fields(ctypes.c_void_p, "token_ids positions slots row_table tables"),
         ("table_width", ctypes.c_int64),
-        ("logit_rows", ctypes.c_void_p),
-        ("logits", ctypes.c_void_p),
+        *_fields(ctypes.c_void_p, "logit_rows logits"),
         ("num_layers", ctypes.c_int64),
         ("captured_layers", ctypes.c_void_p),
         ("num_captured", ctypes.c_int64),
-        ("features", ctypes.c_void_p),
-        ("last_hidden", ctypes.c_void_p),
-        ("roots", ctypes.c_void_p),
-        ("ancestors", ctypes.c_void_p),
+        *_fields(ctypes.c_void_p, "features last_hidden roots ancestors"),
     ]
 
 
@@ -118,6 +97,11 @@ def unsupported_reason(model: PreTrainedModel, quantization: Quantization = "non
     if quantization in ("int8", "int4"):
         sizes["intermediate_size"] = (config.intermediate_size, BLOCK_INPUTS)
         sizes["the width of all query heads"] = (attention.o_proj.in_features, BLOCK_INPUTS)
+    return wrong_size(sizes)
+
+
+def wrong_size(sizes: Mapping[str, tuple[int, int]]) -> str | None:
+    """What the kernels cannot cut, of (size, what it must be a multiple of) by name."""
     for name, (size, multiple) in sizes.items():
         if size % multiple:
             return f"{name} is {size}, not a multiple of {multiple}"
@@ -127,8 +111,7 @@ def unsupported_reason(model: PreTrainedModel, quantization: Quantization = "non
 class Packer:
     """Copies tensors into the kernels' layouts and owns the copies, to which the structs point."""
 
-    def __init__(self, kernels: ctypes.CDLL) -> None:
-        self._kernels = kernels
+    def __init__(self) -> None:
         self._tensors: list[Tensor] = []
 
     def keep(self, tensor: Tensor) -> int:
@@ -140,30 +123,18 @@ class Packer:
         self, weights: Sequence[Tensor], interleave: bool = False, quantization: Quantization = "none"
     ) -> WeightsStruct:
         """Pack [N, K] weights one below the other, or block by block in turn."""
-        if quantization != "none":
-            rows = torch.cat([weight.detach() for weight in weights])
-            if interleave:
-                rows = rows.view(len(weights), -1, LANES, rows.shape[1]).transpose(0, 1).reshape(rows.shape)
-            if (quantised := quantise_as(rows, quantization)) is not None:
-                return self._keep_quantised(*quantised)
-        inputs = weights[0].shape[1]
-        packed = huge_empty(sum(weight.shape[0] for weight in weights) * inputs)
-        sources = [weight.detach().contiguous() for weight in weights]
-        if not interleave:
-            sources = [sources[0] if len(sources) == 1 else torch.cat(sources)]
-        for index, source in enumerate(sources):
-            self._kernels.pilotfish_pack(
-                source.data_ptr(), source.shape[0], inputs, len(sources), index, packed.data_ptr()
-            )
+        rows = torch.cat([weight.detach() for weight in weights])
+        if interleave:
+            rows = rows.view(len(weights), -1, LANES, rows.shape[1]).transpose(0, 1).reshape(rows.shape)
+        quantised = None if quantization == "none" else quantise_as(rows, quantization)
+        if quantised is None:
+            data, weight_format = pack_bfloat16(rows), Format.BFLOAT16
+        else:
+            data, weight_format = pack(*quantised), Format[quantised[1].upper()]
+        packed = huge_empty(data.nbytes // 2)
+        packed.view(data.dtype).view(data.shape).copy_(data)
         self._tensors.append(packed)
-        return WeightsStruct(packed.data_ptr(), Format.BFLOAT16)
-
-    def _keep_quantised(self, weight: QuantisedWeight, kind: Kind) -> WeightsStruct:
-        data = pack(weight, kind).flatten()
-        packed = huge_empty(len(data) // 2)
-        packed.view(torch.uint8).copy_(data)
-        self._tensors.append(packed)
-        return WeightsStruct(packed.data_ptr(), Format[kind.upper()])
+        return WeightsStruct(packed.data_ptr(), weight_format)
 
 
 class PackedWeights:
@@ -172,12 +143,11 @@ class PackedWeights:
     def __init__(
         self,
         model: PreTrainedModel,
-        kernels: ctypes.CDLL,
         max_positions: int,
         quantization: Quantization = "none",
         num_threads: int = 1,
     ) -> None:
-        self._packer = packer = Packer(kernels)
+        self._packer = packer = Packer()
         self._quantization = quantization
         config: Any = model.config
         body: Any = model.model
@@ -207,14 +177,6 @@ class PackedWeights:
             sine=packer.keep(sine),
             layers=ctypes.addressof(self.layer_structs),
         )
-
-    @property
-    def formats(self) -> set[str]:
-        """Names of the formats in which the linears are kept."""
-        linears = [self.model_struct.head]
-        for layer in self.layer_structs:
-            linears += (layer.qkv, layer.output, layer.gate_up, layer.down)
-        return {Format(weights.format).name for weights in linears}
 
     def _layer(self, layer: Any) -> LayerStruct:
         packer, attention, mlp, quantization = self._packer, layer.self_attn, layer.mlp, self._quantization

@@ -63,10 +63,11 @@ def quantise(weight: Tensor, kind: Kind) -> QuantisedWeight:
     return QuantisedWeight(q.view(shape), scale.view(shape), minimum.view(shape), is_exact.view(shape))
 
 
-def dequantise(weight: QuantisedWeight) -> Tensor:
-    """The bfloat16 weights [N, K] that the kernels compute with."""
-    q = weight.q.view(*weight.scale.shape, BLOCK_INPUTS).float()
-    return _rounded(q, weight.scale[..., None], weight.minimum[..., None]).view(weight.q.shape)
+def pack_bfloat16(weight: Tensor) -> Tensor:
+    """The numbers of Bfloat16Block of bfloat16 [N, K], N a multiple of 32: pairs of inputs, as int32
+    [N / 32, K / 2, 2, 16] that is not contiguous."""
+    pairs = weight.contiguous().view(torch.int32)
+    return pairs.view(-1, 2, GROUP_OUTPUTS // 2, pairs.shape[1]).permute(0, 3, 1, 2)
 
 
 def pack(weight: QuantisedWeight, kind: Kind) -> Tensor:

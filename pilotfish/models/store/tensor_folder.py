@@ -58,29 +58,6 @@ def check_token_ids(token_ids: Tensor, vocab_size: int, name: str, folder: Path)
         raise ModelError(f"the head in {folder}: {name} maps two draft tokens to one target token")
 
 
-def check_target(
-    source: str,
-    *,
-    head: tuple[int, int, str],
-    target: tuple[int, int, str],
-) -> None:
-    """Raise ModelError when a head was made for another target or tokenizer; source names the head.
-
-    head and target: hidden size, vocabulary size, tokenizer fingerprint (empty: unknown).
-    """
-    hidden_size, vocab_size, fingerprint = head
-    if hidden_size != target[0]:
-        raise ModelError(
-            f"{source} was trained for another target: its hidden size is {hidden_size}, the target's {target[0]}"
-        )
-    if vocab_size != target[1]:
-        raise ModelError(
-            f"{source} was trained for another target: its vocabulary has {vocab_size} tokens, the target's {target[1]}"
-        )
-    if fingerprint and fingerprint != target[2]:
-        raise ModelError(f"{source} was trained with another tokenizer than the target's")
-
-
 def write_head(folder: Path, state: Mapping[str, Tensor], config: Mapping[str, Any], dtype: torch.dtype) -> None:
     """Write model.safetensors and config.json; each appears whole or not at all. Floats are stored as dtype.
 

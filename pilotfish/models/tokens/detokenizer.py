@@ -7,8 +7,11 @@ window of the latest tokens, emits what is certain, and holds the rest back.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping, Sequence
 from typing import Protocol
+
+_new_utf8_decoder = codecs.getincrementaldecoder("utf-8")
 
 REPLACEMENT = "\ufffd"
 """What a decoder shows for bytes that are no character, or none yet."""
@@ -30,6 +33,16 @@ class Decoder(Protocol):
         """What each token stands for, special ones for nothing; None where text is not just its tokens' bytes."""
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str: ...
+
+
+class Detokenizer(Protocol):
+    """Streams the text of one sequence."""
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        """Text that became certain with these tokens; may be empty."""
+
+    def flush(self) -> str:
+        """The text still held back, when no token will follow."""
 
 
 class IncrementalDetokenizer:
@@ -99,3 +112,36 @@ class IncrementalDetokenizer:
     def _decode(self, token_ids: Sequence[int]) -> str:
         # Special tokens that are skipped never enter the window.
         return self._decoder.decode(token_ids, skip_special=False)
+
+
+class ByteDetokenizer:
+    """As IncrementalDetokenizer, for tokenizers whose tokens are bytes: a look-up each, nothing is decoded twice."""
+
+    def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._utf8 = _new_utf8_decoder(errors="replace")
+        self._is_inside_character = False
+
+    def add(self, token_ids: Sequence[int]) -> str:
+        data = b"".join([self._token_bytes[token_id] for token_id in token_ids])
+        if not self._is_inside_character:
+            try:
+                return data.decode()  # nearly always: whole characters
+            except UnicodeDecodeError:
+                pass
+        text = self._utf8.decode(data)
+        self._is_inside_character = bool(self._utf8.getstate()[0])
+        return text
+
+    def flush(self) -> str:
+        """The text still held back, when no token will follow. Ends the stream: later tokens start a new one."""
+        text = self._utf8.decode(b"", final=True)
+        self._utf8.reset()
+        self._is_inside_character = False
+        return text
+
+
+def detokenizer_of(decoder: Decoder) -> Detokenizer:
+    """The cheapest that is exact; special tokens are no text."""
+    token_bytes = decoder.token_bytes
+    return IncrementalDetokenizer(decoder) if token_bytes is None else ByteDetokenizer(token_bytes)

@@ -11,10 +11,15 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import Event
+from pilotfish.engine.core.feature_store import FeatureStore
+from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.types import ModelInfo
+from tests.support.engine_events import MakeCore
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
+from tests.support.tiny_models import tiny_eagle3_config
 
 VOCAB = 64
 CONTEXT = 128
@@ -39,27 +44,40 @@ def greedy_text(tiny_llama: LlamaForCausalLM) -> Callable[[Sequence[int], int], 
     return decode
 
 
+@pytest.fixture(scope="session")
+def eagle3_module() -> Eagle3Head:
+    """For the tiny Llama; float32."""
+    torch.manual_seed(23)
+    module = Eagle3Head(tiny_eagle3_config())
+    module.set_draft_vocabulary(torch.arange(12, 52))
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            parameter.data.mul_(6.0)  # sure of itself: drafts get long
+    return module.eval().requires_grad_(False)
+
+
 @pytest.fixture
-def make_core(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
-    def make(**changes: int | bool) -> EngineCore:
+def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
+    def make(
+        make_drafter: Callable[[TransformersDecoder], InTargetDrafter] | None = None,
+        *,
+        feature_layers: Sequence[int] = (),
+        grammars: Grammars | None = None,
+        deterministic: bool = False,
+        context: int = CONTEXT,
+        **changes: int | bool,
+    ) -> EngineCore:
         settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 8}
-        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
-        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
-        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info)
+        decoder = TransformersDecoder(
+            copy.deepcopy(tiny_llama), deterministic=deterministic, max_context_tokens=context
+        )
+        return EngineCore(
+            decoder,
+            EngineConfig(**{**settings, **changes}),
+            ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=context),
+            drafter=None if make_drafter is None else make_drafter(decoder),
+            features=FeatureStore(decoder, feature_layers) if feature_layers else None,
+            grammars=grammars,
+        )
 
     return make
-
-
-@pytest.fixture
-def settle() -> Callable[[EngineCore], list[Event]]:
-    """Step until nothing is left to do; returns all events."""
-
-    def run(core: EngineCore) -> list[Event]:
-        events: list[Event] = []
-        for _ in range(2000):
-            if not core.has_work:
-                return events
-            events.extend(core.step())
-        raise AssertionError("the engine does not come to rest")
-
-    return run

@@ -8,40 +8,22 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.native.decoder import NativeDecoder
+from tests.support.tiny_models import tiny_model
 
-SIZES = {
-    "vocab_size": 96,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-}
 TOKENS = torch.randint(0, 96, (60,), generator=torch.Generator().manual_seed(3)).tolist()
 BLOCKS = [5, 2, 9, 1]
 LAYERS = (3, 1, 1)
 
 
 def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
-    torch.manual_seed(7)
-    if kind == "llama":
-        model: PreTrainedModel = LlamaForCausalLM(LlamaConfig(**SIZES))
-    else:
-        layers = ["sliding_attention", "full_attention"] * 2
-        model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=layers))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(dtype).eval().requires_grad_(False)
+    return tiny_model(kind, dtype, num_hidden_layers=4)
 
 
 @pytest.fixture(scope="module", params=["llama", "gemma3", "native"])

@@ -13,19 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
@@ -34,47 +22,9 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
+from tests.support.tiny_models import SIZES, tiny_model
 
-VOCAB = 96
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 256,
-}
-
-
-def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
-    torch.manual_seed(7)
-    match kind:
-        case "llama":
-            model = LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True))
-        case "llama3-rope":
-            rope = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 4.0}
-            rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
-            model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope))
-        case "qwen2":
-            model = Qwen2ForCausalLM(Qwen2Config(**{k: v for k, v in SIZES.items() if k != "head_dim"}))
-            for name, parameter in model.named_parameters():
-                if name.endswith("bias"):
-                    torch.nn.init.normal_(parameter, std=0.5)
-        case "qwen3":
-            model = Qwen3ForCausalLM(Qwen3Config(**SIZES))
-        case "mistral":
-            model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20))
-        case "gemma3":
-            layers = ["sliding_attention", "full_attention", "sliding_attention"]
-            model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=layers))
-        case _:
-            raise AssertionError(kind)
-    with torch.no_grad():  # larger than the default initialisation: attention and norms must matter
-        for parameter in model.parameters():
-            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(dtype).eval().requires_grad_(False)
+VOCAB = SIZES["vocab_size"]
 
 
 def own_logits(model: PreTrainedModel, tokens: Sequence[int]) -> Tensor:
@@ -102,7 +52,7 @@ def pieces(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
 
 @pytest.fixture(scope="module", params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral", "gemma3"])
 def transformers_pair(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, Decoder]:
-    model = tiny(request.param, torch.float32)
+    model = tiny_model(request.param, torch.float32)
     decoder = TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=256)
     decoder.allocate(16)
     return model, decoder
@@ -190,7 +140,7 @@ def test_several_sequences_in_one_step(transformers_pair: tuple[PreTrainedModel,
 
 @pytest.fixture(params=["llama", "llama3-rope", "qwen2", "qwen3", "mistral"])
 def native_pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrainedModel, NativeDecoder]:
-    model = tiny(request.param, torch.bfloat16)
+    model = tiny_model(request.param, torch.bfloat16)
     assert unsupported_reason(model) is None
     decoder = NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=2, cache_dir=kernel_cache)
     decoder.allocate(blocks_needed())
@@ -291,12 +241,12 @@ def test_the_probe_notices_a_decoder_that_takes_trees_for_chains(
 
 
 def test_native_kernels_say_why_they_cannot_run_a_model() -> None:
-    assert "gemma3" in (unsupported_reason(tiny("gemma3", torch.bfloat16)) or "")
-    assert "bfloat16" in (unsupported_reason(tiny("llama", torch.float32)) or "")
+    assert "gemma3" in (unsupported_reason(tiny_model("gemma3", torch.bfloat16)) or "")
+    assert "bfloat16" in (unsupported_reason(tiny_model("llama", torch.float32)) or "")
 
 
 def test_packed_linears_keep_bfloat16_results_close() -> None:
-    model = tiny("gemma3", torch.bfloat16)
+    model = tiny_model("gemma3", torch.bfloat16)
     decoder = TransformersDecoder(copy.deepcopy(model), deterministic=True, max_context_tokens=256)
     decoder.allocate(16)
     tokens = [5, 9, 33, 70, 2] * 12
@@ -306,7 +256,7 @@ def test_packed_linears_keep_bfloat16_results_close() -> None:
 
 
 def test_a_prefill_step_that_wants_no_logits(kernel_cache: Path) -> None:
-    model = tiny("llama", torch.bfloat16)
+    model = tiny_model("llama", torch.bfloat16)
     decoders: list[Decoder] = [
         NativeDecoder(copy.deepcopy(model), max_context_tokens=256, num_threads=1, cache_dir=kernel_cache),
         TransformersDecoder(copy.deepcopy(model), deterministic=True, max_context_tokens=256),

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from pilotfish.config import Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.factory import DecoderOptions, build_decoder
-from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder, choose_backend, flashinfer_obstacle
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.scaled_linear import ScaledLinear
+from tests.support.tiny_llama import tiny_llama
 
 CPU = torch.device("cpu")
 OPTIONS = GpuOptions(device=CPU, max_sequences=2, max_draft_tokens=3)
@@ -24,17 +26,7 @@ OPTIONS = GpuOptions(device=CPU, max_sequences=2, max_draft_tokens=3)
 
 @pytest.fixture(scope="module")
 def model() -> LlamaForCausalLM:
-    torch.manual_seed(2)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    return LlamaForCausalLM(config).eval().requires_grad_(False)
+    return tiny_llama(2, spread=1.0, max_position_embeddings=64)
 
 
 @pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("none", False), ("int8", True)])
@@ -69,3 +61,39 @@ def test_formats_that_cannot_be_had_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         build_gpu_decoder(copy.deepcopy(model), OPTIONS, quantization=quantization, max_context_tokens=64)
+
+
+CUDA = torch.device("cuda", 0)
+LAYERS = [AttentionShape(num_kv_heads=8, head_dim=128, scale=0.1)]
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "head_dim", "dtype", "device", "obstacle"),
+    [
+        (True, 128, torch.bfloat16, CUDA, None),
+        (False, 128, torch.bfloat16, CUDA, "not installed"),
+        (True, 80, torch.bfloat16, CUDA, "heads of size 80"),
+        (True, 64, torch.float32, CUDA, "compute in torch.float32"),
+        (True, 64, torch.bfloat16, CPU, "CUDA device, not cpu"),
+    ],
+)
+def test_what_flashinfer_needs(
+    monkeypatch: pytest.MonkeyPatch,
+    is_installed: bool,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    obstacle: str | None,
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object() if is_installed else None)
+    layers = [*LAYERS, AttentionShape(num_kv_heads=8, head_dim=head_dim, scale=0.1)]
+    found = flashinfer_obstacle(layers, dtype=dtype, device=device)
+    assert (found is None) if obstacle is None else (found is not None and obstacle in found)
+
+
+def test_auto_falls_back_to_sdpa_and_a_demand_does_not() -> None:
+    for wanted in ("auto", "sdpa"):
+        backend = choose_backend(wanted, LAYERS, dtype=torch.float32, device=CPU, max_context_tokens=64)
+        assert backend.name == "sdpa"
+    with pytest.raises(ConfigError, match=r"engine\.attention is flashinfer, but .*set it to auto or sdpa"):
+        choose_backend("flashinfer", LAYERS, dtype=torch.float32, device=CPU, max_context_tokens=64)

@@ -5,22 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    Gemma3ForCausalLM,
-    Gemma3TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
@@ -31,18 +20,10 @@ from pilotfish.models.loading import load_model
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, DraftTree
 from pilotfish.types import BLOCK_SIZE
+from tests.support.tiny_models import tiny_model
 
 VOCAB = 96
-SIZES: dict[str, Any] = {
-    "vocab_size": VOCAB,
-    "hidden_size": 96,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "head_dim": 48,
-    "max_position_embeddings": 256,
-}
+SIZES = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 6, "head_dim": 48}
 NUM_BLOCKS = 80
 TREE_BLOCKS = [7, 3, 21, 14, 2, 9, 30, 5, 11, 40, 23, 6]
 CHAIN_BLOCKS = [8, 4, 22, 15, 1, 10, 31, 16, 12, 41, 24, 17]
@@ -50,22 +31,7 @@ KINDS = ("llama", "qwen3", "mistral", "gemma3")
 
 
 def tiny(kind: str, dtype: torch.dtype) -> PreTrainedModel:
-    torch.manual_seed(11)
-    model: PreTrainedModel
-    match kind:
-        case "llama":
-            model = LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True))
-        case "qwen3":
-            model = Qwen3ForCausalLM(Qwen3Config(**SIZES))
-        case "mistral":
-            model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=7))
-        case _:
-            layers = ["sliding_attention", "full_attention"]
-            model = Gemma3ForCausalLM(Gemma3TextConfig(**SIZES, sliding_window=20, layer_types=layers))
-    with torch.no_grad():  # larger than the default initialisation: attention must matter
-        for parameter in model.parameters():
-            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(dtype).eval().requires_grad_(False)
+    return tiny_model(kind, dtype, sliding_window=7 if kind == "mistral" else 20, **SIZES)
 
 
 class Case:

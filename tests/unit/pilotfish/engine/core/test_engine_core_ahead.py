@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
@@ -22,6 +21,7 @@ from pilotfish.messages import (
     SequenceError,
 )
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from tests.support.engine_events import MakeCore, settle
 
 VOCAB, K = 64, 3
 TEXT = (5, 9, 33, 2, 17)
@@ -56,12 +56,8 @@ class Prepared(NamedTuple):
         ]
 
 
-MakeCore = Callable[..., EngineCore]
-Settle = Callable[[EngineCore], list[Event]]
-
-
 @pytest.fixture
-def asked(make_core: MakeCore, settle: Settle) -> Callable[..., Proposal]:
+def asked(make_core: MakeCore) -> Callable[..., Proposal]:
     """What a fresh engine proposes."""
 
     def propose(text: tuple[int, ...], sampling: SamplingParams, k: int = K) -> Proposal:
@@ -92,7 +88,7 @@ def same_draft(one: Proposal | Prepared, other: Proposal) -> bool:
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_what_is_prepared_is_what_would_be_proposed(make_core, settle, asked, name) -> None:
+def test_what_is_prepared_is_what_would_be_proposed(make_core, asked, name) -> None:
     core, sampling = make_core(), SAMPLINGS[name]
     core.submit(OpenSequence(1, TEXT, sampling))
     core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
@@ -107,7 +103,7 @@ def test_what_is_prepared_is_what_would_be_proposed(make_core, settle, asked, na
         assert same_draft(draft, asked((*TEXT, *draft.assumed_token_ids), sampling))
 
 
-def test_the_likeliest_bonus_is_the_drafters_own_next_token(make_core, settle, asked) -> None:
+def test_the_likeliest_bonus_is_the_drafters_own_next_token(make_core, asked) -> None:
     core, sampling = make_core(), SAMPLINGS["greedy"]
     core.submit(OpenSequence(1, TEXT, sampling))
     core.submit(Propose(1, len(TEXT), (), K, ahead=AheadRequest(K, (1.0,))))
@@ -119,7 +115,7 @@ def test_the_likeliest_bonus_is_the_drafters_own_next_token(make_core, settle, a
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, settle, asked, name) -> None:
+def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, asked, name) -> None:
     generator, sampling = random.Random(5), SAMPLINGS[name]
     core, text, num_hits = make_core(), TEXT, 0
     core.submit(OpenSequence(1, TEXT, sampling))
@@ -145,7 +141,7 @@ def test_rounds_of_hits_and_misses_are_as_if_all_were_asked_for(make_core, settl
     assert num_hits > 3
 
 
-def test_asked_for_what_it_has_prepared_it_answers_without_a_step(make_core, settle) -> None:
+def test_asked_for_what_it_has_prepared_it_answers_without_a_step(make_core) -> None:
     core = make_core()
     core.submit(OpenSequence(1, TEXT, SAMPLINGS["coupled"]))
     core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
@@ -170,7 +166,7 @@ def test_a_proposal_waits_for_no_more_than_the_step_in_flight(make_core) -> None
     assert {draft.sequence_id for _ in range(K) for draft in prepared_of(core.step())} == {1}
 
 
-def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, settle, asked) -> None:
+def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, asked) -> None:
     sampling = SAMPLINGS["greedy"]
     for num_steps in range(K, 2 * K + 2):
         core = make_core()
@@ -184,7 +180,7 @@ def test_a_sequence_moves_on_in_the_middle_of_drafting_ahead(make_core, settle, 
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
-def test_a_draft_that_is_half_made_is_gone_on_with(make_core, settle, asked, name) -> None:
+def test_a_draft_that_is_half_made_is_gone_on_with(make_core, asked, name) -> None:
     sampling = SAMPLINGS[name]
     whole = make_core()
     whole.submit(OpenSequence(1, TEXT, sampling))
@@ -202,7 +198,7 @@ def test_a_draft_that_is_half_made_is_gone_on_with(make_core, settle, asked, nam
         assert same_draft(draft, asked((*TEXT, *new, *draft.assumed_token_ids), sampling))
 
 
-def test_told_of_a_hit_that_it_does_not_know_it_drafts_in_silence(make_core, settle) -> None:
+def test_told_of_a_hit_that_it_does_not_know_it_drafts_in_silence(make_core) -> None:
     core = make_core()
     core.submit(OpenSequence(1, TEXT, SAMPLINGS["greedy"]))
     core.submit(Propose(1, len(TEXT) + 1, (8,), K, ahead=AHEAD, is_prepared=True))
@@ -211,38 +207,31 @@ def test_told_of_a_hit_that_it_does_not_know_it_drafts_in_silence(make_core, set
     assert len(prepared_of(events)) == 10
 
 
-def test_near_the_end_of_the_context_nothing_is_drafted_ahead(make_core, settle) -> None:
-    core, prompt = make_core(), tuple(range(60)) * 2
+@pytest.mark.parametrize(
+    ("prompt", "changes", "max_tokens"),
+    [
+        (tuple(range(61)) * 2, {}, 30),  # near the end of the context
+        ((*TEXT, *range(15)), {"kv_cache_tokens": 32}, 60),  # a full cache
+        (TEXT, {"max_batch_tokens": 9}, 30),  # in no step there is room for so many rows
+    ],
+    ids=["context", "cache", "step"],
+)
+def test_where_there_is_no_room_nothing_is_drafted_ahead_and_nothing_else_is_lost(
+    make_core, prompt, changes, max_tokens
+) -> None:
+    core = make_core(**changes)
     core.submit(OpenSequence(1, prompt, SAMPLINGS["greedy"]))
-    core.submit(Propose(1, len(prompt) + 2, (1, 2), K, ahead=AHEAD))
+    core.submit(Propose(1, len(prompt), (), K, ahead=AheadRequest(max_tokens, (0.6,))))
     events = settle(core)
-    assert (len(proposals_of(events)), prepared_of(events)) == (1, [])
-
-
-def test_a_full_cache_costs_what_is_ahead_and_nothing_else(make_core, settle, asked) -> None:
-    core, sampling = make_core(kv_cache_tokens=32), SAMPLINGS["greedy"]
-    prompt = (*TEXT, *range(15))
-    core.submit(OpenSequence(1, prompt, sampling))
-    core.submit(Propose(1, len(prompt), (), K, ahead=AheadRequest(60, (0.6,))))
-    events = settle(core)
-    (proposal,) = proposals_of(events)
+    assert [len(proposal.draft_token_ids) for proposal in proposals_of(events)] == [K]
     assert prepared_of(events) == []
-    assert len(proposal.draft_token_ids) == K
     core.submit(CloseSequence(1))
     assert core.kv_cache.pool.num_used == 0
 
 
-def test_what_fits_in_no_step_is_left(make_core, settle) -> None:
-    core = make_core(max_batch_tokens=9)
-    core.submit(OpenSequence(1, TEXT, SAMPLINGS["greedy"]))
-    core.submit(Propose(1, len(TEXT), (), K, ahead=AHEAD))
-    events = settle(core)
-    assert (len(proposals_of(events)), prepared_of(events)) == (1, [])
-
-
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), kv_cache_tokens=st.sampled_from((64, 160, 512)))
-def test_any_neighbours_in_any_cache(make_core, settle, asked, seed: int, kv_cache_tokens: int) -> None:
+def test_any_neighbours_in_any_cache(make_core, asked, seed: int, kv_cache_tokens: int) -> None:
     """Sequences that come at any step, and end: every answer is right, and no block stays behind."""
     generator, sampling = random.Random(seed), SAMPLINGS["greedy"]
     core = make_core(kv_cache_tokens=kv_cache_tokens, max_batch_tokens=generator.choice((9, 20, 48)))

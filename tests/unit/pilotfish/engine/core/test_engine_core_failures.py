@@ -1,26 +1,28 @@
-"""What fails behind a step's computation costs the sequences of that step: the replica goes on, and nothing is kept."""
+"""What fails in a step, or behind it, costs the sequences of that step: the replica goes on, and nothing is kept."""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.drafts import Drafts
+from pilotfish.engine.core.engine import MAX_FAILED_STEPS
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.sequence import Drafts
-from pilotfish.engine.core.step_failures import MAX_FAILED_STEPS
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.features import FeatureFormat, FeatureRequest
 from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict, Verify
+from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.lookup.suffix import SuffixIndex
 from pilotfish.structured.compiler import GrammarCompiler
@@ -31,6 +33,7 @@ from pilotfish.types import (
     SamplingParams,
     SequenceErrorCode,
 )
+from tests.support.engine_events import GreedyText, MakeCore, settle, text_of
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 
 VOCAB, CONTEXT = 64, 128
@@ -38,8 +41,6 @@ GREEDY = SamplingParams(temperature=0, max_tokens=100)
 PROMPT = tuple(range(30, 50))
 """A block and some."""
 WANTED = FeatureRequest(0, FeatureFormat.BF16)
-GreedyText = Callable[[Sequence[int], int], list[int]]
-Settle = Callable[[EngineCore], list[Event]]
 
 
 class Fault:
@@ -55,14 +56,20 @@ class Fault:
 
 
 class BrokenDecoder(TransformersDecoder):
-    """Fails to move keys and values, half of them moved."""
+    """Fails to run a step, or to move keys and values, half of them moved."""
 
     fault: Fault
+    where: str
+
+    def forward(self, step: StepInput) -> Tensor:
+        if self.where == "forward":
+            self.fault()
+        return super().forward(step)
 
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
-        if self.fault.times:
+        if self.where == "move" and self.fault.times:
             super().move_kv(moves[: len(moves) // 2])
-        self.fault()
+            self.fault()
         super().move_kv(moves)
 
 
@@ -100,8 +107,8 @@ class BrokenDrafter:
     def allocate(self, num_blocks: int) -> int:
         return 0
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        return [Drafts() for _ in kept]
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        return [Drafts() for _ in wishes]
 
 
 class BrokenIndex(SuffixIndex):
@@ -125,17 +132,14 @@ def fault() -> Fault:
     return Fault()
 
 
-MakeCore = Callable[..., EngineCore]
-
-
 @pytest.fixture
 def make_core(tiny_llama: LlamaForCausalLM, fault: Fault, compiler: GrammarCompiler) -> MakeCore:
-    """Where it breaks: `move`, `keep`, `take`, `drafter`, `index` or nowhere."""
+    """Where it breaks: `forward`, `move`, `keep`, `take`, `drafter`, `index` or nowhere."""
 
     def make(where: str = "") -> EngineCore:
-        kind = BrokenDecoder if where == "move" else TransformersDecoder
-        decoder = kind(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
-        decoder.fault = BrokenIndex.fault = fault  # type: ignore[union-attr]
+        decoder = BrokenDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
+        decoder.where = where
+        decoder.fault = BrokenIndex.fault = fault
         drafters = {
             "drafter": BrokenDrafter(fault),
             "index": InTargetLookup("suffix", lambda: BrokenIndex(min_probability=0.1)),
@@ -162,14 +166,9 @@ def errors_of(events: Sequence[Event]) -> dict[int, SequenceErrorCode]:
     return {event.sequence_id: event.code for event in events if isinstance(event, SequenceError)}
 
 
-def text_of(events: Sequence[Event], sequence_id: int) -> list[int]:
-    verdicts = [event for event in events if isinstance(event, Verdict) and event.sequence_id == sequence_id]
-    return [token_id for verdict in verdicts for token_id in verdict.token_ids]
-
-
-@pytest.mark.parametrize("where", ["move", "keep", "take", "drafter"])
-def test_a_failure_behind_a_step_ends_its_sequences_alone(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, fault: Fault, where: str
+@pytest.mark.parametrize("where", ["forward", "move", "keep", "take", "drafter"])
+def test_a_failing_step_ends_its_sequences_alone(
+    make_core: MakeCore, greedy_text: GreedyText, fault: Fault, where: str
 ) -> None:
     core, right = make_core(where), greedy_text(PROMPT, 40)
     for sequence_id in (1, 2, 3, 4):
@@ -196,9 +195,7 @@ def test_a_failure_behind_a_step_ends_its_sequences_alone(
     assert core.load().num_sequences_running == core.load().num_sequences_waiting == 0
 
 
-def test_keys_that_were_not_moved_are_never_found(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, fault: Fault
-) -> None:
+def test_keys_that_were_not_moved_are_never_found(make_core: MakeCore, greedy_text: GreedyText, fault: Fault) -> None:
     """The accepted path fills a block: it would be findable, with keys in the wrong places."""
     core = make_core("move")
     for length in range(27, 34):
@@ -220,9 +217,7 @@ def test_keys_that_were_not_moved_are_never_found(
 
 
 @pytest.mark.parametrize("where", ["keep", "take", "drafter"])
-def test_a_sequence_that_ends_in_the_failing_step_is_told(
-    make_core: MakeCore, settle: Settle, fault: Fault, where: str
-) -> None:
+def test_a_sequence_that_ends_in_the_failing_step_is_told(make_core: MakeCore, fault: Fault, where: str) -> None:
     core = make_core(where)
     core.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=1)))
     core.submit(OpenSequence(2, PROMPT, GREEDY))
@@ -234,9 +229,7 @@ def test_a_sequence_that_ends_in_the_failing_step_is_told(
     assert core.kv_cache.pool.num_used == 0
 
 
-def test_a_grammars_state_goes_with_its_sequence(
-    make_core: MakeCore, settle: Settle, fault: Fault, compiler: GrammarCompiler
-) -> None:
+def test_a_grammars_state_goes_with_its_sequence(make_core: MakeCore, fault: Fault, compiler: GrammarCompiler) -> None:
     core = make_core("keep")
     grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps({"enum": ["ab", "abc"]}))
     sampling = SamplingParams(temperature=0, max_tokens=40, stop_token_ids=(EOS_TOKEN_ID,), grammar=grammar)
@@ -257,7 +250,7 @@ def test_a_grammars_state_goes_with_its_sequence(
 
 
 def test_a_lookup_that_fails_at_an_end_costs_nothing(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, fault: Fault
+    make_core: MakeCore, greedy_text: GreedyText, fault: Fault
 ) -> None:
     core = make_core("index")
     for sequence_id in (1, 2):
@@ -283,7 +276,7 @@ def test_a_replica_on_which_it_always_fails_ends(make_core: MakeCore, fault: Fau
         run()
 
 
-def test_failures_between_good_steps_never_add_up(make_core: MakeCore, settle: Settle, fault: Fault) -> None:
+def test_failures_between_good_steps_never_add_up(make_core: MakeCore, fault: Fault) -> None:
     core = make_core("keep")
     for sequence_id in range(2 * MAX_FAILED_STEPS):
         fault.times = 1

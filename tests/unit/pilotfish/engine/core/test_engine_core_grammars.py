@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from llguidance import LLMatcher
-from transformers import LlamaForCausalLM
 
-from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.messages import (
@@ -27,7 +24,6 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.trees.tree import DraftTree, tree_of_paths
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
@@ -37,17 +33,15 @@ from pilotfish.types import (
     FinishReason,
     Grammar,
     GrammarKind,
-    ModelInfo,
     SamplingParams,
     SequenceErrorCode,
     TreeRequest,
 )
+from tests.support.engine_events import MakeCore, errors_of, settle, text_of
 from tests.support.json_schemas import random_object_schema
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 
 PROMPT = (1, 5, 9, 2, 33, 7)
-CONTEXT = 512
-MakeCore = Callable[..., EngineCore]
 VOCABULARY = SmallVocabulary()
 TOKENS = VOCABULARY.tokenizer()
 SCHEMA = {
@@ -69,14 +63,8 @@ def compiler() -> Iterator[GrammarCompiler]:
 
 
 @pytest.fixture
-def make_core(tiny_llama: LlamaForCausalLM, compiler: GrammarCompiler) -> MakeCore:
-    def make(grammars: Grammars | None = None) -> EngineCore:
-        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
-        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=64, max_context_tokens=CONTEXT)
-        config = EngineConfig(kv_cache_tokens=4096, max_batch_tokens=48, dtype="float32", max_draft_tokens=8)
-        return EngineCore(decoder, config, info, grammars=grammars or Grammars(compiler))
-
-    return make
+def make_core(make_core: MakeCore, compiler: GrammarCompiler) -> MakeCore:
+    return lambda grammars=None: make_core(grammars=grammars or Grammars(compiler), context=512, kv_cache_tokens=4096)
 
 
 def sampling(schema: Any = SCHEMA, **changes: Any) -> SamplingParams:
@@ -92,13 +80,6 @@ def ready(core: EngineCore, compiler: GrammarCompiler, command: OpenSequence) ->
     compiler.compile(command.sampling.grammar).exception(timeout=30)
 
 
-def run(core: EngineCore) -> list[Event]:
-    events: list[Event] = []
-    while core.has_work:
-        events.extend(core.step())
-    return events
-
-
 def verdict_of(events: Sequence[Event]) -> Verdict:
     assert not any(isinstance(event, SequenceError) for event in events), events
     (verdict,) = (event for event in events if isinstance(event, Verdict))
@@ -108,7 +89,7 @@ def verdict_of(events: Sequence[Event]) -> Verdict:
 def plain(core: EngineCore, compiler: GrammarCompiler, params: SamplingParams) -> list[int]:
     ready(core, compiler, OpenSequence(1, PROMPT, params))
     core.submit(Decode(1, len(PROMPT), 400))
-    return [token_id for event in run(core) if isinstance(event, Verdict) for token_id in event.token_ids]
+    return text_of(settle(core))
 
 
 def is_valid(token_ids: Sequence[int], schema: Any) -> bool:
@@ -136,14 +117,14 @@ def test_the_text_does_not_depend_on_the_drafts(
     core, output = make_core(), []
     ready(core, compiler, OpenSequence(1, PROMPT, params))
     core.submit(Decode(1, len(PROMPT), 1))
-    output.extend(verdict_of(run(core)).token_ids)
+    output.extend(verdict_of(settle(core)).token_ids)
     num_accepted = 0
     while output[-1] != EOS_TOKEN_ID:
         paths = [_drafts(rng, expected[len(output) :]) for _ in range(3 if shape == "tree" else 1)]
         token_ids, tree = tree_of_paths(paths, max_nodes=8)
         parents = () if tree.is_chain else tree.parents
         core.submit(Verify(1, len(PROMPT) + len(output), tuple(token_ids), parents=parents))
-        verdict = verdict_of(run(core))
+        verdict = verdict_of(settle(core))
         num_accepted += verdict.num_accepted_tokens
         output.extend(verdict.token_ids)
         assert output == expected[: len(output)]
@@ -175,17 +156,17 @@ def test_a_drafter_keeps_to_the_grammar(
     for core in (target, drafter):
         ready(core, compiler, OpenSequence(1, PROMPT, params))
     target.submit(Decode(1, len(PROMPT), 1))
-    new = verdict_of(run(target)).token_ids
+    new = verdict_of(settle(target)).token_ids
     while True:
         output.extend(new)
         if output[-1] == EOS_TOKEN_ID:
             break
         length = len(PROMPT) + len(output)
         drafter.submit(Propose(1, length, tuple(new), 4, tree=tree))
-        (proposal,) = (event for event in run(drafter) if isinstance(event, Proposal))
+        (proposal,) = (event for event in settle(drafter) if isinstance(event, Proposal))
         _check_paths(params, output, proposal)
         target.submit(Verify(1, length, proposal.draft_token_ids, proposal.draft_probs, proposal.parents))
-        verdict = verdict_of(run(target))
+        verdict = verdict_of(settle(target))
         new = verdict.token_ids
         if tree is None and params.acceptance is AcceptanceMode.COUPLED and new[-1] != EOS_TOKEN_ID:
             assert verdict.num_accepted_tokens == len(proposal.draft_token_ids)
@@ -218,44 +199,37 @@ def test_a_grammar_that_is_being_compiled_holds_up_its_own_sequence_only(
     core.submit(Decode(1, len(PROMPT), 3))
     core.submit(OpenSequence(2, PROMPT, SamplingParams(temperature=0, max_tokens=9)))
     core.submit(Decode(2, len(PROMPT), 9))
-    events = run(core)
+    events = settle(core)
     assert sum(len(event.token_ids) for event in events if isinstance(event, Verdict)) == 9
     assert core.is_waiting
     assert not core.has_work
     assert params.grammar is not None
     slow.future.set_result(compiler.compile(params.grammar).result(timeout=30))
     assert core.has_work
-    answered = [event for event in run(core) if isinstance(event, Verdict)]
+    answered = [event for event in settle(core) if isinstance(event, Verdict)]
     assert [event.sequence_id for event in answered] == [1, 1, 1]
     assert not core.is_waiting
 
 
-def test_a_grammar_that_fails_costs_its_own_sequence_only(make_core: MakeCore, compiler: GrammarCompiler) -> None:
-    core = make_core()
+class Broken(Grammars):
+    def begin(self, sequence: Any, grammar: Grammar) -> None:
+        raise KeyError("dictionary is empty")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(Grammars, SequenceErrorCode.INVALID), (Broken, SequenceErrorCode.INTERNAL)]
+)
+def test_a_grammar_or_command_that_fails_costs_its_own_sequence_only(
+    make_core: MakeCore, compiler: GrammarCompiler, kind: type[Grammars], code: SequenceErrorCode
+) -> None:
+    core = make_core(kind(compiler))
     params = SamplingParams(grammar=Grammar(GrammarKind.REGEX, "a(b"), max_tokens=5)
     ready(core, compiler, OpenSequence(1, PROMPT, params))
     core.submit(OpenSequence(2, PROMPT, SamplingParams(temperature=0, max_tokens=5)))
     core.submit(Decode(2, len(PROMPT), 5))
-    events = run(core)
-    (error,) = (event for event in events if isinstance(event, SequenceError))
-    assert (error.sequence_id, error.code) == (1, SequenceErrorCode.INVALID)
-    assert sum(len(event.token_ids) for event in events if isinstance(event, Verdict)) == 5
-
-
-def test_a_command_that_fails_costs_its_own_sequence_only(make_core: MakeCore, compiler: GrammarCompiler) -> None:
-    class Broken(Grammars):
-        def begin(self, sequence: Any, grammar: Grammar) -> None:
-            raise KeyError("dictionary is empty")
-
-    core = make_core(Broken(compiler))
-    params = SamplingParams(grammar=Grammar(GrammarKind.REGEX, "ab"), max_tokens=5)
-    core.submit(OpenSequence(1, PROMPT, params))
-    core.submit(OpenSequence(2, PROMPT, SamplingParams(temperature=0, max_tokens=5)))
-    core.submit(Decode(2, len(PROMPT), 5))
-    events = run(core)
-    (error,) = (event for event in events if isinstance(event, SequenceError))
-    assert (error.sequence_id, error.code) == (1, SequenceErrorCode.INTERNAL)
-    assert sum(len(event.token_ids) for event in events if isinstance(event, Verdict)) == 5
+    events = settle(core)
+    assert [(error.sequence_id, error.code) for error in errors_of(events)] == [(1, code)]
+    assert len(text_of(events, 2)) == 5
 
 
 def test_a_sequence_goes_on_from_its_committed_output(make_core: MakeCore, compiler: GrammarCompiler) -> None:
@@ -265,6 +239,6 @@ def test_a_sequence_goes_on_from_its_committed_output(make_core: MakeCore, compi
     core, half = make_core(), len(expected) // 2
     ready(core, compiler, OpenSequence(1, PROMPT, params, tuple(expected[:half])))
     core.submit(Decode(1, len(PROMPT) + half, 400))
-    events = [event for event in run(core) if isinstance(event, Verdict)]
+    events = [event for event in settle(core) if isinstance(event, Verdict)]
     assert [token_id for event in events for token_id in event.token_ids] == expected[half:]
     assert events[-1].finish_reason is FinishReason.STOP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 import torch
@@ -11,15 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import LlamaForCausalLM
 
-from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
+from pilotfish.messages import Decode, Event, OpenSequence, Proposal, Propose, Verdict, Verify
 from pilotfish.speculation.trees.growth import Candidate, GrowingTree
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, TreeRequest
+from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
+from tests.support.engine_events import MakeCore, settle
 
 VOCAB = 64
-MakeCore = Callable[..., EngineCore]
-Settle = Callable[[EngineCore], list[Event]]
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 
 
@@ -47,7 +45,7 @@ def the_proposal(events: Sequence[Event], sequence_id: int = 1) -> Proposal:
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("request_", [TreeRequest(8, 3), TreeRequest(3, 2), TreeRequest(8, 1)], ids=str)
 def test_the_tree_is_the_likeliest_one(
-    make_core: MakeCore, settle: Settle, tiny_llama: LlamaForCausalLM, depth: int, request_: TreeRequest
+    make_core: MakeCore, tiny_llama: LlamaForCausalLM, depth: int, request_: TreeRequest
 ) -> None:
     core, text = make_core(), [5, 9, 33, 2]
     core.submit(OpenSequence(1, tuple(text), GREEDY))
@@ -59,7 +57,7 @@ def test_the_tree_is_the_likeliest_one(
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), kv_cache_tokens=st.sampled_from((96, 160, 512)))
 def test_any_text_before_and_any_neighbours(
-    make_core: MakeCore, settle: Settle, tiny_llama: LlamaForCausalLM, seed: int, kv_cache_tokens: int
+    make_core: MakeCore, tiny_llama: LlamaForCausalLM, seed: int, kv_cache_tokens: int
 ) -> None:
     """Texts that go on from a tree or from elsewhere, beside chains, in a cache that preempts."""
     generator = random.Random(seed)
@@ -88,23 +86,8 @@ def test_any_text_before_and_any_neighbours(
             news[sequence_id] = (*accepted, generator.randrange(VOCAB))
 
 
-def test_many_trees_in_one_step(make_core: MakeCore, settle: Settle, tiny_llama: LlamaForCausalLM) -> None:
-    core, request = make_core(), TreeRequest(6, 2)
-    texts = {1: [3, 4, 5], 2: [60, 2], 3: [7] * 20}
-    for sequence_id, text in texts.items():
-        core.submit(OpenSequence(sequence_id, tuple(text), GREEDY))
-        core.submit(Propose(sequence_id, len(text), (), 3, tree=None if sequence_id == 2 else request))
-    events = settle(core)
-    for sequence_id, text in texts.items():
-        proposal = the_proposal(events, sequence_id)
-        expected = expected_tree(tiny_llama, text, 3, TreeRequest(3, 1) if sequence_id == 2 else request)
-        assert (proposal.draft_token_ids, proposal.parents) == expected
-
-
 @pytest.mark.parametrize("mode", [None, *AcceptanceMode])
-def test_a_drafter_like_the_target_is_accepted_to_a_leaf(
-    make_core: MakeCore, settle: Settle, mode: AcceptanceMode | None
-) -> None:
+def test_a_drafter_like_the_target_is_accepted_to_a_leaf(make_core: MakeCore, mode: AcceptanceMode | None) -> None:
     sampling = GREEDY if mode is None else SamplingParams(acceptance=mode, temperature=0.3, repetition_penalty=1.2)
     prompt = (8, 1, 40)
     core = make_core()
@@ -129,13 +112,3 @@ def test_a_drafter_like_the_target_is_accepted_to_a_leaf(
     assert num_accepted >= 6
     if mode is not AcceptanceMode.REJECTION:
         assert text[:12] == plain
-
-
-@pytest.mark.parametrize("request_", [TreeRequest(0, 2), TreeRequest(9, 2), TreeRequest(2, 0)], ids=str)
-def test_impossible_requests_are_refused(make_core: MakeCore, settle: Settle, request_: TreeRequest) -> None:
-    core = make_core()
-    core.submit(OpenSequence(1, (1, 2), GREEDY))
-    core.submit(Propose(1, 2, (), 2, tree=request_))
-    (error,) = [event for event in settle(core) if isinstance(event, SequenceError)]
-    assert error.code is SequenceErrorCode.INVALID
-    assert "1 to 8 nodes" in error.message

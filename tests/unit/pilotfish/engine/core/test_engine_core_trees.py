@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import Decode, Event, OpenSequence, SequenceError, Verdict, Verify
+from pilotfish.messages import Decode, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.types import (
     AcceptanceMode,
     FinishReason,
     SamplingParams,
-    SequenceErrorCode,
     SparseDistribution,
     TokenOrigin,
 )
+from tests.support.engine_events import MakeCore, settle, verdicts_of
 
 VOCAB = 64
-MakeCore = Callable[..., EngineCore]
-Settle = Callable[[EngineCore], list[Event]]
 
 
-def verdicts_of(events: Sequence[Event], sequence_id: int = 1) -> list[Verdict]:
-    return [event for event in events if isinstance(event, Verdict) and event.sequence_id == sequence_id]
-
-
-def plain_text(core: EngineCore, settle: Settle, prompt: Sequence[int], sampling: SamplingParams) -> list[int]:
+def plain_text(core: EngineCore, prompt: Sequence[int], sampling: SamplingParams) -> list[int]:
     core.submit(OpenSequence(1, tuple(prompt), sampling))
     core.submit(Decode(1, len(prompt), sampling.max_tokens))
     return [token_id for verdict in verdicts_of(settle(core)) for token_id in verdict.token_ids]
@@ -59,7 +53,6 @@ class TreeDrafts:
 
 def text_by_trees(
     core: EngineCore,
-    settle: Settle,
     prompts: dict[int, Sequence[int]],
     expected: dict[int, list[int]],
     samplings: dict[int, SamplingParams],
@@ -97,14 +90,12 @@ SAMPLINGS = {
 
 
 @pytest.mark.parametrize("kind", SAMPLINGS)
-def test_trees_give_the_text_of_plain_decoding(make_core: MakeCore, settle: Settle, kind: str) -> None:
+def test_trees_give_the_text_of_plain_decoding(make_core: MakeCore, kind: str) -> None:
     sampling = SamplingParams(max_tokens=40, seed=5, **SAMPLINGS[kind])
     prompt = [7, 3, 11, 40, 2] * 4
-    expected = plain_text(make_core(), settle, prompt, sampling)
+    expected = plain_text(make_core(), prompt, sampling)
     for seed in range(3):
-        texts, verdicts = text_by_trees(
-            make_core(max_draft_tokens=8), settle, {1: prompt}, {1: expected}, {1: sampling}, seed
-        )
+        texts, verdicts = text_by_trees(make_core(max_draft_tokens=8), {1: prompt}, {1: expected}, {1: sampling}, seed)
         assert texts[1] == expected
         assert sum(verdict.num_accepted_tokens for verdict in verdicts) > 5
         assert any(verdict.num_accepted_tokens > 1 for verdict in verdicts)
@@ -112,9 +103,7 @@ def test_trees_give_the_text_of_plain_decoding(make_core: MakeCore, settle: Sett
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), kv_cache_tokens=st.sampled_from((112, 160, 512)), batch=st.sampled_from((12, 40)))
-def test_many_sequences_in_a_tight_cache(
-    make_core: MakeCore, settle: Settle, seed: int, kv_cache_tokens: int, batch: int
-) -> None:
+def test_many_sequences_in_a_tight_cache(make_core: MakeCore, seed: int, kv_cache_tokens: int, batch: int) -> None:
     """Shared prefixes, preemption and chunked prefills beside trees."""
     generator = random.Random(seed)
     shared = [generator.randrange(VOCAB) for _ in range(34)]
@@ -128,25 +117,24 @@ def test_many_sequences_in_a_tight_cache(
         for sequence_id in prompts
     }
     expected = {
-        sequence_id: plain_text(make_core(), settle, prompt, samplings[sequence_id])
-        for sequence_id, prompt in prompts.items()
+        sequence_id: plain_text(make_core(), prompt, samplings[sequence_id]) for sequence_id, prompt in prompts.items()
     }
     core = make_core(kv_cache_tokens=kv_cache_tokens, max_batch_tokens=batch)
-    texts, _ = text_by_trees(core, settle, prompts, expected, samplings, seed)
+    texts, _ = text_by_trees(core, prompts, expected, samplings, seed)
     assert texts == expected
     # What lies in the prefix cache now was moved into place before it was shared.
-    again, _ = text_by_trees(core, settle, prompts, expected, samplings, seed + 1)
+    again, _ = text_by_trees(core, prompts, expected, samplings, seed + 1)
     assert again == expected
     assert core.kv_cache.pool.num_used == 0
 
 
-def test_prefixes_that_trees_have_filled_are_shared(make_core: MakeCore, settle: Settle) -> None:
+def test_prefixes_that_trees_have_filled_are_shared(make_core: MakeCore) -> None:
     """A second request whose prompt is the first one's text hits blocks that were compacted."""
     sampling = SamplingParams(temperature=0, max_tokens=40)
     prompt = [9, 8, 7]
-    expected = plain_text(make_core(), settle, prompt, sampling)
+    expected = plain_text(make_core(), prompt, sampling)
     core = make_core()
-    text_by_trees(core, settle, {1: prompt}, {1: expected}, {1: sampling}, seed=4)
+    text_by_trees(core, {1: prompt}, {1: expected}, {1: sampling}, seed=4)
     longer = [*prompt, *expected[:36]]
     core.submit(OpenSequence(2, tuple(longer), SamplingParams(temperature=0, max_tokens=4)))
     core.submit(Decode(2, len(longer), 4))
@@ -155,21 +143,21 @@ def test_prefixes_that_trees_have_filled_are_shared(make_core: MakeCore, settle:
     assert events[0].num_cached_tokens == 32
 
 
-def test_rejection_with_trees_is_of_the_target(make_core: MakeCore, settle: Settle) -> None:
+def test_rejection_with_trees_is_of_the_target(make_core: MakeCore) -> None:
     """One-hot candidates that the target cannot say are never accepted; its only choice always is."""
     sampling = SamplingParams(top_k=1, acceptance=AcceptanceMode.REJECTION, max_tokens=24)
     prompt = [5, 6, 7, 8]
-    expected = plain_text(make_core(), settle, prompt, sampling)
-    texts, verdicts = text_by_trees(make_core(), settle, {1: prompt}, {1: expected}, {1: sampling}, seed=2)
+    expected = plain_text(make_core(), prompt, sampling)
+    texts, verdicts = text_by_trees(make_core(), {1: prompt}, {1: expected}, {1: sampling}, seed=2)
     assert texts[1] == expected
     assert any(verdict.num_accepted_tokens > 1 for verdict in verdicts)
 
 
 @pytest.fixture
-def opened(make_core: MakeCore, settle: Settle) -> tuple[EngineCore, list[int]]:
+def opened(make_core: MakeCore) -> tuple[EngineCore, list[int]]:
     """A core with sequence 1 open, and what it says greedily."""
     prompt = [4, 9, 33]
-    expected = plain_text(make_core(), settle, prompt, SamplingParams(temperature=0, max_tokens=8))
+    expected = plain_text(make_core(), prompt, SamplingParams(temperature=0, max_tokens=8))
     core = make_core()
     core.submit(OpenSequence(1, tuple(prompt), SamplingParams(temperature=0, max_tokens=8)))
     return core, expected
@@ -179,7 +167,7 @@ def other(token_id: int) -> int:
     return (token_id + 1) % VOCAB
 
 
-def test_origins_depths_and_counts(opened: tuple[EngineCore, list[int]], settle: Settle) -> None:
+def test_origins_depths_and_counts(opened: tuple[EngineCore, list[int]]) -> None:
     core, text = opened
     drafts = (other(text[0]), text[0], other(text[1]), text[1])
     core.submit(Verify(1, 3, drafts, (), (-1, -1, 1, 1)))
@@ -195,58 +183,40 @@ def test_origins_depths_and_counts(opened: tuple[EngineCore, list[int]], settle:
     assert verdict.origins == (TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED)
 
 
-def test_an_accepted_leaf_beside_a_longer_branch_has_a_bonus(
-    opened: tuple[EngineCore, list[int]], settle: Settle
-) -> None:
-    core, text = opened
-    core.submit(Verify(1, 3, (text[0], other(text[0]), 5), (), (-1, -1, 1)))
-    (verdict,) = verdicts_of(settle(core))
-    assert verdict.origins == (TokenOrigin.ACCEPTED, TokenOrigin.BONUS)
-    assert verdict.depth == 2
-
-
-def test_what_goes_past_the_answers_end_is_not_verified(opened: tuple[EngineCore, list[int]], settle: Settle) -> None:
-    """8 tokens are left, the last of them the target's own: nodes deeper than 7 could never be used."""
-    core, text = opened
-    core.submit(Verify(1, 3, (*text[:7], other(text[0])), (), (-1, 0, 1, 2, 3, 4, 5, -1)))
-    (verdict,) = verdicts_of(settle(core))
-    assert verdict.token_ids == tuple(text)
-    assert verdict.finish_reason is FinishReason.LENGTH
-    assert verdict.num_draft_tokens == 8
-
-
-def test_a_tree_is_cut_to_what_can_be_used(opened: tuple[EngineCore, list[int]], settle: Settle) -> None:
-    core, text = opened
-    core.submit(Decode(1, 3, 6))
-    settle(core)
-    core.submit(Verify(1, 9, (other(text[6]), text[6], 1, 2, 3), (), (-1, -1, 0, 1, 3)))
-    (verdict,) = verdicts_of(settle(core))
-    assert verdict.token_ids == tuple(text[6:8])
-    assert (verdict.num_draft_tokens, verdict.num_accepted_tokens) == (2, 1)
-    assert verdict.finish_reason is FinishReason.LENGTH
-
-
 @pytest.mark.parametrize(
-    ("parents", "message"),
+    ("num_decoded", "nodes", "parents", "num_drafts", "num_accepted", "num_tokens"),
     [
-        ((-1,), "2 draft tokens with 1 parents"),
-        ((-1, 1), "the parent of draft token 1 is 1"),
-        ((-1, -2), "the parent of draft token 1 is -2"),
+        (0, (0, "wrong", "wrong"), (-1, -1, 1), 3, 1, 2),  # an accepted leaf beside a longer branch has a bonus
+        # 8 tokens are left, the last of them the target's own: nodes deeper than 7 could never be used.
+        (0, (0, 1, 2, 3, 4, 5, 6, "wrong"), (-1, 0, 1, 2, 3, 4, 5, -1), 8, 7, 8),
+        (6, ("wrong", 6, "wrong", "wrong", "wrong"), (-1, -1, 0, 1, 3), 2, 1, 2),
     ],
+    ids=["a leaf", "to the end", "past the end"],
 )
-def test_malformed_trees_are_refused(
-    opened: tuple[EngineCore, list[int]], settle: Settle, parents: tuple[int, ...], message: str
+def test_a_tree_is_verified_as_far_as_it_can_be_used(
+    opened: tuple[EngineCore, list[int]],
+    num_decoded: int,
+    nodes: tuple[int | str, ...],
+    parents: tuple[int, ...],
+    num_drafts: int,
+    num_accepted: int,
+    num_tokens: int,
 ) -> None:
+    """nodes: right tokens by their place in the text, and wrong ones."""
     core, text = opened
-    core.submit(Verify(1, 3, (1, 2), (), parents))
-    errors = [event for event in settle(core) if isinstance(event, SequenceError)]
-    assert [error.code for error in errors] == [SequenceErrorCode.INVALID]
-    assert message in errors[0].message
-    core.submit(Verify(1, 3, (text[0],), (), (-1,)))
-    assert verdicts_of(settle(core))[0].token_ids == tuple(text[:2])
+    if num_decoded:
+        core.submit(Decode(1, 3, num_decoded))
+        settle(core)
+    wrong = other(text[num_decoded])
+    drafts = tuple(text[node] if isinstance(node, int) else wrong for node in nodes)
+    core.submit(Verify(1, 3 + num_decoded, drafts, (), parents))
+    (verdict,) = verdicts_of(settle(core))
+    assert verdict.token_ids == tuple(text[num_decoded : num_decoded + num_tokens])
+    assert (verdict.num_draft_tokens, verdict.num_accepted_tokens) == (num_drafts, num_accepted)
+    assert (verdict.finish_reason is FinishReason.LENGTH) == (num_decoded + num_tokens == 8)
 
 
-def test_trees_count_their_nodes(make_core: MakeCore, settle: Settle) -> None:
+def test_trees_count_their_nodes(make_core: MakeCore) -> None:
     core = make_core(max_draft_tokens=100, max_batch_tokens=200)
     core.submit(OpenSequence(1, (4, 9, 33), SamplingParams(temperature=0)))
     core.submit(Verify(1, 3, (1,) * 64, (), (-1,) * 64))

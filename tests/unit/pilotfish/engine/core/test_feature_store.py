@@ -5,38 +5,28 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import MAX_FEATURE_TOKENS, FeatureStore
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
-from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict, Verify
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.types import ModelInfo, SamplingParams
+from pilotfish.types import SamplingParams
+from tests.support.engine_events import MakeCore, settle
 
 VOCAB, CONTEXT, LAYERS = 64, 128, (0, 1, 1)
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 BF16 = FeatureFormat.BF16
 
-MakeCore = Callable[..., EngineCore]
-
 
 @pytest.fixture
-def make_featured(tiny_llama: LlamaForCausalLM) -> MakeCore:
+def make_featured(make_core: MakeCore) -> MakeCore:
     """A core that keeps features; deterministic, so that no bit depends on how the text is cut into steps."""
-
-    def make(**changes: int | bool) -> EngineCore:
-        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "max_draft_tokens": 8}
-        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=True, max_context_tokens=CONTEXT)
-        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
-        return EngineCore(
-            decoder, EngineConfig(**{**settings, **changes}), info, features=FeatureStore(decoder, LAYERS)
-        )
-
-    return make
+    return partial(make_core, feature_layers=LAYERS, deterministic=True)
 
 
 @pytest.fixture
@@ -56,17 +46,8 @@ def whole_text_features(make_featured: MakeCore) -> Callable[[Sequence[int]], Fe
 
 def verdict_of(core: EngineCore, sequence_id: int = 1) -> Verdict:
     """The last verdict of all that the core has to do."""
-    verdicts = [event for event in settle_all(core) if isinstance(event, Verdict) and event.sequence_id == sequence_id]
+    verdicts = [event for event in settle(core) if isinstance(event, Verdict) and event.sequence_id == sequence_id]
     return verdicts[-1]
-
-
-def settle_all(core: EngineCore) -> list[Event]:
-    events: list[Event] = []
-    for _ in range(500):
-        if not core.has_work:
-            return events
-        events.extend(core.step())
-    raise AssertionError("the engine does not come to rest")
 
 
 def prompt_of(length: int, seed: int = 1) -> tuple[int, ...]:
@@ -81,7 +62,7 @@ def test_chunks_of_a_prompt_and_steps_of_a_run_come_as_one(
     prompt = prompt_of(50)
     core.submit(OpenSequence(1, prompt, GREEDY))
     core.submit(Decode(1, 50, 6, features=FeatureRequest(0, BF16)))
-    verdicts = [event for event in settle_all(core) if isinstance(event, Verdict)]
+    verdicts = [event for event in settle(core) if isinstance(event, Verdict)]
     assert [verdict.features is None for verdict in verdicts] == [True] * 5 + [False]
     text = [*prompt, *(token_id for verdict in verdicts for token_id in verdict.token_ids)]
     assert verdicts[-1].features == whole_text_features(text)
@@ -145,7 +126,7 @@ def test_a_cached_prefix_comes_with_its_features(
     shared = prompt_of(40)
     core.submit(OpenSequence(7, shared, GREEDY))
     core.submit(Decode(7, 40, 1))
-    settle_all(core)
+    settle(core)
     core.submit(CloseSequence(7))
     text = [*shared, *prompt_of(5, seed=3)]
     core.submit(OpenSequence(1, tuple(text), GREEDY))
@@ -168,7 +149,7 @@ def test_preempted_sequences_lose_no_features(
         for sequence_id, text in texts.items():
             request = FeatureRequest(ends[sequence_id], BF16)
             core.submit(Decode(sequence_id, len(text), 5, features=request))
-        for event in settle_all(core):
+        for event in settle(core):
             if isinstance(event, Verdict):
                 texts[event.sequence_id].extend(event.token_ids)
                 if event.features is not None:

@@ -5,26 +5,25 @@ from __future__ import annotations
 import copy
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
-from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.medusa.config import MedusaConfig
@@ -32,7 +31,8 @@ from pilotfish.models.medusa.module import MedusaHeads
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch
 from pilotfish.speculation.trees.growth import GrowingTree
-from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
+from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
+from tests.support.engine_events import MakeCore, settle
 
 VOCAB, CONTEXT, HIDDEN = 64, 128, 32
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -42,42 +42,10 @@ REJECTION = SamplingParams(temperature=0.7, seed=3, max_tokens=60, acceptance=Ac
 MakeDrafter = Callable[[TransformersDecoder], InTargetDrafter]
 
 
-@pytest.fixture(scope="module")
-def eagle3_module() -> Eagle3Head:
-    torch.manual_seed(23)
-    config = Eagle3Config(
-        hidden_size=HIDDEN,
-        intermediate_size=48,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        vocab_size=VOCAB,
-        draft_vocab_size=40,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        max_position_embeddings=CONTEXT,
-        feature_layers=(0, 1, 1),
-    )
-    module = Eagle3Head(config)
-    module.set_draft_vocabulary(torch.arange(12, 52))
-    for parameter in module.parameters():
-        if parameter.dim() > 1:
-            parameter.data.mul_(6.0)  # sure of itself: chains get long
-    return module.eval().requires_grad_(False)
-
-
 @pytest.fixture
-def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
+def make_drafted(make_core: MakeCore) -> MakeCore:
     """A core with a drafter beside its decoder; None: without."""
-
-    def make(make_drafter: MakeDrafter | None, **changes: int | bool) -> EngineCore:
-        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 12}
-        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
-        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
-        drafter = None if make_drafter is None else make_drafter(decoder)
-        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, drafter=drafter)
-
-    return make
+    return partial(make_core, max_draft_tokens=12)
 
 
 def medusa_heads() -> MedusaHeads:
@@ -123,14 +91,13 @@ class Oracle:
     def allocate(self, num_blocks: int) -> int:
         return 100 * num_blocks
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        drafts = []
-        for rows, wish in zip(kept, wishes, strict=True):
-            sequence = rows.sequence
-            assert rows.first_position + len(rows.step_rows) == sequence.num_computed_tokens
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        for rows in kept:
+            assert rows.first_position + len(rows.step_rows) == rows.sequence.num_computed_tokens
             assert len(set(rows.step_rows)) == len(rows.step_rows) > 0
-            num_tokens = wish.num_draft_tokens if wish else 0
-            token_ids = self._continue(sequence.tokens, num_tokens)
+        drafts = []
+        for wish in wishes.values():
+            token_ids = self._continue(wish.sequence.tokens, wish.num_draft_tokens)
             if token_ids and self._random.random() < 0.5:
                 token_ids[self._random.randrange(len(token_ids))] = self._random.randrange(VOCAB)
             drafts.append(Drafts(tuple(token_ids)))
@@ -151,7 +118,7 @@ def run(
         core.submit(Decode(sequence_id, len(prompt), num_tokens, num_draft_tokens, tree=tree))
     outputs: list[list[int]] = [[] for _ in prompts]
     verdicts = []
-    for event in settle_all(core):
+    for event in settle(core):
         assert not isinstance(event, SequenceError), event
         if isinstance(event, Verdict):
             assert event.base_length == len(prompts[event.sequence_id]) + len(outputs[event.sequence_id])
@@ -162,15 +129,6 @@ def run(
     for sequence_id in range(len(prompts)):
         core.submit(CloseSequence(sequence_id))
     return outputs, verdicts
-
-
-def settle_all(core: EngineCore) -> list[Event]:
-    events: list[Event] = []
-    for _ in range(3000):
-        if not core.has_work:
-            return events
-        events.extend(core.step())
-    raise AssertionError("the engine does not come to rest")
 
 
 def prompts(seed: int, count: int) -> list[list[int]]:
@@ -187,7 +145,7 @@ def prompts(seed: int, count: int) -> list[list[int]]:
 @pytest.mark.parametrize("kv_cache_tokens", [1024, 160], ids=["roomy", "tight"])
 @pytest.mark.parametrize("tree", [None, TreeRequest(max_nodes=12, branching=3)], ids=["chain", "tree"])
 def test_the_text_is_that_of_plain_decoding(
-    make_drafted: Callable[..., EngineCore],
+    make_drafted: MakeCore,
     make_drafter: MakeDrafter,
     sampling: SamplingParams,
     kv_cache_tokens: int,
@@ -206,7 +164,7 @@ def test_the_text_is_that_of_plain_decoding(
     assert core.kv_cache.pool.num_used == 0
 
 
-def test_a_drafter_that_is_the_target_is_always_right(make_drafted: Callable[..., EngineCore]) -> None:
+def test_a_drafter_that_is_the_target_is_always_right(make_drafted: MakeCore) -> None:
     core = make_drafted(lambda decoder: EarlyExitDrafter(decoder, 2, top_m=VOCAB))
     for sampling in (GREEDY, msgspec.structs.replace(COUPLED, frequency_penalty=1.0), REJECTION):
         _, verdicts = run(core, prompts(2, 3), sampling, 40, 4)
@@ -214,9 +172,7 @@ def test_a_drafter_that_is_the_target_is_always_right(make_drafted: Callable[...
         assert all(verdict.num_accepted_tokens == verdict.num_draft_tokens for verdict in verdicts)
 
 
-def test_rejection_sampling_gets_its_distributions(
-    make_drafted: Callable[..., EngineCore], make_drafter: MakeDrafter
-) -> None:
+def test_rejection_sampling_gets_its_distributions(make_drafted: MakeCore, make_drafter: MakeDrafter) -> None:
     outputs, verdicts = run(make_drafted(make_drafter), prompts(3, 3), REJECTION, 30, 3)
     assert [len(output) for output in outputs] == [30] * 3
     assert sum(verdict.num_draft_tokens for verdict in verdicts) > 20
@@ -224,7 +180,7 @@ def test_rejection_sampling_gets_its_distributions(
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])
 def test_a_run_ends_where_it_was_asked_to(
-    make_drafted: Callable[..., EngineCore],
+    make_drafted: MakeCore,
     greedy_text: Callable[[Sequence[int], int], list[int]],
     num_draft_tokens: int,
 ) -> None:
@@ -243,7 +199,7 @@ def test_a_run_ends_where_it_was_asked_to(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_the_drafter_is_shown_adds_up(
-    make_drafted: Callable[..., EngineCore], greedy_text: Callable[[Sequence[int], int], list[int]], seed: int
+    make_drafted: MakeCore, greedy_text: Callable[[Sequence[int], int], list[int]], seed: int
 ) -> None:
     chance = random.Random(seed)
     core = make_drafted(
@@ -258,23 +214,19 @@ def test_what_the_drafter_is_shown_adds_up(
     assert any(verdict.num_accepted_tokens < verdict.num_draft_tokens for verdict in verdicts)
 
 
-def test_no_drafter_no_drafts(make_drafted: Callable[..., EngineCore]) -> None:
-    _, verdicts = run(make_drafted(None), [[5, 9, 2]], GREEDY, 6, 4)
-    assert [verdict.num_draft_tokens for verdict in verdicts] == [0] * 6
-
-
-def test_nobody_drafts_unasked(make_drafted: Callable[..., EngineCore], make_drafter: MakeDrafter) -> None:
-    _, verdicts = run(make_drafted(make_drafter), [[5, 9, 2]], GREEDY, 20, 0)
-    assert [verdict.num_draft_tokens for verdict in verdicts] == [0] * 20
+def test_nobody_drafts_unasked_or_without_a_drafter(make_drafted: MakeCore, make_drafter: MakeDrafter) -> None:
+    for drafter, num_draft_tokens in ((make_drafter, 0), (None, 4)):
+        _, verdicts = run(make_drafted(drafter), [[5, 9, 2]], GREEDY, 20, num_draft_tokens)
+        assert [verdict.num_draft_tokens for verdict in verdicts] == [0] * 20
 
 
 def test_a_drafter_that_fails_costs_nobody_anything(
-    make_drafted: Callable[..., EngineCore],
+    make_drafted: MakeCore,
     greedy_text: Callable[[Sequence[int], int], list[int]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Faulty(Oracle):
-        def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+        def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
             if kept[0].sequence.num_output_tokens > 3:
                 raise RuntimeError("out of ideas")
             return super().follow(kept, wishes)
@@ -329,7 +281,7 @@ class Reference:
 @pytest.mark.parametrize("tree", [None, TreeRequest(max_nodes=10, branching=3)], ids=["chain", "tree"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_head_sees_what_it_would_see_in_one_piece(
-    make_drafted: Callable[..., EngineCore],
+    make_drafted: MakeCore,
     tiny_llama: LlamaForCausalLM,
     eagle3_module: Eagle3Head,
     monkeypatch: pytest.MonkeyPatch,
@@ -369,7 +321,7 @@ def test_the_head_sees_what_it_would_see_in_one_piece(
 
 
 def test_medusa_heads_guess_from_the_last_kept_row(
-    make_drafted: Callable[..., EngineCore], tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
+    make_drafted: MakeCore, tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     heads = medusa_heads()

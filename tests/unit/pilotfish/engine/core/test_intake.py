@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,17 +11,15 @@ from hypothesis import strategies as st
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.types import AcceptanceMode, FinishReason, SamplingParams, SequenceErrorCode, SparseDistribution
+from tests.support.engine_events import GreedyText, MakeCore, settle
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 PROMPT = (1, 5, 9, 2, 33, 7)
 RUN = 12
-Settle = Callable[[EngineCore], list[Event]]
-GreedyText = Callable[[Sequence[int], int], list[int]]
-MakeCore = Callable[..., EngineCore]
 
 
 def run_with_draft(
-    core: EngineCore, settle: Settle, draft: Sequence[int], *, num_steps: int, sampling: SamplingParams = GREEDY, **more
+    core: EngineCore, draft: Sequence[int], *, num_steps: int, sampling: SamplingParams = GREEDY, **more
 ) -> list[Event]:
     """The events of a run into which a draft on its first tokens comes after num_steps steps."""
     core.submit(OpenSequence(1, PROMPT, sampling))
@@ -41,50 +39,46 @@ def text(found: Sequence[Verdict]) -> list[int]:
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
-def test_a_draft_that_foresaw_the_run_ends_it(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, num_steps: int
-) -> None:
+def test_a_draft_that_foresaw_the_run_ends_it(make_core: MakeCore, greedy_text: GreedyText, num_steps: int) -> None:
     expected = greedy_text(PROMPT, RUN)
-    found = verdicts(run_with_draft(make_core(), settle, expected[:5], num_steps=num_steps))
+    found = verdicts(run_with_draft(make_core(), expected[:5], num_steps=num_steps))
     assert [verdict.num_draft_tokens for verdict in found] == [0] * num_steps + [5 - num_steps]
     assert text(found) == expected[:6]
 
 
-def test_its_wrong_end_is_rejected_as_ever(make_core: MakeCore, settle: Settle, greedy_text: GreedyText) -> None:
+def test_its_wrong_end_is_rejected_as_ever(make_core: MakeCore, greedy_text: GreedyText) -> None:
     expected = greedy_text(PROMPT, RUN)
     draft = [*expected[:3], (expected[3] + 1) % 64, expected[4]]
-    last = verdicts(run_with_draft(make_core(), settle, draft, num_steps=2))[-1]
+    last = verdicts(run_with_draft(make_core(), draft, num_steps=2))[-1]
     assert (last.num_draft_tokens, last.num_accepted_tokens) == (3, 1)
     assert list(last.token_ids) == expected[2:4]
 
 
 @pytest.mark.parametrize("fault", ["wrong beginning", "nothing left", "a tree"])
 def test_a_draft_that_comes_to_nothing_leaves_no_trace(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, fault: str
+    make_core: MakeCore, greedy_text: GreedyText, fault: str
 ) -> None:
     expected = greedy_text(PROMPT, RUN)
     draft = {"wrong beginning": [(expected[0] + 1) % 64, *expected[1:5]], "nothing left": expected[:2]}
     parents = (-1, 0, 1, -1) if fault == "a tree" else ()
-    events = run_with_draft(make_core(), settle, draft.get(fault, expected[:4]), num_steps=2, parents=parents)
+    events = run_with_draft(make_core(), draft.get(fault, expected[:4]), num_steps=2, parents=parents)
     found = verdicts(events)
     assert [verdict.num_draft_tokens for verdict in found] == [0] * RUN
     assert text(found) == expected
 
 
-def test_a_run_whose_last_token_is_due_goes_on_to_its_end(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText
-) -> None:
+def test_a_run_whose_last_token_is_due_goes_on_to_its_end(make_core: MakeCore, greedy_text: GreedyText) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=3)
     expected = greedy_text(PROMPT, 6)
-    found = verdicts(run_with_draft(make_core(), settle, expected, num_steps=2, sampling=sampling))
+    found = verdicts(run_with_draft(make_core(), expected, num_steps=2, sampling=sampling))
     assert text(found) == expected[:3]
     assert found[-1].finish_reason is FinishReason.LENGTH
     assert found[-1].num_draft_tokens == 0
 
 
-def test_after_a_run_a_late_draft_is_stale(make_core: MakeCore, settle: Settle, greedy_text: GreedyText) -> None:
+def test_after_a_run_a_late_draft_is_stale(make_core: MakeCore, greedy_text: GreedyText) -> None:
     core, expected = make_core(), greedy_text(PROMPT, RUN)
-    events = run_with_draft(core, settle, [*expected, 1, 2], num_steps=RUN)
+    events = run_with_draft(core, [*expected, 1, 2], num_steps=RUN)
     error = events[-1]
     assert isinstance(error, SequenceError)
     assert (error.code, error.base_length) == (SequenceErrorCode.STALE, len(PROMPT))
@@ -92,7 +86,7 @@ def test_after_a_run_a_late_draft_is_stale(make_core: MakeCore, settle: Settle, 
     assert len(verdicts(settle(core))) == 1
 
 
-def test_the_distributions_are_cut_with_their_tokens(make_core: MakeCore, settle: Settle) -> None:
+def test_the_distributions_are_cut_with_their_tokens(make_core: MakeCore) -> None:
     sampling = SamplingParams(temperature=1.0, seed=3, max_tokens=100, acceptance=AcceptanceMode.REJECTION)
     core = make_core()
     core.submit(OpenSequence(1, PROMPT, sampling))
@@ -107,7 +101,7 @@ def test_the_distributions_are_cut_with_their_tokens(make_core: MakeCore, settle
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_drafts_at_any_time_leave_the_greedy_text(
-    make_core: MakeCore, settle: Settle, greedy_text: GreedyText, data: st.DataObject
+    make_core: MakeCore, greedy_text: GreedyText, data: st.DataObject
 ) -> None:
     core, expected = make_core(kv_cache_tokens=64), greedy_text(PROMPT, 40)
     core.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=24)))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import Scheduler
-from pilotfish.engine.core.sequence import DecodeTask, Drafts, EngineSequence, VerifyTask
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
 from pilotfish.messages import OpenSequence
 from pilotfish.types import SamplingParams
 

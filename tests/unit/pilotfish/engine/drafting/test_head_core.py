@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,10 +15,10 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.sequence import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.head_core import HeadCore
@@ -37,7 +37,6 @@ from pilotfish.messages import (
 )
 from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
@@ -52,9 +51,10 @@ from pilotfish.types import (
     SequenceErrorCode,
     TreeRequest,
 )
+from tests.support.engine_events import settle
 from tests.support.small_vocabulary import SmallVocabulary
 
-VOCAB, CONTEXT, HIDDEN, LAYERS = 64, 128, 32, (0, 1, 1)
+VOCAB, CONTEXT, LAYERS = 64, 128, (0, 1, 1)
 NUM_DRAFTS = 4
 PROMPTS = [tuple(range(3, 40)), (7, 7, 9, 1, 30), tuple(range(60, 10, -3))]
 GREEDY = SamplingParams(temperature=0, max_tokens=40)
@@ -71,27 +71,8 @@ def target_model(tiny_llama: LlamaForCausalLM) -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="module")
-def module() -> Eagle3Head:
-    torch.manual_seed(23)
-    config = Eagle3Config(
-        hidden_size=HIDDEN,
-        intermediate_size=48,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        vocab_size=VOCAB,
-        draft_vocab_size=40,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        max_position_embeddings=CONTEXT,
-        feature_layers=LAYERS,
-    )
-    head = Eagle3Head(config)
-    head.set_draft_vocabulary(torch.arange(12, 52))
-    for parameter in head.parameters():
-        if parameter.dim() > 1:
-            parameter.data.mul_(6.0)  # sure of itself: drafts get long
-    return head.to(torch.bfloat16).eval().requires_grad_(False)
+def module(eagle3_module: Eagle3Head) -> Eagle3Head:
+    return copy.deepcopy(eagle3_module).to(torch.bfloat16)
 
 
 def info(**changes: object) -> ModelInfo:
@@ -125,11 +106,10 @@ class RecordedDrafter(Eagle3Drafter):
 
     drafted: dict[tuple[int, int], Drafts]
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
         drafts = super().follow(kept, wishes)
-        for rows, wish, draft in zip(kept, wishes, drafts, strict=True):
-            if wish is not None:
-                self.drafted[rows.sequence.sequence_id, len(rows.sequence.tokens)] = draft
+        for wish, draft in zip(wishes.values(), drafts, strict=True):
+            self.drafted[wish.sequence.sequence_id, len(wish.sequence.tokens)] = draft
         return drafts
 
 
@@ -141,15 +121,6 @@ def beside(target_model: LlamaForCausalLM, module: Eagle3Head) -> tuple[EngineCo
     drafter.drafted = {}
     # A clock that stands still: what drafts cost must not decide how long they get here.
     return EngineCore(decoder, engine_config(), info(), drafter=drafter, clock_ns=lambda: 0), drafter
-
-
-def settle_all(core: EngineCore | HeadCore) -> list[Event]:
-    events: list[Event] = []
-    for _ in range(1000):
-        if not core.has_work:
-            return events
-        events.extend(core.step())
-    raise AssertionError("the engine does not come to rest")
 
 
 class Rounds:
@@ -173,7 +144,7 @@ class Rounds:
         self.hear_verdicts()
 
     def hear_verdicts(self) -> None:
-        for event in settle_all(self.target):
+        for event in settle(self.target):
             if isinstance(event, Verdict):
                 self.texts[event.sequence_id].extend(event.token_ids)
                 self.verdicts[event.sequence_id] = event
@@ -195,7 +166,7 @@ class Rounds:
             room = self.sampling.max_tokens - (len(self.texts[number]) - self.prompt_lengths[number]) - 1
             if room > 0:
                 self.head.submit(self.propose(number, min(NUM_DRAFTS, room)))
-        answers = {event.sequence_id: event for event in settle_all(self.head) if isinstance(event, Proposal)}
+        answers = {event.sequence_id: event for event in settle(self.head) if isinstance(event, Proposal)}
         for number in running:
             length, answer = len(self.texts[number]), answers.get(number, Proposal(number, 0, ()))
             if number in answers:
@@ -222,7 +193,7 @@ def test_the_drafts_are_those_of_the_head_beside_the_target(
     for number, prompt in enumerate(PROMPTS):
         core.submit(OpenSequence(number, prompt, sampling))
         core.submit(Decode(number, len(prompt), sampling.max_tokens, NUM_DRAFTS, tree=tree))
-    for event in settle_all(core):
+    for event in settle(core):
         if isinstance(event, Verdict):
             texts[event.sequence_id].extend(event.token_ids)
 
@@ -255,7 +226,7 @@ def running(target: EngineCore, make_head_core: Callable[..., HeadCore]) -> Roun
 def ask(core: HeadCore, *commands: OpenSequence | Propose | CloseSequence | Verify) -> list[Event]:
     for command in commands:
         core.submit(command)
-    return [event for event in settle_all(core) if not isinstance(event, Opened)]
+    return [event for event in settle(core) if not isinstance(event, Opened)]
 
 
 def test_without_features_there_are_no_drafts(make_head_core: Callable[..., HeadCore]) -> None:
@@ -283,7 +254,7 @@ def all_features(rounds: Rounds) -> Features:
     text = tuple(rounds.texts[0])
     rounds.target.submit(OpenSequence(99, text[:-1], GREEDY))
     rounds.target.submit(Decode(99, len(text) - 1, 1, features=FeatureRequest(0, FeatureFormat.BF16)))
-    (verdict,) = (event for event in settle_all(rounds.target) if isinstance(event, Verdict))
+    (verdict,) = (event for event in settle(rounds.target) if isinstance(event, Verdict))
     rounds.target.submit(CloseSequence(99))
     assert verdict.features is not None
     return verdict.features

@@ -15,27 +15,14 @@ from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter
 from pilotfish.errors import ConfigError, ModelError, ModelNotFoundError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import save_eagle3
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import save_medusa
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
+from tests.support.tiny_models import tiny_eagle3_config
 
-CONFIG = Eagle3Config(
-    hidden_size=32,
-    intermediate_size=48,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    vocab_size=64,
-    draft_vocab_size=40,
-    rms_norm_eps=1e-5,
-    rope_theta=10000.0,
-    max_position_embeddings=128,
-    feature_layers=(0, 1, 1),
-    tokenizer_fingerprint="the target's",
-)
+CONFIG = tiny_eagle3_config(tokenizer_fingerprint="the target's")
 
 
 @pytest.fixture
@@ -48,33 +35,30 @@ def build(loaded: LoadedModel, config: InTargetDrafterConfig) -> InTargetDrafter
     return build_in_target_drafter(config, loaded, decoder, top_m=8)
 
 
-def test_none(loaded: LoadedModel) -> None:
-    assert build(loaded, InTargetDrafterConfig()) is None
+@pytest.mark.parametrize(
+    ("proposer", "exit_layer"), [("eagle3", 0), ("medusa", 0), ("early_exit", 0), ("early_exit", 1), ("none", 0)]
+)
+def test_the_configured_drafter(loaded: LoadedModel, tmp_path: Path, proposer: str, exit_layer: int) -> None:
+    if proposer == "eagle3":
+        save_eagle3(Eagle3Head(CONFIG), tmp_path)
+    if proposer == "medusa":
+        save_medusa(MedusaHeads(medusa_config(32)), tmp_path)
+    model = str(tmp_path) if proposer in ("eagle3", "medusa") else ""
+    config = InTargetDrafterConfig(proposer=proposer, model=model, exit_layer=exit_layer)  # type: ignore[arg-type]
+    drafter = build(loaded, config)
+    assert ("none" if drafter is None else drafter.name) == proposer
+    if drafter is not None:
+        assert (drafter.allocate(4) > 0) == (proposer == "eagle3")
 
 
-def test_eagle3(loaded: LoadedModel, tmp_path: Path) -> None:
-    save_eagle3(Eagle3Head(CONFIG), tmp_path)
-    drafter = build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path)))
-    assert drafter is not None
-    assert drafter.name == "eagle3"
-    assert drafter.allocate(4) > 0
+def medusa_config(hidden_size: int) -> MedusaConfig:
+    return MedusaConfig(hidden_size=hidden_size, vocab_size=64, num_heads=2, draft_vocab_size=64)
 
 
-def test_medusa(loaded: LoadedModel, tmp_path: Path) -> None:
-    save_medusa(MedusaHeads(MedusaConfig(hidden_size=32, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
-    drafter = build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
-    assert drafter is not None
-    assert drafter.name == "medusa"
-    save_medusa(MedusaHeads(MedusaConfig(hidden_size=48, vocab_size=64, num_heads=2, draft_vocab_size=64)), tmp_path)
+def test_medusa_heads_of_another_target(loaded: LoadedModel, tmp_path: Path) -> None:
+    save_medusa(MedusaHeads(medusa_config(48)), tmp_path)
     with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
         build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
-
-
-@pytest.mark.parametrize("exit_layer", [0, 1])
-def test_early_exit(loaded: LoadedModel, exit_layer: int) -> None:
-    drafter = build(loaded, InTargetDrafterConfig(proposer="early_exit", exit_layer=exit_layer))
-    assert drafter is not None
-    assert drafter.name == "early_exit"
 
 
 def test_an_exit_behind_the_last_layer(loaded: LoadedModel) -> None:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
-from transformers import LlamaForCausalLM
 
-from pilotfish.config import DraftConfig, EngineConfig, InTargetDrafterConfig
+from pilotfish.config import DraftConfig, InTargetDrafterConfig
 from pilotfish.engine.core.draft_wish import DraftWish
+from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.core.sequence import NO_DRAFTS, Drafts
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, Verdict
-from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import AcceptanceMode, ModelInfo, SamplingParams, TreeRequest
+from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
+from tests.support.engine_events import GreedyText, MakeCore, settle
 
 VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -30,7 +27,6 @@ SAMPLINGS = [
 ]
 TREES = [None, TreeRequest(max_nodes=8, branching=2)]
 REPETITIVE = (1, 5, 9, 2, 33, 7) * 5
-Settle = Callable[[EngineCore], list[Event]]
 
 
 class Other:
@@ -40,25 +36,19 @@ class Other:
     num_rounds = 0
 
     def __init__(self) -> None:
-        self.asked: list[DraftWish | None] = []
+        self.asked: list[Sequence[DraftWish]] = []
 
     def allocate(self, num_blocks: int) -> int:
         return 7 * num_blocks
 
-    def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
-        self.asked += wishes
-        return [NO_DRAFTS if wish is None else Drafts((VOCAB - 1,)) for wish in wishes]
+    def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        self.asked.append(list(wishes.values()))
+        return [Drafts((VOCAB - 1,)) for _ in wishes]
 
 
 @pytest.fixture
-def make_drafted(tiny_llama: LlamaForCausalLM) -> Callable[..., EngineCore]:
-    def make(drafter: InTargetDrafter | None, **changes: int) -> EngineCore:
-        settings = {"kv_cache_tokens": 1024, "max_batch_tokens": 48, "dtype": "float32", "max_draft_tokens": 12}
-        decoder = TransformersDecoder(copy.deepcopy(tiny_llama), deterministic=False, max_context_tokens=CONTEXT)
-        info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=VOCAB, max_context_tokens=CONTEXT)
-        return EngineCore(decoder, EngineConfig(**{**settings, **changes}), info, drafter=drafter)
-
-    return make
+def make_drafted(make_core: MakeCore) -> MakeCore:
+    return lambda drafter, **changes: make_core(drafter and (lambda _: drafter), max_draft_tokens=12, **changes)
 
 
 def lookup(name: str = "suffix", **more) -> InTargetLookup:
@@ -67,7 +57,6 @@ def lookup(name: str = "suffix", **more) -> InTargetLookup:
 
 def run(
     core: EngineCore,
-    settle: Settle,
     prompts: Sequence[Sequence[int]],
     sampling: SamplingParams = GREEDY,
     tree: TreeRequest | None = None,
@@ -91,44 +80,38 @@ def run(
 @pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
 @pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=["greedy", "coupled"])
 def test_the_text_is_that_of_plain_decoding(
-    make_drafted: Callable[..., EngineCore],
-    settle: Settle,
+    make_drafted: MakeCore,
     name: str,
     tree: TreeRequest | None,
     sampling: SamplingParams,
 ) -> None:
     prompts = [REPETITIVE, (3, 1, 4, 1, 5, 9, 2, 6), (8, 8, 8, 8)]
-    plain, _, num_steps = run(make_drafted(None), settle, prompts, sampling)
-    texts, num_drafted, num_verdicts = run(make_drafted(lookup(name)), settle, prompts, sampling, tree)
+    plain, _, num_steps = run(make_drafted(None), prompts, sampling)
+    texts, num_drafted, num_verdicts = run(make_drafted(lookup(name)), prompts, sampling, tree)
     assert texts == plain
     assert num_drafted > 0
     assert num_verdicts < num_steps
 
 
 @pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
-def test_rejection_sampling_and_tight_caches_hold(
-    make_drafted: Callable[..., EngineCore], settle: Settle, tree: TreeRequest | None
-) -> None:
+def test_rejection_sampling_and_tight_caches_hold(make_drafted: MakeCore, tree: TreeRequest | None) -> None:
     core = make_drafted(lookup(), kv_cache_tokens=160)
-    texts, num_drafted, _ = run(core, settle, [REPETITIVE, REPETITIVE[3:]], SAMPLINGS[2], tree)
+    texts, num_drafted, _ = run(core, [REPETITIVE, REPETITIVE[3:]], SAMPLINGS[2], tree)
     assert [len(text) for text in texts] == [40, 40]
     assert num_drafted > 0
 
 
-def test_a_confident_lookup_spares_the_other_drafter_the_work(
-    make_drafted: Callable[..., EngineCore], settle: Settle, greedy_text: Callable[[Sequence[int], int], list[int]]
-) -> None:
+def test_a_confident_lookup_spares_the_other_drafter_the_work(make_drafted: MakeCore, greedy_text: GreedyText) -> None:
     other = Other()
     core = make_drafted(lookup(other=other, min_accepted_tokens=1.0))
-    text, _, _ = run(core, settle, [REPETITIVE])
+    text, _, _ = run(core, [REPETITIVE])
     assert text == [greedy_text(REPETITIVE, 40)]
-    asked = [wish is not None for wish in other.asked]
     # It is shown every step; it drafts in some of them.
-    assert any(asked)
-    assert not all(asked)
+    assert any(other.asked)
+    assert not all(other.asked)
 
 
-def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: Callable[..., EngineCore], settle: Settle) -> None:
+def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore) -> None:
     other = Other()
     drafter = lookup(other=other, min_accepted_tokens=100.0)
     seen: list[Drafts] = []
@@ -138,34 +121,30 @@ def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: Callable[..., Eng
         num_rounds = 0
         allocate = staticmethod(drafter.allocate)
 
-        def follow(self, kept: Sequence[KeptRows], wishes: Sequence[DraftWish | None]) -> list[Drafts]:
+        def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
             seen.extend(drafter.follow(kept, wishes))
-            return seen[-len(kept) :]
+            return seen[len(seen) - len(wishes) :]
 
-    plain, _, _ = run(make_drafted(None), settle, [REPETITIVE])
-    texts, _, _ = run(make_drafted(Spy()), settle, [REPETITIVE], tree=TREES[1])
+    plain, _, _ = run(make_drafted(None), [REPETITIVE])
+    texts, _, _ = run(make_drafted(Spy()), [REPETITIVE], tree=TREES[1])
     assert texts == plain
-    assert {wish.tree.max_nodes for wish in other.asked if wish is not None and wish.tree is not None} <= {6, 7, 8}
+    assert {wish.tree.max_nodes for wishes in other.asked for wish in wishes if wish.tree is not None} <= {6, 7, 8}
     grafted = [drafts for drafts in seen if len(drafts) > 1]
     assert grafted
     assert all(drafts.token_ids[0] == VOCAB - 1 and drafts.shape.parents[:2] == (-1, -1) for drafts in grafted)
 
 
-def test_without_trees_the_other_drafts_alone_where_the_lookup_doubts(
-    make_drafted: Callable[..., EngineCore], settle: Settle
-) -> None:
+def test_without_trees_the_other_drafts_alone_where_the_lookup_doubts(make_drafted: MakeCore) -> None:
     other = Other()
-    _, num_drafted, num_verdicts = run(
-        make_drafted(lookup(other=other, min_accepted_tokens=100.0)), settle, [REPETITIVE]
-    )
+    _, num_drafted, num_verdicts = run(make_drafted(lookup(other=other, min_accepted_tokens=100.0)), [REPETITIVE])
     assert num_drafted <= num_verdicts
 
 
-def test_outputs_serve_later_sequences(make_drafted: Callable[..., EngineCore], settle: Settle) -> None:
+def test_outputs_serve_later_sequences(make_drafted: MakeCore) -> None:
     core = make_drafted(lookup())
     prompt = (3, 1, 4, 1, 5, 9, 2, 6)
-    _, _, first = run(core, settle, [prompt])
-    _, _, second = run(core, settle, [prompt])
+    _, _, first = run(core, [prompt])
+    _, _, second = run(core, [prompt])
     assert second < first
 
 

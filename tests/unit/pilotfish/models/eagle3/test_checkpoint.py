@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pilotfish.errors import ModelError, ModelNotFoundError, UnsupportedModelError
-from pilotfish.models.eagle3.checkpoint import check_fits, load_eagle3, save_eagle3
-from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.models.eagle3.checkpoint import load_eagle3, save_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
+from tests.support.tiny_models import tiny_eagle3_config
 
 NUM_LAYERS = 8
 PUBLISHED_SHAPES = {
@@ -38,7 +38,7 @@ PUBLISHED_SHAPES = {
 def head() -> Eagle3Head:
     torch.manual_seed(0)
     head = Eagle3Head(
-        Eagle3Config(
+        tiny_eagle3_config(
             hidden_size=8,
             intermediate_size=12,
             num_attention_heads=2,
@@ -46,9 +46,6 @@ def head() -> Eagle3Head:
             head_dim=4,
             vocab_size=11,
             draft_vocab_size=5,
-            rms_norm_eps=1e-5,
-            rope_theta=10000.0,
-            max_position_embeddings=64,
             feature_layers=(2, 4, 5),
             target_model="tiny",
             tokenizer_fingerprint="abc",
@@ -182,6 +179,6 @@ def test_missing_and_torn_files_are_named(head: Eagle3Head, tmp_path: Path) -> N
     ],
 )
 def test_heads_of_other_targets_are_refused(head: Eagle3Head, target: dict[str, object], message: str) -> None:
-    check_fits(head.config, hidden_size=8, vocab_size=11, fingerprint="abc", source="head")
+    head.config.check_target(hidden_size=8, vocab_size=11, fingerprint="abc", source="head")
     with pytest.raises(ModelError, match=message):
-        check_fits(head.config, source="head", **target)  # type: ignore[arg-type]
+        head.config.check_target(source="head", **target)  # type: ignore[arg-type]

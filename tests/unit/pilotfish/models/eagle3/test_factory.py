@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.attention.sdpa import SdpaBackend, SdpaBatch
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead, HeadStep
@@ -19,6 +18,7 @@ from pilotfish.models.graphs.attention import StaticAttention
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import StepShape
 from tests.support.tiny_llama import SIZES, tiny_llama
+from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB = SIZES["hidden_size"], SIZES["vocab_size"]
 
@@ -71,21 +71,7 @@ class Foreign:
 
 def head_beside(backend: SdpaBackend | Foreign) -> FeatureHead:
     torch.manual_seed(3)
-    module = Eagle3Head(
-        Eagle3Config(
-            hidden_size=HIDDEN,
-            intermediate_size=48,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
-            vocab_size=VOCAB,
-            draft_vocab_size=VOCAB,
-            rms_norm_eps=1e-5,
-            rope_theta=10000.0,
-            max_position_embeddings=64,
-            feature_layers=(0, 1, 1),
-        )
-    )
+    module = Eagle3Head(tiny_eagle3_config(draft_vocab_size=VOCAB, max_position_embeddings=64))
     module.embed_tokens = nn.Embedding(VOCAB, HIDDEN)
     module.set_draft_vocabulary(torch.arange(VOCAB))
     decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, backend=backend)

@@ -7,8 +7,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
+from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN = 16
 
@@ -16,21 +16,10 @@ HIDDEN = 16
 @pytest.fixture
 def head() -> Eagle3Head:
     torch.manual_seed(1)
-    return Eagle3Head(
-        Eagle3Config(
-            hidden_size=HIDDEN,
-            intermediate_size=24,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=4,
-            vocab_size=20,
-            draft_vocab_size=6,
-            rms_norm_eps=1e-5,
-            rope_theta=500.0,
-            max_position_embeddings=64,
-            feature_layers=(2, 4, 5),
-        )
-    ).requires_grad_(False)
+    config = tiny_eagle3_config(
+        hidden_size=HIDDEN, intermediate_size=24, head_dim=4, vocab_size=20, draft_vocab_size=6, rope_theta=500.0
+    )
+    return Eagle3Head(config).requires_grad_(False)
 
 
 def test_equals_a_llama_layer_when_the_embedding_is_ignored(head: Eagle3Head) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -18,23 +18,19 @@ from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.models.native.decoder import NativeDecoder
+from tests.support.tiny_models import SIZES, tiny_eagle3_config
 
 VOCAB, HIDDEN = 96, 64
-CONFIG = Eagle3Config(
+CONFIG = tiny_eagle3_config(
     hidden_size=HIDDEN,
     intermediate_size=96,
-    num_attention_heads=4,
-    num_key_value_heads=2,
     head_dim=16,
     vocab_size=VOCAB,
     draft_vocab_size=50,  # not a multiple of what the kernels work in
-    rms_norm_eps=1e-5,
-    rope_theta=10000.0,
     max_position_embeddings=256,
     feature_layers=(1, 2, 3),
 )
@@ -58,17 +54,7 @@ class Case:
 
 
 def tiny_target() -> PreTrainedModel:
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=HIDDEN,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-    )
+    config = LlamaConfig(**SIZES | {"num_hidden_layers": 4}, tie_word_embeddings=True)
     return LlamaForCausalLM(config).eval().requires_grad_(False)
 
 
@@ -213,6 +199,5 @@ def test_draft_token_ids(case: Case) -> None:
 def test_sizes_that_the_kernels_cannot_cut_are_refused(case: Case) -> None:
     if case.decoder.name != "native":
         pytest.skip("torch knows all sizes")
-    config = {name: getattr(CONFIG, name) for name in CONFIG.__dataclass_fields__} | {"head_dim": 24}
     with pytest.raises(UnsupportedModelError, match=r"head_dim is 24.*engine\.compile"):
-        build_eagle3_head(case.decoder, Eagle3Head(Eagle3Config(**config)))
+        build_eagle3_head(case.decoder, Eagle3Head(replace(CONFIG, head_dim=24)))

@@ -14,11 +14,11 @@ from torch import Tensor
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.eagle3.checkpoint import save_eagle3
-from pilotfish.models.eagle3.config import Eagle3Config
+from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import HeadStep
-from pilotfish.models.eagle3.standalone import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.native.eagle3 import NativeEagle3Head
+from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB = 64, 300
 
@@ -43,17 +43,12 @@ def save_weights(folder: Path, embeddings: Tensor, name: str = "model.embed_toke
 @pytest.fixture
 def head_folder(tmp_path: Path) -> Path:
     torch.manual_seed(2)
-    config = Eagle3Config(
+    config = tiny_eagle3_config(
         hidden_size=HIDDEN,
         intermediate_size=64,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         head_dim=16,
         vocab_size=VOCAB,
         draft_vocab_size=96,
-        rms_norm_eps=1e-5,
-        rope_theta=10000.0,
-        max_position_embeddings=128,
         feature_layers=(2, 4, 5),
     )
     save_eagle3(Eagle3Head(config), tmp_path / "head")

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pilotfish.errors import ModelError
-from pilotfish.models.medusa.checkpoint import check_fits, load_medusa, save_medusa
+from pilotfish.models.medusa.checkpoint import load_medusa, save_medusa
 from pilotfish.models.medusa.config import MedusaConfig
 from pilotfish.models.medusa.module import MedusaHeads
 
@@ -94,6 +94,6 @@ def test_what_does_not_fit_is_refused(
 
 
 def test_another_target_is_refused(heads: MedusaHeads) -> None:
-    check_fits(heads.config, hidden_size=6, vocab_size=9, fingerprint="abc", source="heads")
+    heads.config.check_target(hidden_size=6, vocab_size=9, fingerprint="abc", source="heads")
     with pytest.raises(ModelError, match="another tokenizer"):
-        check_fits(heads.config, hidden_size=6, vocab_size=9, fingerprint="other", source="heads")
+        heads.config.check_target(hidden_size=6, vocab_size=9, fingerprint="other", source="heads")

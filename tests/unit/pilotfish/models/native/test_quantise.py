@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pilotfish.models.native.quantise import Kind, dequantise, pack, quantise, quantise_as
+from pilotfish.models.native.quantise import Kind, pack, quantise, quantise_as
+from tests.support.quantised_weights import dequantise
 
 OUTPUTS, INPUTS = 64, 96
 BLOCKS = INPUTS // 32

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
 from pilotfish.models.attention.paged import SequenceSlice
@@ -25,39 +17,23 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native import build
 from pilotfish.models.native.decoder import NativeDecoder
-from pilotfish.models.native.layout import unsupported_reason
+from pilotfish.models.native.layout import Format, unsupported_reason
 from pilotfish.models.native.prebuilt import CPUINFO, VARIANTS
-from pilotfish.models.native.quantise import dequantise, quantise_as
+from pilotfish.models.native.quantise import quantise_as
 from pilotfish.models.native.source import FLAGS
+from tests.support.quantised_weights import dequantise
+from tests.support.tiny_models import tiny_model
 
 VOCAB = 96
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-}
+SIZES = {"num_hidden_layers": 2, "max_position_embeddings": 128}
 TOKENS = torch.randint(0, VOCAB, (60,), generator=torch.Generator().manual_seed(1)).tolist()
 CUTS = [[60], [1, 2, 40, 11, 5, 1], [12, 13, 24, 11]]
 """Fewer rows than a tile, one tile, several."""
 
 
 def tiny(kind: str) -> PreTrainedModel:
-    torch.manual_seed(7)
-    match kind:
-        case "llama":
-            model: PreTrainedModel = LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=True))
-        case "qwen2":  # biases, and an output projection of its own
-            model = Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=False))
-        case _:
-            model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=20))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(3.0) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
-    return model.to(torch.bfloat16).eval().requires_grad_(False)
+    # Qwen2 has biases, and an output projection of its own.
+    return tiny_model(kind, torch.bfloat16, **SIZES)
 
 
 def restored(model: PreTrainedModel, quantization: Quantization) -> PreTrainedModel:
@@ -130,6 +106,13 @@ def runs_here(march: str) -> bool:
     return march not in needs or needs[march] <= set(CPUINFO.read_text(encoding="utf-8").split())
 
 
+def formats_of(decoder: NativeDecoder) -> set[str]:
+    linears = [decoder._weights.model_struct.head]
+    for layer in decoder._weights.layer_structs:
+        linears += (layer.qkv, layer.output, layer.gate_up, layer.down)
+    return {Format(weights.format).name for weights in linears}
+
+
 def test_lossless_changes_nothing_and_packs_what_it_can(kernel_cache: Path) -> None:
     noise = tiny("llama")
     known = restored(noise, "int4")
@@ -137,12 +120,12 @@ def test_lossless_changes_nothing_and_packs_what_it_can(kernel_cache: Path) -> N
     for model in (noise, known):
         ours, plain = native(model, kernel_cache, "lossless"), native(model, kernel_cache)
         assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
-        formats.append(ours.weight_formats)
+        formats.append(formats_of(ours))
     assert formats == [{"BFLOAT16"}, {"INT4", "INT8"}]
 
 
 def test_blocks_that_do_not_fit_are_refused() -> None:
-    model = LlamaForCausalLM(LlamaConfig(**{**SIZES, "intermediate_size": 80})).to(torch.bfloat16)
+    model = tiny_model("llama", torch.bfloat16, intermediate_size=80)
     assert unsupported_reason(model) is None
     assert unsupported_reason(model, "lossless") is None
     assert "intermediate_size is 80, not a multiple of 32" in (unsupported_reason(model, "int8") or "")

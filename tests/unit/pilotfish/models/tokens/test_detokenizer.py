@@ -2,10 +2,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import decoders, models
 
-from pilotfish.models.tokens.detokenizer import IncrementalDetokenizer
+from pilotfish.models.tokens.detokenizer import ByteDetokenizer, Detokenizer, IncrementalDetokenizer, detokenizer_of
+from pilotfish.models.tokens.token_bytes import TokenBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
 
@@ -20,7 +23,15 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory, write_tiny_model: Callab
     return Tokenizer.load(folder)
 
 
-def stream(detokenizer: IncrementalDetokenizer, token_ids: Sequence[int], sizes: Sequence[int]) -> list[str]:
+@pytest.fixture(scope="module", params=["bytes", "incremental"])
+def make(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Callable[[], Detokenizer]:
+    if request.param == "incremental":
+        return lambda: IncrementalDetokenizer(tokenizer)
+    assert isinstance(detokenizer_of(tokenizer), ByteDetokenizer)
+    return lambda: detokenizer_of(tokenizer)
+
+
+def stream(detokenizer: Detokenizer, token_ids: Sequence[int], sizes: Sequence[int]) -> list[str]:
     """The deltas of token_ids fed in pieces of these sizes (used again and again), and the flush."""
     deltas, start, turn = [], 0, 0
     while start < len(token_ids):
@@ -34,43 +45,64 @@ SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 
 
 @given(text=TEXTS, sizes=SIZES)
-def test_text_joins_and_no_delta_ends_inside_a_character(tokenizer: Tokenizer, text: str, sizes: list[int]) -> None:
-    deltas = stream(IncrementalDetokenizer(tokenizer), tokenizer.encode(text), sizes)
+def test_text_joins_and_no_delta_ends_inside_a_character(
+    tokenizer: Tokenizer, make: Callable[[], Detokenizer], text: str, sizes: list[int]
+) -> None:
+    deltas = stream(make(), tokenizer.encode(text), sizes)
     assert "".join(deltas) == text
     assert "\ufffd" not in "".join(deltas)
     assert deltas[-1] == ""
 
 
-@given(token_ids=st.lists(st.integers(0, NUM_TOKENS - 1), max_size=120), sizes=SIZES, skip_special=st.booleans())
+@given(token_ids=st.lists(st.integers(0, NUM_TOKENS + 2), max_size=120), sizes=SIZES)
 def test_any_tokens_join_to_their_decoding(
-    tokenizer: Tokenizer, token_ids: list[int], sizes: list[int], skip_special: bool
+    tokenizer: Tokenizer, make: Callable[[], Detokenizer], token_ids: list[int], sizes: list[int]
 ) -> None:
-    deltas = stream(IncrementalDetokenizer(tokenizer, skip_special), token_ids, sizes)
-    assert "".join(deltas) == tokenizer.decode(token_ids, skip_special)
+    """Broken UTF-8, special tokens and ids that do not exist among them."""
+    assert "".join(stream(make(), token_ids, sizes)) == tokenizer.decode(token_ids)
 
 
 @given(data=st.data())
-def test_broken_utf8_joins_to_its_decoding(tokenizer: Tokenizer, data: st.DataObject) -> None:
+def test_broken_utf8_joins_to_its_decoding(
+    tokenizer: Tokenizer, make: Callable[[], Detokenizer], data: st.DataObject
+) -> None:
     """Long runs of the bytes of emoji and of merges that straddle characters."""
     pool = sorted({token_id for text in ("😀😀", "€", "a") for token_id in tokenizer.encode(text)})
     pool += [token_id for token_id in range(NUM_TOKENS) if "\ufffd" in tokenizer.decode([token_id])][-8:]
     token_ids = data.draw(st.lists(st.sampled_from(pool), max_size=200))
-    deltas = stream(IncrementalDetokenizer(tokenizer), token_ids, [1])
-    assert "".join(deltas) == tokenizer.decode(token_ids)
+    assert "".join(stream(make(), token_ids, [1])) == tokenizer.decode(token_ids)
 
 
-def test_character_waits_for_its_last_byte(tokenizer: Tokenizer) -> None:
-    token_ids = tokenizer.encode("€")
-    assert len(token_ids) == 2
-    detokenizer = IncrementalDetokenizer(tokenizer)
-    assert [detokenizer.add([token_id]) for token_id in token_ids] == ["", "€"]
-
-
-def test_flush_gives_what_was_held_back_and_starts_anew(tokenizer: Tokenizer) -> None:
-    detokenizer = IncrementalDetokenizer(tokenizer)
-    assert detokenizer.add(tokenizer.encode("a€")[:-1]) == "a"
+def test_a_character_waits_for_its_last_byte_or_the_end(tokenizer: Tokenizer, make: Callable[[], Detokenizer]) -> None:
+    detokenizer, euro = make(), tokenizer.encode("€")
+    assert [detokenizer.add([token_id]) for token_id in euro] == ["", "€"]
+    assert detokenizer.add([*tokenizer.encode("a"), euro[0]]) == "a"
     assert detokenizer.flush() == "\ufffd"
     assert detokenizer.add(tokenizer.encode("b")) == "b"
+
+
+@given(token_ids=st.lists(st.integers(0, NUM_TOKENS - 1), max_size=60))
+def test_special_tokens_may_be_shown(tokenizer: Tokenizer, token_ids: list[int]) -> None:
+    deltas = stream(IncrementalDetokenizer(tokenizer, skip_special=False), token_ids, [1])
+    assert "".join(deltas) == tokenizer.decode(token_ids, skip_special=False)
+
+
+def test_tokens_whose_text_is_not_their_bytes_are_decoded() -> None:
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
+    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+    assert TokenBytes.of(backend, ()) is None
+    assert isinstance(detokenizer_of(word_tokenizer()), IncrementalDetokenizer)
+
+
+def test_added_tokens_are_written_as_they_are() -> None:
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"Ġa": 0}, merges=[]))
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(["<tool call>"])
+    backend.add_special_tokens(["<end>"])
+    token_bytes = TokenBytes.of(backend, {2})
+    assert token_bytes is not None
+    assert [token_bytes[token_id] for token_id in range(4)] == [b" a", b"<tool call>", b"", b""]
+    assert ByteDetokenizer(token_bytes).add([0, 1, 2]) == backend.decode([0, 1, 2], skip_special_tokens=True)
 
 
 class CountingDecoder:
@@ -116,8 +148,8 @@ def test_long_runs_are_right_and_cost_the_same_for_each_token(
     assert decoder.num_decoded_tokens < 50 * len(token_ids)
 
 
-def test_emoji_chain_streams(tokenizer: Tokenizer, token_of: Callable[[bytes], int]) -> None:
-    detokenizer = IncrementalDetokenizer(tokenizer)
+def test_emoji_chain_streams(make: Callable[[], Detokenizer], token_of: Callable[[bytes], int]) -> None:
+    detokenizer = make()
     deltas = [detokenizer.add([token_of(token)]) for token in EMOJI_CHAIN]
     assert deltas == ["", *(["", "", "😀"] * 150)]
 

@@ -1,0 +1,190 @@
+"""What the engines of a model and of a draft head have in common: commands in, one step at a time, events out.
+
+Synchronous, no I/O, no clock but the injected one. What breaks a command or a step costs the sequences it was for,
+and not the replica.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+
+from pilotfish.config import EngineConfig
+from pilotfish.engine.core.block_pool import BlockPool
+from pilotfish.engine.core.going_ahead import MoveKV
+from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.intake import Intake
+from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.scheduler import ScheduledRows
+from pilotfish.engine.core.sequence import EngineSequence
+from pilotfish.messages import CloseSequence, Command, Decode, Event, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILED_STEPS = 10
+"""So many in a row are the replica's fault, not a request's: the engine ends."""
+
+
+class Engine(ABC):
+    """See the module. Not thread-safe: one caller submits and steps."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        model: ModelInfo,
+        *,
+        grammars: Grammars | None,
+        clock_ns: Callable[[], int],
+        prefix_caching: bool,
+        move_kv: MoveKV | None = None,
+    ) -> None:
+        """move_kv: see Intake."""
+        self.model = model
+        self.limits = Limits(max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences)
+        self.num_preemptions = 0
+        self._clock_ns = clock_ns
+        self._grammars = grammars
+        num_blocks = -(-config.kv_cache_tokens // BLOCK_SIZE) + 1
+        self.kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=prefix_caching))
+        self._sequences: dict[int, EngineSequence] = {}
+        self._intake = Intake(
+            self._sequences,
+            self.kv_cache,
+            vocab_size=model.vocab_size,
+            max_context_tokens=model.max_context_tokens,
+            limits=self.limits,
+            move_kv=move_kv,
+        )
+        self._step_time_ns = 0
+        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
+        self._num_failed_steps = 0  # in a row
+        self._pending_events: list[Event] = []
+
+    @property
+    def has_work(self) -> bool:
+        if self._pending_events or (self._grammars is not None and self._grammars.has_ready):
+            return True
+        return any(map(self._is_ready, self._sequences.values()))
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._grammars is not None and self._grammars.is_waiting
+
+    def load(self) -> LoadReport:
+        waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
+        pool = self.kv_cache.pool
+        return LoadReport(
+            num_sequences_running=len(self._sequences) - waiting,
+            num_sequences_waiting=waiting,
+            num_kv_blocks_used=pool.num_used,
+            num_kv_blocks_total=pool.num_usable,
+            step_time_ns=self._step_time_ns,
+            num_preemptions=self.num_preemptions,
+            num_sequences_decoding=self._num_sequences_decoding,
+            num_step_tokens=self._num_step_tokens,
+            num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
+        )
+
+    def submit(self, command: Command) -> None:
+        """Take a command; what it is answered at once comes out of the next step. One that fails costs its sequence."""
+        try:
+            answer = self._take(command, self._clock_ns())
+        except Exception as error:
+            logger.exception("a %s failed", type(command).__name__)
+            self._forget(command.sequence_id)
+            message = f"the engine failed at a command of this sequence: {type(error).__name__}"
+            answer = SequenceError(command.sequence_id, SequenceErrorCode.INTERNAL, message)
+        if answer is not None:
+            self._pending_events.append(answer)
+
+    def step(self, max_rows: int | None = None) -> list[Event]:
+        """Schedule, run, postprocess. Returns the events of this step and of commands since the last.
+
+        max_rows: see Scheduler.schedule.
+        """
+        events, self._pending_events = self._pending_events, []
+        start_ns = self._clock_ns()
+        events.extend(self._take_grammars())
+        scheduled = self._schedule(max_rows, events)
+        if not scheduled:
+            return events
+        # Computing the rows changes what they are.
+        num_decoding = sum(rows.is_decode for rows in scheduled)
+        num_rows = sum(rows.num_rows for rows in scheduled)
+        for rows in scheduled:
+            if rows.sequence.task is not None and rows.sequence.task.start_ns == 0:
+                rows.sequence.task.start_ns = start_ns
+                rows.sequence.compute_time_ns = 0
+        try:
+            events.extend(self._run(scheduled, start_ns))
+            self._num_failed_steps = 0
+        except Exception as error:
+            self._num_failed_steps += 1
+            if self._num_failed_steps >= MAX_FAILED_STEPS:
+                raise
+            logger.exception("a step of %d sequences failed", len(scheduled))
+            # None of its results is told: nobody knows how far each sequence has come.
+            message = f"the engine failed in a step of this sequence: {type(error).__name__}"
+            for rows in scheduled:
+                self._forget(rows.sequence.sequence_id)
+                events.append(SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message))
+        self._step_time_ns = self._clock_ns() - start_ns
+        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
+        return events
+
+    @abstractmethod
+    def _is_ready(self, sequence: EngineSequence) -> bool:
+        """Whether a step could do something for the sequence."""
+
+    @abstractmethod
+    def _schedule(self, max_rows: int | None, events: list[Event]) -> Sequence[ScheduledRows]:
+        """The rows of the next step; appends what it has to say of sequences that get none."""
+
+    @abstractmethod
+    def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> Iterable[Event]:
+        """Compute the rows and what follows from them."""
+
+    def _take(self, command: Command, now_ns: int) -> Event | None:
+        match command:
+            case OpenSequence():
+                return self._open(command)
+            case Verify():
+                return self._intake.verify(command, now_ns)
+            case Decode():
+                return self._intake.decode(command, now_ns)
+            case Propose():
+                return self._intake.propose(command, now_ns)
+            case CloseSequence():
+                self._forget(command.sequence_id)
+                return None
+
+    def _open(self, command: OpenSequence) -> Event | None:
+        grammar = command.sampling.grammar
+        if grammar is not None and self._grammars is None:
+            message = "this replica knows no grammars: leave out response_format, tools or grammar"
+            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, param="grammar")
+        answer = self._intake.open(command)
+        if answer is None and grammar is not None and self._grammars is not None:
+            self._grammars.begin(self._sequences[command.sequence_id], grammar)
+        return answer
+
+    def _take_grammars(self) -> list[Event]:
+        """Sequences whose grammar is there go on from here; the errors of those whose grammar failed."""
+        if self._grammars is None or not self._grammars.is_waiting:
+            return []
+        return [
+            self._fail(sequence, code, message, "grammar")
+            for sequence, code, message in self._grammars.take_ready()
+            if self._sequences.get(sequence.sequence_id) is sequence
+        ]
+
+    def _fail(self, sequence: EngineSequence, code: SequenceErrorCode, message: str, param: str = "") -> SequenceError:
+        self._forget(sequence.sequence_id)
+        return SequenceError(sequence.sequence_id, code, message, param=param)
+
+    def _forget(self, sequence_id: int) -> None:
+        """Release what a sequence holds; it may have ended already."""
+        if sequence_id in self._sequences:
+            self._intake.forget(self._sequences[sequence_id])
