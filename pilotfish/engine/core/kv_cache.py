@@ -12,17 +12,13 @@ class KVCache:
     """Moves blocks between the pool and sequences; keeps EngineSequence's invariant."""
 
     def __init__(self, pool: BlockPool) -> None:
-        self._pool = pool
+        self.pool = pool
         self._size = pool.block_size
-
-    @property
-    def pool(self) -> BlockPool:
-        return self._pool
 
     def attach_prefix(self, sequence: EngineSequence) -> None:
         """Give a sequence without blocks the cached blocks of its longest prefix."""
         # The last token is always computed: its logits are wanted, and they are not cached.
-        blocks = self._pool.match(sequence.tokens[:-1])
+        blocks = self.pool.match(sequence.tokens[:-1])
         sequence.block_ids = blocks
         sequence.num_computed_tokens = sequence.num_cached_tokens = len(blocks) * self._size
         sequence.num_registered_blocks = 0
@@ -33,7 +29,7 @@ class KVCache:
         missing = -(-num_tokens // self._size) - len(sequence.block_ids)
         if missing <= 0:
             return True
-        blocks = self._pool.allocate(missing)
+        blocks = self.pool.allocate(missing)
         if blocks is None:
             return False
         sequence.block_ids.extend(blocks)
@@ -45,7 +41,7 @@ class KVCache:
         for index in range(sequence.num_registered_blocks, num_full):
             token_ids = sequence.tokens[index * self._size : (index + 1) * self._size]
             sequence.last_hash = hash_block(sequence.last_hash, token_ids)
-            self._pool.register(sequence.block_ids[index], sequence.last_hash)
+            self.pool.register(sequence.block_ids[index], sequence.last_hash)
         sequence.num_registered_blocks = max(sequence.num_registered_blocks, num_full)
 
     def path_moves(self, sequence: EngineSequence, start: int, path: Sequence[int]) -> list[tuple[int, int]]:
@@ -57,7 +53,7 @@ class KVCache:
         for depth, node in enumerate(path):
             if depth != node:
                 moves.append((self._slot(sequence, start + node), self._slot(sequence, start + depth)))
-                assert not self._pool.is_registered(moves[-1][1] // self._size), "a shared block is never written"
+                assert not self.pool.is_registered(moves[-1][1] // self._size), "a shared block is never written"
         return moves
 
     def _slot(self, sequence: EngineSequence, position: int) -> int:
@@ -74,7 +70,7 @@ class KVCache:
         num_kept = length // self._size
         if num_kept < sequence.num_registered_blocks:
             # The block at the cut is shared: recompute its head in a fresh one.
-            self._pool.free(sequence.block_ids[num_kept:])
+            self.pool.free(sequence.block_ids[num_kept:])
             del sequence.block_ids[num_kept:]
             sequence.num_computed_tokens = num_kept * self._size
             sequence.num_registered_blocks = 0
@@ -83,7 +79,7 @@ class KVCache:
 
     def release(self, sequence: EngineSequence) -> None:
         """Give back every block; the sequence can start again from nothing."""
-        self._pool.free(sequence.block_ids)
+        self.pool.free(sequence.block_ids)
         sequence.block_ids = []
         sequence.forget_in_target_drafts()
         sequence.num_computed_tokens = 0

@@ -110,16 +110,13 @@ def test_early_layers_of_an_exit_serve_the_whole_model(pair: tuple[PreTrainedMod
     assert_close(decoder.forward(verification).float(), own(model, 4)[0][40:44], decoder)
 
 
-@pytest.mark.parametrize("layer", [-1, 4])
-def test_layers_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], layer: int) -> None:
+@pytest.mark.parametrize(("layer", "exit_layer"), [(-1, 0), (4, 5)])
+def test_layers_and_exits_that_are_not_there_are_refused(
+    pair: tuple[PreTrainedModel, Decoder], layer: int, exit_layer: int
+) -> None:
     _, decoder = pair
     with pytest.raises(ValueError, match=f"layer {layer} cannot be captured.*0 to 3"):
         decoder.capture((0, layer))
-
-
-@pytest.mark.parametrize("exit_layer", [0, 5])
-def test_exits_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], exit_layer: int) -> None:
-    _, decoder = pair
     with pytest.raises(ValueError, match=f"exit_layer is {exit_layer}"):
         run(decoder, [60], exit_layer)
 
@@ -130,15 +127,6 @@ def test_a_step_without_logit_rows_has_features(pair: tuple[PreTrainedModel, Dec
     decoder.forward(StepInput(TOKENS, range(60), [SequenceSlice(0, 60, 0, BLOCKS)], []))
     assert torch.equal(decoder.features.float(), whole)
     assert decoder.last_hidden.shape == (0, 64)
-
-
-def test_captured_nothing_but_last_hidden() -> None:
-    decoder = TransformersDecoder(tiny("llama", torch.float32), deterministic=False, max_context_tokens=256)
-    decoder.allocate(16)
-    decoder.capture(())
-    decoder.forward(StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1]))
-    assert decoder.features.shape == (2, 0)
-    assert decoder.last_hidden.shape == (1, 64)
 
 
 def test_who_captures_besides_another_must_want_the_same(pair: tuple[PreTrainedModel, Decoder]) -> None:
@@ -155,7 +143,8 @@ def test_who_captures_besides_another_must_want_the_same(pair: tuple[PreTrainedM
 def test_features_may_be_wanted_after_the_last_hidden_states() -> None:
     decoder = TransformersDecoder(tiny("llama", torch.float32), deterministic=False, max_context_tokens=256)
     decoder.allocate(16)
-    decoder.capture(())
-    decoder.capture((1, 3))
-    decoder.forward(StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1]))
-    assert decoder.features.shape == (2, 128)
+    step = StepInput([1, 2], range(2), [SequenceSlice(0, 2, 0, [1])], [1])
+    for layers, width in (((), 0), ((1, 3), 128)):
+        decoder.capture(layers)
+        decoder.forward(step)
+        assert (decoder.features.shape, decoder.last_hidden.shape) == ((2, width), (1, 64))

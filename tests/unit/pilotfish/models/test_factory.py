@@ -7,27 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
+from pilotfish.config import Quantization
 from pilotfish.errors import ConfigError, UnsupportedModelError
 from pilotfish.models.factory import DecoderOptions, build_decoder
 from pilotfish.models.loading import LoadedModel
+from tests.support.tiny_llama import tiny_llama
 
-CONTEXT = 64
+CONTEXT = 128
 
 
 def loaded(**changes: Any) -> LoadedModel:
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-        **changes,
-    )
-    model = LlamaForCausalLM(config).to(torch.bfloat16).eval().requires_grad_(False)
+    model = tiny_llama(spread=1.0, num_hidden_layers=1, num_attention_heads=2, **changes).to(torch.bfloat16)
     return LoadedModel(model, Path(), "tiny", 64, CONTEXT, "none")
 
 
@@ -45,19 +36,21 @@ def test_rotary_scaling_by_length_is_refused_whatever_the_decoder(tmp_path: Path
 
 
 def test_a_context_beyond_the_models_own_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="trained for 64"):
-        build_decoder(loaded(), options(tmp_path, max_context_tokens=65))
+    with pytest.raises(ConfigError, match="trained for 128"):
+        build_decoder(loaded(), options(tmp_path, max_context_tokens=129))
 
 
-def test_without_a_compiler_torch_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quantization", ["none", "lossless"])
+def test_without_a_compiler_torch_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quantization: Quantization
+) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     num_threads = torch.get_num_threads()
     try:
-        built = build_decoder(loaded(), options(tmp_path))
+        built = build_decoder(loaded(), options(tmp_path, quantization=quantization))
     finally:
         torch.set_num_threads(num_threads)
-    assert built.decoder.name == "transformers"
-    assert built.decoder.max_context_tokens == CONTEXT
+    assert (built.decoder.name, built.decoder.max_context_tokens) == ("transformers", CONTEXT)
 
 
 @pytest.mark.parametrize("compile_kernels", [True, False])
@@ -73,13 +66,3 @@ def test_quantised_weights_without_the_kernels_are_refused(
 def test_blocks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="intermediate_size is 48, not a multiple of 32"):
         build_decoder(loaded(), options(tmp_path, quantization="int8"))
-
-
-def test_lossless_weights_are_no_reason_to_refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    num_threads = torch.get_num_threads()
-    try:
-        built = build_decoder(loaded(), options(tmp_path, quantization="lossless"))
-    finally:
-        torch.set_num_threads(num_threads)
-    assert built.decoder.name == "transformers"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.scaled_linear import ScaledLinear, WeightFormat, quantise_linears, quantise_rows
+from tests.support.tiny_llama import tiny_llama
 
 CPU = torch.device("cpu")
 FORMATS: list[WeightFormat] = ["int8", "fp8"]
@@ -72,17 +72,7 @@ def test_a_row_does_not_depend_on_its_neighbours(weight_format: WeightFormat) ->
 
 @pytest.mark.parametrize("weight_format", FORMATS)
 def test_a_model_keeps_its_output_projection_and_its_answers_nearly(weight_format: WeightFormat) -> None:
-    torch.manual_seed(1)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=64,
-    )
-    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    model = tiny_llama(1, spread=1.0, hidden_size=64, intermediate_size=96, max_position_embeddings=64)
     tokens = list(range(20))
     plain = model(torch.tensor([tokens])).logits[0]
     head = model.lm_head

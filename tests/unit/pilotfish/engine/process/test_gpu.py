@@ -15,13 +15,14 @@ from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process import gpu
 from pilotfish.errors import ConfigError
-from pilotfish.messages import Decode, Event, OpenSequence, Verdict, Verify
+from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import DeviceMemory
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.shapes import Buckets, StepShape
 from pilotfish.types import ModelInfo, SamplingParams
+from tests.support.engine_events import settle
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 
@@ -120,7 +121,6 @@ def test_the_cpu_has_no_gpu_options_and_a_missing_gpu_is_an_error(monkeypatch: p
 def test_an_engine_over_recorded_steps_is_lossless(
     tiny_llama: LlamaForCausalLM,
     greedy_text: Callable[[Sequence[int], int], list[int]],
-    settle: Callable[[EngineCore], list[Event]],
     records: bool,
 ) -> None:
     """Three sequences, one with right drafts, one with wrong ones in a tree, one without: the target's own text."""

@@ -1,22 +1,28 @@
-"""A head sees what it must and no more, whatever its target's attention runs on."""
+"""A head sees what it must and no more, whatever its target runs on; apart from it, it computes the same."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.attention.sdpa import SdpaBackend, SdpaBatch
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
+from pilotfish.models.eagle3.checkpoint import save_eagle3
+from pilotfish.models.eagle3.factory import build_eagle3_head, build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead, HeadStep
 from pilotfish.models.graphs.attention import StaticAttention
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import StepShape
+from pilotfish.models.native.eagle3 import NativeEagle3Head
 from tests.support.tiny_llama import SIZES, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
 
@@ -103,3 +109,98 @@ def test_beside_sdpa_a_head_runs_as_its_target(deterministic: bool) -> None:
     head = head_beside(backend)
     assert torch.equal(logits(head, 7), logits(head, 23))
     assert {shape.first_key for shape in backend.shapes} == {FIRST_KEY}
+
+
+APART_HIDDEN, APART_VOCAB = 64, 300
+
+
+@pytest.fixture
+def target_folder(write_tiny_model: Callable[[Path], None], tmp_path: Path) -> Path:
+    folder = tmp_path / "target"
+    folder.mkdir()
+    write_tiny_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "hidden_size": APART_HIDDEN, "num_hidden_layers": 8}))
+    torch.manual_seed(1)
+    save_weights(folder, torch.randn(APART_VOCAB, APART_HIDDEN).bfloat16())
+    return folder
+
+
+def save_weights(folder: Path, embeddings: Tensor, name: str = "model.embed_tokens.weight") -> None:
+    save_file({"model.norm.weight": torch.ones(APART_HIDDEN)}, folder / "a.safetensors")
+    save_file({name: embeddings}, folder / "b.safetensors")
+
+
+@pytest.fixture
+def head_folder(tmp_path: Path) -> Path:
+    torch.manual_seed(2)
+    config = tiny_eagle3_config(
+        hidden_size=APART_HIDDEN,
+        intermediate_size=64,
+        head_dim=16,
+        vocab_size=APART_VOCAB,
+        draft_vocab_size=96,
+        feature_layers=(2, 4, 5),
+    )
+    save_eagle3(Eagle3Head(config), tmp_path / "head")
+    return tmp_path / "head"
+
+
+def build(head: Eagle3Head, cache_dir: Path, *, use_kernels: bool):
+    return build_standalone_eagle3(
+        head,
+        use_kernels=use_kernels,
+        device="cpu",
+        num_threads=1,
+        max_context_tokens=128,
+        cache_dir=cache_dir,
+        deterministic=True,
+    )
+
+
+def run(head, features: Tensor) -> tuple[Tensor, Tensor]:
+    head.allocate(3)
+    rows = len(features)
+    step = HeadStep(range(5, 5 + rows), range(1, 1 + rows), [SequenceSlice(0, rows, 1, [1, 2])], [rows - 1], features)
+    output = head.forward(step)
+    return output.logits.clone(), output.hidden.clone()
+
+
+def test_the_embeddings_are_the_targets(target_folder: Path, head_folder: Path) -> None:
+    head = load_standalone_eagle3(head_folder, target_folder, dtype=torch.bfloat16)
+    torch.manual_seed(1)
+    assert head.embed_tokens is not None
+    assert torch.equal(head.embed_tokens.weight, torch.randn(APART_VOCAB, APART_HIDDEN).bfloat16())
+
+
+def test_both_runtimes_compute_what_the_module_does(
+    target_folder: Path, head_folder: Path, tmp_path: Path, kernel_cache: Path
+) -> None:
+    torch.manual_seed(3)
+    features = torch.randn(7, 3 * APART_HIDDEN).bfloat16()
+    module = load_standalone_eagle3(head_folder, target_folder, dtype=torch.bfloat16)
+    assert module.embed_tokens is not None
+    positions = torch.arange(1, 8)
+    hidden, logits = module(module.embed_tokens(torch.arange(5, 12)), module.fuse(features), positions)
+    plain = build(module, tmp_path, use_kernels=False)
+    for head in (plain, build(module, kernel_cache, use_kernels=True)):
+        found_logits, found_hidden = run(head, features)
+        torch.testing.assert_close(found_hidden, hidden, rtol=0.05, atol=0.05)
+        torch.testing.assert_close(found_logits, logits[-1:].float(), rtol=0.05, atol=0.05)
+    assert isinstance(head, NativeEagle3Head)
+
+
+def test_another_targets_head_is_refused(target_folder: Path, head_folder: Path) -> None:
+    config = json.loads((target_folder / "config.json").read_text())
+    (target_folder / "config.json").write_text(json.dumps({**config, "hidden_size": 48}))
+    with pytest.raises(ModelError, match="head"):
+        load_standalone_eagle3(head_folder, target_folder, dtype=torch.bfloat16)
+
+
+def test_embeddings_that_are_missing_or_misshapen_are_named(target_folder: Path, head_folder: Path) -> None:
+    save_weights(target_folder, torch.zeros(APART_VOCAB, APART_HIDDEN - 1))
+    with pytest.raises(ModelError, match=r"b.safetensors: model.embed_tokens.weight has the shape \[300, 63\]"):
+        load_standalone_eagle3(head_folder, target_folder, dtype=torch.bfloat16)
+    save_weights(target_folder, torch.zeros(APART_VOCAB, APART_HIDDEN), name="wte.weight")
+    with pytest.raises(UnsupportedModelError, match=r"no tensor whose name ends with embed_tokens.weight"):
+        load_standalone_eagle3(head_folder, target_folder, dtype=torch.bfloat16)
