@@ -222,9 +222,7 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
     layers = loaded.model.config.get_text_config().num_hidden_layers
     old = load_eagle3(folder, num_target_layers=layers, dtype=torch.float32)
     size, vocab_size = head.config.hidden_size, head.config.vocab_size
-    old.config.check_target(
-        hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder)
-    )
+    old.config.check_target(hidden_size=size, vocab_size=vocab_size, fingerprint=loaded.fingerprint, source=str(folder))
     own, known = head.state_dict(), old.state_dict()
     if old.config.feature_layers != head.config.feature_layers:
         raise ModelError(f"the head in {folder} reads the target's layers {old.config.feature_layers}, not the default")
