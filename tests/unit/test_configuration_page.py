@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
 
 import pytest
 
@@ -49,23 +47,3 @@ def test_the_example_loads(reference: ModuleType, tmp_path: Path) -> None:
     file = tmp_path / "example.yaml"
     file.write_text(example)
     assert load_config(file) != Config()
-
-
-def test_a_docstring_belongs_to_the_field_above_it(reference: ModuleType) -> None:
-    @dataclass
-    class Section:
-        """Of the class."""
-
-        bare: int = 1
-        told: int = 2
-        """What it
-        means."""
-
-    assert reference.docstrings(Section) == {"told": "What it means."}
-
-
-def test_values_are_written_as_in_yaml(reference: ModuleType) -> None:
-    assert reference.type_name(int | None) == "integer or null"
-    assert reference.type_name(float | tuple[float, ...]) == "number or list of number"
-    assert reference.type_name(tuple[tuple[int, int], ...]) == "list of [integer, integer]"
-    assert reference.type_name(Literal["on", "off"]) == "one of `on`, `off`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import openai
@@ -57,118 +58,80 @@ def merged(options: dict[str, Any], speculation: dict[str, Any]) -> dict[str, An
     return {**options, "extra_body": body}
 
 
-def rounded(logprobs: list[float]) -> tuple[float, ...]:
-    return tuple(round(value, 4) for value in logprobs)
-
-
-def chat_logprobs(items: list[Any]) -> Any:
-    return tuple(
+def told_of_chat(logprobs: Any) -> list[Any]:
+    return [
         (item.token, tuple(item.bytes), round(item.logprob, 4), tuple(top.token for top in item.top_logprobs))
-        for item in items
-    )
+        for item in logprobs.content
+    ]
 
 
-def usage_of(usage: Any) -> tuple[int, int, int]:
-    return usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+def told_of_completion(logprobs: Any) -> list[Any]:
+    tops = [tuple(top) for top in logprobs.top_logprobs or ()] or [()] * len(logprobs.tokens)
+    values = [round(value, 4) for value in logprobs.token_logprobs]
+    return list(zip(logprobs.tokens, values, tops, logprobs.text_offset, strict=True))
 
 
-def chat(client: openai.OpenAI, options: dict[str, Any]) -> Outcome:
-    completion = client.chat.completions.create(model=MODEL, messages=MESSAGES, **options)
-    choices = completion.choices
-    assert [choice.index for choice in choices] == list(range(len(choices)))
-    return Outcome(
-        tuple(choice.message.content for choice in choices),
-        tuple(choice.finish_reason for choice in choices),
-        tuple(chat_logprobs(choice.logprobs.content) if choice.logprobs else None for choice in choices),
-        usage_of(completion.usage),
-    )
+@dataclasses.dataclass(frozen=True)
+class Api:
+    """Chat or completions: what is called with which prompt, and where an answer says what."""
+
+    create: Callable[[openai.OpenAI], Any]
+    prompt: dict[str, Any]
+    told: Callable[[Any], list[Any]]
+    texts: tuple[Callable[[Any], str], Callable[[Any], str]]
+    """Of a whole choice, and of one in an event."""
+
+    def outcome(self, client: openai.OpenAI, options: dict[str, Any], *, stream: bool) -> Outcome:
+        answer = self.create(client)(
+            model=MODEL,
+            **self.prompt,
+            **options,
+            **({"stream": True, "stream_options": {"include_usage": True}} if stream else {}),
+        )
+        count = options.get("n", 1)
+        texts, finish_reasons, logprobs, usage = [""] * count, [""] * count, [list[Any]() for _ in range(count)], None
+        for event in answer if stream else [answer]:
+            assert usage is None, "the usage comes last"
+            usage = event.usage
+            for choice in event.choices:
+                assert not finish_reasons[choice.index], "nothing follows the end of an answer"
+                texts[choice.index] += self.texts[stream](choice) or ""
+                finish_reasons[choice.index] = choice.finish_reason or ""
+                logprobs[choice.index] += self.told(choice.logprobs) if choice.logprobs else []
+        counts = usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
+        return Outcome(tuple(texts), tuple(finish_reasons), tuple(map(tuple, logprobs)), counts)
 
 
-def chat_streamed(client: openai.OpenAI, options: dict[str, Any]) -> Outcome:
-    num_choices = options.get("n", 1)
-    texts, finish_reasons = [""] * num_choices, [None] * num_choices
-    logprobs: list[list[Any]] = [[] for _ in range(num_choices)]
-    usage = None
-    stream = client.chat.completions.create(
-        model=MODEL, messages=MESSAGES, stream=True, stream_options={"include_usage": True}, **options
-    )
-    for event in stream:
-        assert usage is None, "the usage comes last"
-        usage = event.usage
-        for choice in event.choices:
-            assert finish_reasons[choice.index] is None, "nothing follows the end of an answer"
-            texts[choice.index] += choice.delta.content or ""
-            finish_reasons[choice.index] = choice.finish_reason
-            if choice.logprobs:
-                logprobs[choice.index] += choice.logprobs.content
-    return Outcome(
-        tuple(texts),
-        tuple(map(str, finish_reasons)),
-        tuple(chat_logprobs(items) if items else None for items in logprobs),
-        usage_of(usage),
-    )
+CHATS = Api(
+    lambda client: client.chat.completions.create,
+    {"messages": MESSAGES},
+    told_of_chat,
+    (lambda choice: choice.message.content, lambda choice: choice.delta.content),
+)
+COMPLETIONS = Api(
+    lambda client: client.completions.create,
+    {"prompt": "ab ab ab ab"},
+    told_of_completion,
+    (lambda choice: choice.text, lambda choice: choice.text),
+)
 
 
-def completion_logprobs(pieces: list[Any]) -> Any:
-    if not pieces:
-        return None
-    top = tuple(tuple(place) for piece in pieces for place in piece.top_logprobs or ())
-    return (
-        tuple(token for piece in pieces for token in piece.tokens),
-        rounded([value for piece in pieces for value in piece.token_logprobs]),
-        top,
-        tuple(offset for piece in pieces for offset in piece.text_offset),
-    )
-
-
-def complete(client: openai.OpenAI, options: dict[str, Any]) -> Outcome:
-    completion = client.completions.create(model=MODEL, prompt="ab ab ab ab", **options)
-    choices = completion.choices
-    return Outcome(
-        tuple(choice.text for choice in choices),
-        tuple(choice.finish_reason for choice in choices),
-        tuple(completion_logprobs([choice.logprobs] if choice.logprobs else []) for choice in choices),
-        usage_of(completion.usage),
-    )
-
-
-def complete_streamed(client: openai.OpenAI, options: dict[str, Any]) -> Outcome:
-    num_choices = options.get("n", 1)
-    texts, finish_reasons = [""] * num_choices, [None] * num_choices
-    logprobs: list[list[Any]] = [[] for _ in range(num_choices)]
-    usage = None
-    stream = client.completions.create(
-        model=MODEL, prompt="ab ab ab ab", stream=True, stream_options={"include_usage": True}, **options
-    )
-    for event in stream:
-        assert usage is None, "the usage comes last"
-        usage = event.usage
-        for choice in event.choices:
-            texts[choice.index] += choice.text
-            finish_reasons[choice.index] = choice.finish_reason
-            if choice.logprobs:
-                logprobs[choice.index].append(choice.logprobs)
-    return Outcome(
-        tuple(texts), tuple(map(str, finish_reasons)), tuple(map(completion_logprobs, logprobs)), usage_of(usage)
-    )
-
-
-@pytest.mark.parametrize("name", CHAT)
-def test_chat(real_client: openai.OpenAI, name: str) -> None:
-    plain, speculative = merged(CHAT[name], OFF), merged(CHAT[name], ON)
-    outcome = chat(real_client, plain)
-    assert chat_streamed(real_client, plain) == outcome
-    assert chat(real_client, speculative) == outcome
-    assert chat_streamed(real_client, speculative) == outcome
-
-
-@pytest.mark.parametrize("name", COMPLETION)
-def test_completion(real_client: openai.OpenAI, name: str) -> None:
-    plain, speculative = merged(COMPLETION[name], OFF), merged(COMPLETION[name], ON)
-    outcome = complete(real_client, plain)
-    assert complete_streamed(real_client, plain) == outcome
-    assert complete(real_client, speculative) == outcome
-    assert complete_streamed(real_client, speculative) == outcome
+@pytest.mark.parametrize(
+    ("api", "options"),
+    [
+        *(pytest.param(CHATS, options, id=f"chat {name}") for name, options in CHAT.items()),
+        *(pytest.param(COMPLETIONS, options, id=f"completion {name}") for name, options in COMPLETION.items()),
+    ],
+)
+def test_speculation_and_streaming_change_nothing(
+    real_client: openai.OpenAI, api: Api, options: dict[str, Any]
+) -> None:
+    outcomes = [
+        api.outcome(real_client, merged(options, speculation), stream=stream)
+        for speculation in (OFF, ON)
+        for stream in (False, True)
+    ]
+    assert all(outcome == outcomes[0] for outcome in outcomes[1:])
 
 
 @pytest.mark.parametrize(
@@ -187,13 +150,19 @@ def test_completion(real_client: openai.OpenAI, name: str) -> None:
     ],
 )
 def test_a_parameter_has_an_effect(real_client: openai.OpenAI, name: str) -> None:
-    assert chat(real_client, merged(CHAT[name], OFF)).texts != chat(real_client, merged({}, OFF)).texts
+    assert (
+        CHATS.outcome(real_client, merged(CHAT[name], OFF), stream=False).texts
+        != CHATS.outcome(real_client, merged({}, OFF), stream=False).texts
+    )
 
 
 def test_answers_of_one_request_take_the_seeds_that_follow(real_client: openai.OpenAI) -> None:
-    texts = chat(real_client, merged({"n": 3, "seed": 5}, ON)).texts
-    assert len(set(texts)) == 3
-    assert texts == tuple(chat(real_client, merged({"seed": seed}, OFF)).texts[0] for seed in (5, 6, 7))
+    def texts(options: dict[str, Any]) -> tuple[str, ...]:
+        return CHATS.outcome(real_client, merged(options, ON), stream=False).texts
+
+    several = texts({"n": 3, "seed": 5})
+    assert len(set(several)) == 3
+    assert several == tuple(texts({"seed": seed})[0] for seed in (5, 6, 7))
 
 
 def test_speculation_is_reported(real_client: openai.OpenAI) -> None:

@@ -72,14 +72,6 @@ def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptan
     assert auto >= CLOSE * max(off, on), (auto, off, on)
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.9), (8, 0.6), (16, 0.6), (32, 0.9), (64, 0.3)])
-def test_never_slower_where_the_target_waits_for_sequences(concurrency: int, acceptance: float) -> None:
-    state = fresh()
-    fixed = [throughput(concurrency, acceptance, make, delays=True) for make in (always_off, lambda: always_on(8))]
-    auto = throughput(concurrency, acceptance, lambda: adaptive(state, 8), delays=True)
-    assert auto >= CLOSE * max(fixed), (auto, fixed)
-
-
 @pytest.mark.parametrize(("concurrency", "acceptance"), [(4, 0.8), (8, 0.6), (16, 0.8), (32, 0.8), (64, 0.8)])
 def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> None:
     """A prompt makes a round up to five times as long, and tokens of plain runs as well; which of them fall into the
@@ -148,25 +140,6 @@ def test_a_load_step_switches_once_each_way(acceptance) -> None:
     rate_between(stack, 0.5)
     assert rate_between(stack, 5.0) >= 0.95 * alone
     assert state.num_switches == {False: 1, True: 1}
-
-
-def test_requests_that_end_together_are_no_change_of_load() -> None:
-    state = fresh()
-    stack = SimulatedStack(A100, 0.4, delays=False)
-    world = stack.world
-    clients = [Client(stack, lambda: adaptive(state, 8), (192,))]
-    world.run(3.0)
-    clients += [Client(stack, lambda: adaptive(state, 8), (192,), number, 64) for number in range(1, 64)]
-    world.run(8.0)
-    switches = state.num_switches
-    assert switches[False] == switches[True] + 1 <= 2, "off, but for a trial"
-    for client in clients[1:]:
-        client.is_stopped = True
-    world.run(9.0)  # the last peak is forgotten after half a second, and a run asks again after 32 tokens
-    assert switches[False] == switches[True], "on"
-    before = switches.total()
-    world.run(12.0)
-    assert switches.total() == before
 
 
 @pytest.mark.parametrize(("concurrency", "lengths"), [(128, (48, 80, 64)), (256, (96, 160, 128))])

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ray.serve.exceptions import DeploymentUnavailableError
 
 from orchestrator import deployment
 from orchestrator.deployment import report_waiting
@@ -75,14 +74,6 @@ async def test_a_queue_is_told_while_there_is_one_and_once_when_it_is_empty(
         await asyncio.sleep(0)
     assert len(handle.heard) == count
     assert {method for method, _ in handle.heard} == {"note_waiting"}
-
-
-async def test_a_pool_without_replicas_is_told_later(queue: SimpleNamespace, handle: Broadcasts) -> None:
-    handle.problem = DeploymentUnavailableError("target")
-    queue.num_waiting = 2
-    assert await handle.next() == 2
-    handle.problem = None
-    assert await handle.next() == 2
 
 
 class StartedServer:

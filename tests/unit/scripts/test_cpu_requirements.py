@@ -35,13 +35,6 @@ def test_torch_apart_and_nothing_of_cuda(script: ModuleType, tmp_path: Path) -> 
     assert {"transformers", "grpcio", "ray", "numpy"} <= set(names)
 
 
-def test_hashes_stay_with_their_requirement(script: ModuleType) -> None:
-    first = "a==1 \\\n    --hash=sha256:x \\\n    --hash=sha256:y\n"
-    last = "b==3 \\\n    --hash=sha256:w\n"
-    lock = f"# made\n{first}torch==2 \\\n    --hash=sha256:z\n{last}"
-    assert script.without_cuda(lock) == first + last
-
-
 def test_a_hash_must_be_given(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = str(ROOT / "requirements.lock")
     arguments = [lock, "--torch-sha256", "", "--torch", str(tmp_path / "t"), "--rest", str(tmp_path / "r")]

@@ -43,8 +43,3 @@ def test_links_lead_where_they_lead_in_the_repository(hooks: ModuleType, page: s
 def test_files_are_linked_where_the_repository_has_an_address(hooks: ModuleType) -> None:
     mended = hooks.site_markdown("[x](../pilotfish/types.py)", "routing.md", "https://example.org/r/")
     assert mended == "[x](https://example.org/r/blob/main/pilotfish/types.py)"
-
-
-def test_code_is_left_alone(hooks: ModuleType) -> None:
-    code = "```\n[x](../a.py)\n```"
-    assert hooks.site_markdown(f"{code}\n[x](../a.py)", "routing.md") == f"{code}\nx"

@@ -37,21 +37,10 @@ def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num
     assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
 
 
-def test_what_may_begin_a_stop_string_is_held_back_across_blocks(toy_tokenizer) -> None:
-    output = output_of(toy_tokenizer, stop=("XYZ",))
-    assert output.push(verdict("AX", 1)).text == "A"
-    assert output.push(verdict("YA", 1)).text == "XYA"
-
-
 def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:
     output = output_of(toy_tokenizer, stop=("XYZ",))
     chunk = output.push(verdict("AX", 1, finish=FinishReason.LENGTH))
     assert (chunk.text, chunk.finish_reason, chunk.stopped_by) == ("AX", FinishReason.LENGTH, "")
-
-
-def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:
-    chunk = output_of(toy_tokenizer, stop_token_ids=(2,)).push(verdict("ABC", 2, finish=FinishReason.STOP))
-    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), "2")
 
 
 def test_a_stop_string_before_the_stop_token_wins(toy_tokenizer) -> None:

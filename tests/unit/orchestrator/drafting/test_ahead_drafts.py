@@ -13,7 +13,7 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, Verdict
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution, TreeRequest
+from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
 PROMPT = (1, 2, 3)
 K = 3
@@ -121,34 +121,6 @@ async def test_a_push_that_crosses_the_question_answers_it(drafter, link, policy
     assert policy.counters.num_late_hits == 1
 
 
-async def test_a_stale_push_is_dropped(drafter, link, policy, sequence, toy_continuation) -> None:
-    held: list[Event] = []
-    ahead = pushes(link, toy_continuation)
-
-    def delay(event: Event) -> Tokens[Event]:
-        answer, *rest = ahead(event)
-        earlier, held[:] = list(held), rest
-        return (answer, *earlier)
-
-    link.on_event = delay
-    for _ in range(3):
-        await drafter.propose(sequence, K)
-        await turns()
-        commit(sequence, 11)  # nothing that anybody foresaw
-    assert policy.counters.num_hits == 0
-    assert policy.counters.num_stale_drafts > 0
-
-
-async def test_a_longer_draft_is_cut_to_what_is_wanted_now(drafter, link, sequence, toy_continuation) -> None:
-    link.on_event = pushes(link, toy_continuation)
-    await drafter.propose(sequence, K)
-    await turns()
-    commit(sequence, *toy_continuation(PROMPT, K + 1))
-    draft = await drafter.propose(sequence, 1)
-    assert draft.token_ids == toy_continuation(sequence.tokens_since(0), 1)
-    assert link.commands[-1].num_draft_tokens == 1
-
-
 async def test_garbage_that_was_prepared_never_reaches_the_target(drafter, link, sequence, toy_continuation) -> None:
     committed = toy_continuation(PROMPT, K + 1)
     garbage = prepared(3, committed, (999,))
@@ -177,11 +149,3 @@ async def test_prepared_distributions_come_along(memory_pool, link, policy, sequ
     commit(sequence, *committed)
     draft = await drafter.propose(sequence, K)
     assert (draft.token_ids, draft.probs) == ((5,), probs)
-
-
-async def test_trees_and_plain_rounds_wish_for_nothing(memory_pool, link, policy, sequence) -> None:
-    drafter = RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0, tree=TreeRequest(8, 2), ahead=policy)
-    await drafter.propose(sequence, K)
-    assert link.commands[-1].ahead is None
-    await RemoteDrafter(memory_pool(link), lambda num_tokens: 5.0).propose(sequence, K)
-    assert link.commands[-1].ahead is None

@@ -22,12 +22,6 @@ def test_off_and_on() -> None:
     assert AheadPolicy("on", 60).budget(MODEL, LoadReport(num_sequences_waiting=9), 5) == (60, False)
 
 
-@pytest.mark.parametrize("mode", ["on", "auto"])
-@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "hybrid"}, {"feature_layers": (1, 2)}])
-def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
-    assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0
-
-
 @pytest.mark.parametrize(
     ("load", "budget"),
     [

@@ -58,15 +58,6 @@ async def test_each_round_states_only_what_is_new(memory_pool, link, sequence, t
     assert not link.mailboxes
 
 
-async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory_pool, link, sequence) -> None:
-    drafter = drafter_on(memory_pool, link)
-    drafter.prepare(sequence)
-    assert [type(command) for command in link.commands] == [OpenSequence]
-    commit(sequence, 7)
-    await drafter.propose(sequence, 2)
-    assert link.commands[1:] == [Propose(1, 4, (7,), 2)]
-
-
 async def test_a_tree_is_asked_for_within_the_replicas_limits(memory_pool, link, sequence) -> None:
     draft = await drafter_on(memory_pool, link, tree=TreeRequest(30, 3)).propose(sequence, 2)
     assert link.commands[-1].tree == TreeRequest(link.limits.max_draft_tokens, 3)

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.replicas import remote_sequence
 from orchestrator.replicas.remote_sequence import RemoteSequence
-from pilotfish.errors import DeadlineExceededError, InternalError, UnavailableError
+from pilotfish.errors import DeadlineExceededError, UnavailableError
 from pilotfish.features import FeatureFormat, Features
 from pilotfish.messages import Opened, SequenceError, Verdict
 from pilotfish.types import FinishReason, SequenceErrorCode
@@ -37,14 +37,6 @@ async def test_cancelling_loses_nothing(sequence: RemoteSequence) -> None:
     await asyncio.wait((waiting,))
     assert waiting.cancelled()
     assert await sequence.receive() == Opened(1, 0)
-
-
-async def test_a_replica_out_of_its_mind_is_an_error(sequence: RemoteSequence) -> None:
-    for number in range(3):
-        sequence.deliver(Opened(1, number))
-    assert [await sequence.receive() for _ in range(2)] == [Opened(1, 0), Opened(1, 1)]
-    with pytest.raises(InternalError, match="more than it was asked for"):
-        await sequence.receive()
 
 
 async def test_only_a_reader_that_waits_too_long_is_told_so(

@@ -68,13 +68,6 @@ def test_a_conversation_stays_where_its_beginning_is_cached(router) -> None:
     assert router.counters.num_matched_blocks == 12
 
 
-def test_the_longest_cached_prefix_wins_over_a_shorter_one_with_less_load(router) -> None:
-    replicas = [FakeReplica("a", 4), FakeReplica("b", 1)]
-    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
-    router.record(replicas[1], router.prefix(SYSTEM[: 5 * BLOCK_SIZE]), is_new=True)
-    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "a"
-
-
 def test_a_short_overlap_is_not_worth_it(router) -> None:
     replicas = [FakeReplica("a", 2), FakeReplica("b", 1)]
     router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
@@ -104,19 +97,3 @@ def test_a_shared_system_prompt_does_not_pile_everything_on_one_replica(router) 
     loads = [replica.num_sequences for replica in replicas]
     assert min(loads) >= 20
     assert router.counters.num_matched_blocks >= 8 * 80
-
-
-def test_a_lost_replica_has_cached_nothing(router) -> None:
-    replicas = [FakeReplica("a", 2), FakeReplica("b", 1)]
-    router.record(replicas[0], router.prefix(SYSTEM), is_new=True)
-    router.forget("a")
-    assert router.choose(replicas, router.prefix(SYSTEM)).replica_id == "b"
-
-
-def test_no_more_is_remembered_than_a_replica_can_hold(router) -> None:
-    replica = FakeReplica("a", load=LoadReport(num_kv_blocks_total=4))
-    other = FakeReplica("b")
-    router.record(replica, router.prefix(SYSTEM), is_new=True)
-    router.record(replica, router.prefix(tuple(reversed(SYSTEM))), is_new=True)
-    replica.num_sequences = 1
-    assert router.choose([replica, other], router.prefix(SYSTEM)) is other

@@ -33,20 +33,6 @@ def test_a_correction_gives_turns_back() -> None:
     assert queue.pop()[0] == "a"
 
 
-def test_who_was_away_has_saved_up_nothing() -> None:
-    queue: FairQueue[str] = FairQueue()
-    queue.push("late", "early", 1)
-    queue.pop()
-    for _ in range(50):
-        queue.push("busy", "busy", 10)
-        queue.pop()
-    for number in range(6):
-        queue.push("busy", f"busy{number}", 10)
-        queue.push("late", f"late{number}", 10)
-    served = Counter(item[:4] for item in drained(queue)[:6])
-    assert served == {"busy": 3, "late": 3}
-
-
 def test_removed_items_never_come_and_are_not_charged() -> None:
     queue: FairQueue[str] = FairQueue()
     queue.push("a", "a0", 1000)

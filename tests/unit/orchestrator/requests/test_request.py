@@ -32,20 +32,10 @@ def test_ignore_eos_keeps_the_requests_own_stop_tokens() -> None:
     assert request.sampling.stop_token_ids == (7,)
 
 
-def test_max_tokens_is_cut_to_what_the_context_leaves() -> None:
-    request = bind_request(options(sampling=SamplingParams(max_tokens=50)), [1] * 10, MODEL)
-    assert request.sampling.max_tokens == 6
-
-
 @pytest.mark.parametrize("num_tokens", [16, 17, 1000])
 def test_a_prompt_that_fills_the_context_is_refused(num_tokens: int) -> None:
     with pytest.raises(PromptTooLongError, match=f"{num_tokens} tokens and the context 16"):
         bind_request(options(), [1] * num_tokens, MODEL)
-
-
-def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="prompt is empty"):
-        bind_request(options(), [], MODEL)
 
 
 @pytest.mark.parametrize(
@@ -61,20 +51,10 @@ def test_values_beyond_the_model_are_refused(given: GenerationOptions, message: 
         bind_request(given, [1], MODEL)
 
 
-def test_a_prompt_token_outside_the_vocabulary_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="the prompt holds token id 100; the vocabulary ends at 99"):
-        bind_request(options(), [1, 100, 2], MODEL)
-
-
 @pytest.mark.parametrize(("asked", "expected"), [(None, 5), (0, 0), (8, 8)])
 def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -> None:
     given = options(speculation=SpeculationOptions(num_speculative_tokens=asked))
     assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
-
-
-def test_a_lookup_goes_as_far_as_it_likes() -> None:
-    given = options(speculation=SpeculationOptions(proposer="suffix"))
-    assert bind_request(given, [1], MODEL).num_speculative_tokens == MODEL.max_draft_tokens
 
 
 def test_too_many_or_empty_stop_strings_are_refused() -> None:
@@ -89,11 +69,6 @@ def test_a_grammar_and_ignore_eos_do_not_go_together() -> None:
     assert options(sampling=SamplingParams(grammar=grammar)).sampling.grammar == grammar
     with pytest.raises(InvalidRequestError, match="leave out ignore_eos"):
         options(sampling=SamplingParams(grammar=grammar), ignore_eos=True)
-
-
-def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are draft, ngram, suffix, eagle3"):
-        SpeculationOptions(proposer="magic")
 
 
 def test_an_oversized_request_is_refused() -> None:

@@ -55,21 +55,6 @@ class Door:
             await asyncio.sleep(0)
 
 
-async def test_places_are_bounded_and_the_rest_waits_for_its_turn() -> None:
-    door = Door(num_places=2)
-    for name in "abcd":
-        await door.arrive(name)
-    assert door.served == ["a", "b"]
-    assert (door.request_queue.num_running, door.request_queue.num_waiting) == (2, 2)
-    await door.leave("b")
-    assert door.served == ["a", "b", "c"]
-    for name in "acd":
-        await door.leave(name)
-    counters = door.request_queue.counters
-    assert (counters.num_admitted, counters.num_queued) == (4, 2)
-    assert (door.request_queue.num_running, door.request_queue.num_waiting) == (0, 0)
-
-
 async def test_without_a_replica_requests_get_through_to_wait_for_one() -> None:
     door = Door(num_places=None, max_concurrent_requests=3)
     for name in "abcd":

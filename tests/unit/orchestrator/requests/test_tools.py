@@ -41,16 +41,6 @@ def test_choices(choice: str | None, expected: str) -> None:
     assert (use.grammar is None) == (expected != "required")
 
 
-def test_a_named_function_is_the_only_one_that_can_be_called_and_all_are_offered() -> None:
-    use = tool_use([WEATHER, TIME], NAMED)
-    assert [tool.name for tool in use.tools] == ["get_weather"]
-    assert use.is_named
-    assert use.offered == (WEATHER, TIME)
-    grammar = use.grammar
-    assert grammar is not None
-    assert "get_time" not in grammar.text
-
-
 @pytest.mark.parametrize(
     ("answer", "accepted", "refused"),
     [

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from orchestrator.control.decision import Decision, RoundResult
-from pilotfish.messages import Decode, Event, OpenSequence, Verify
+from pilotfish.messages import Decode, Event, Verify
 from pilotfish.types import (
     FinishReason,
     LoadReport,
@@ -77,13 +77,6 @@ async def test_a_target_that_drafts_for_itself_needs_one_command(world) -> None:
     assert session.controller.limitation.text == ""
     assert world.draft_a.commands == []
     world.assert_nothing_is_left()
-
-
-async def test_the_first_token_waits_for_no_drafter(world) -> None:
-    await world.collect(world.session())
-    first_open, first_round = world.target_a.commands[:2]
-    assert isinstance(first_open, OpenSequence)
-    assert first_round == Decode(sequence_id=1, base_length=len(PROMPT), num_tokens=1)
 
 
 async def test_mode_off_is_one_run_and_never_talks_to_a_drafter(world) -> None:

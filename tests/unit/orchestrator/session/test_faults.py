@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import OpenSequence, Proposal, SequenceError, Verdict, Verify
+from pilotfish.messages import OpenSequence, Proposal, SequenceError, Verdict
 from pilotfish.types import (
     SequenceErrorCode,
 )
@@ -131,25 +131,3 @@ async def test_a_refused_draft_is_dropped_and_its_round_decoded_plainly(world, t
     world.target_a.on_event = refuse_drafts
     assert await world.tokens(world.session(max_tokens=9)) == toy_continuation(PROMPT, 9)
     assert len([command for command in world.target_a.commands if isinstance(command, OpenSequence)]) == 1
-
-
-async def test_a_draining_target_is_left_between_rounds(world, toy_continuation) -> None:
-    world.targets.links.append(world.target_b)
-
-    def drain(event):
-        if isinstance(event, Verdict) and event.base_length > 10:
-            world.target_a.is_draining = True
-        return (event,)
-
-    world.target_a.on_event = drain
-    assert await world.tokens(world.session()) == toy_continuation(PROMPT, 40)
-    assert any(isinstance(command, Verify) for command in world.target_b.commands)
-    world.assert_nothing_is_left()
-
-
-async def test_a_target_that_talks_nonsense_is_an_error_not_a_wrong_text(world) -> None:
-    world.target_a.on_event = lambda event: (
-        (Verdict(event.sequence_id, event.base_length + 1, 0, 0, (1,)),) if isinstance(event, Verdict) else (event,)
-    )
-    with pytest.raises(InternalError, match="answered on 4 tokens; 3 are committed"):
-        await world.collect(world.session())

@@ -126,15 +126,6 @@ def test_offsets_point_into_the_text(
     assert joined(streamed(chunks, echoed=["é: "])) == (f"é: {text}", echoed["logprobs"])
 
 
-def test_a_token_that_a_stop_string_may_cut_off_is_told_when_that_is_known() -> None:
-    events = streamed(chunks_of(ids(b"a", b"x", b"y", b"a"), [1], ("xyz",)))
-    assert [(event["text"], (event["logprobs"] or {"tokens": []})["tokens"]) for event in events] == [
-        ("a", ["a"]),
-        ("", ["x"]),
-        ("xya", ["y", "a"]),
-    ]
-
-
 @given(
     token_ids=st.lists(
         st.sampled_from(ids(b"a", b"b", b"ab", b"\xf0\x9f", b"\x98\x80", b"\x80\xf0", b"\x9f", b"\xe2\x82", b"\xac"))
@@ -161,9 +152,3 @@ def test_any_answer(token_ids: list[int], ends: bool, sizes: list[int], stop: li
         assert len(echo) <= offset <= len(text)
         # Of a token that a stop cuts off its beginning is left, or nothing.
         assert "\ufffd" in shown or shown.startswith(text[offset : offset + len(shown)])
-
-
-def test_without_logprobs_none_are_told() -> None:
-    chunks = [msgspec.structs.replace(chunk, logprobs=()) for chunk in chunks_of(ids(b"a", b"b"), [1])]
-    assert whole(chunks)["logprobs"] is None
-    assert [(event["text"], event["logprobs"]) for event in streamed(chunks)] == [("a", None), ("b", None)]

@@ -62,12 +62,6 @@ def test_the_chosen_token_is_always_among_a_completions_likeliest(token, expecte
     assert made.top_logprobs[0][made.tokens[0]] == made.token_logprobs[0]
 
 
-def test_a_chat_tells_the_chosen_token_beside_the_likeliest() -> None:
-    (item,) = chat((C, -7.0, {A: -0.5, B: -1.0})).content
-    assert (item.token, item.logprob) == ("c", -7.0)
-    assert [(top.token, top.logprob) for top in item.top_logprobs] == [("a", -0.5), ("b", -1.0)]
-
-
 HALF, OTHER_HALF, EURO = TOKENS[b"\xf0\x9f"], TOKENS[b"\x80\xf0"], TOKENS[b"\xe2\x82"]
 NO_TEXT = VOCAB_SIZE - 1, VOCAB_SIZE - 2, VOCAB_SIZE - 3
 

@@ -52,15 +52,6 @@ async def test_only_what_comes_from_here_may_run(client: httpx.AsyncClient) -> N
         assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", file.text), f"{path} names another place"
 
 
-async def test_a_file_is_sent_once_until_it_changes(client: httpx.AsyncClient) -> None:
-    first = await client.get("/")
-    again = await client.get("/", headers={"if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content) == (304, b"")
-    other = await client.get("/", headers={"if-none-match": '"another"'})
-    assert (other.status_code, other.content) == (200, first.content)
-    assert first.headers["cache-control"] == "no-cache"
-
-
 async def test_files_outside_the_folder_are_not_served(client: httpx.AsyncClient) -> None:
     for path in ("/playground/../pages.py", "/playground/%2e%2e/pages.py", "/playground/index.html", "/playground/"):
         assert (await client.get(path)).status_code == 404
