@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.speculation.sampling import greedy
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.constraints import TokenConstraint
-from pilotfish.speculation.sampling.coupling import keys_of, pick_rows
+from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows, target_ids
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.noise import Stream, gumbel
-from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.types import SamplingParams, SparseDistribution
 
@@ -46,12 +45,14 @@ class Draft:
 
 
 @torch.inference_mode()
-def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int) -> list[Draft]:
+def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int, vocabulary_ids: Tensor | None = None) -> list[Draft]:
     """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
 
     Greedy rows take the argmax and coupled rows the pick that shares its noise with the target.
     Rejection rows sample from their top_m likeliest tokens, renormalised and rounded to float32:
     exactly the pairs that travel, so that both sides hold the same draft distribution.
+    vocabulary_ids: int64 [V] ascending, the target's id of each column, where V is a draft vocabulary; coupled rows
+    then take the pick among their likeliest tokens.
     Raises ValueError when the rows do not add up or penalties come without a history.
     """
     if logits.shape[0] != len(rows):
@@ -65,25 +66,32 @@ def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int) -> list[Draft]:
             Row(row.sampling, row.position, row.history, row.draft_token_ids, row.constraint)
             for row in (rows[index] for index in members)
         ]
-        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
+        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m, vocabulary_ids), strict=True))
     return [drafts[index] for index in range(len(rows))]
 
 
-def _draft_by(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+def _draft_by(
+    rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None
+) -> list[Draft]:
     match rule:
         case Rule.GREEDY:
-            return [Draft(token_id, None) for token_id in greedy.choose(blocks, rows)]
+            columns = adjust(blocks, rows).argmax()
+            return [Draft(token_id, None) for token_id in target_ids(columns, vocabulary_ids).tolist()]
+        case Rule.COUPLED if vocabulary_ids is not None:
+            token_ids, _ = rank_rows(process(blocks, rows), rows, 1, vocabulary_ids)
+            return [Draft(token_id, None) for (token_id,) in token_ids.tolist()]
         case Rule.COUPLED:
             token_ids = pick_rows(process(blocks, rows), rows, Stream.COUPLED)
             return [Draft(token_id, None) for token_id in token_ids.tolist()]
         case Rule.REJECTION:
-            return _sample_top_m(blocks, rows, top_m)
+            return _sample_top_m(blocks, rows, top_m, vocabulary_ids)
 
 
-def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
+def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None) -> list[Draft]:
     distribution = process(blocks, rows)
-    logits, token_ids = distribution.blocks.rank(top_m)  # [R, M]
-    probs = distribution.scores_of(logits, token_ids).softmax(-1).float()
+    logits, columns = distribution.blocks.rank(top_m)  # [R, M]
+    probs = distribution.scores_of(logits, columns).softmax(-1).float()
+    token_ids = target_ids(columns, vocabulary_ids)
     noise = gumbel(keys_of(rows, Stream.DRAFT, logits.device), token_ids)
     places = (probs.double().log_() + noise).argmax(-1).tolist()
     return [

@@ -45,8 +45,10 @@ class Drafted:
     """Of each node that a tree expands, or at each draft's position where something is drafted ahead."""
 
 
-def draft_next(logits: Tensor, plans: Sequence[DraftPlan], top_m: int) -> list[Drafted]:
-    """What follows for each plan. logits: [R, V], their rows one after the other."""
+def draft_next(
+    logits: Tensor, plans: Sequence[DraftPlan], top_m: int, vocabulary_ids: Tensor | None = None
+) -> list[Drafted]:
+    """What follows for each plan. logits: [R, V], their rows one after the other. vocabulary_ids: as in draft."""
     drawn: list[int] = []
     branched: list[int] = []
     first_row = 0
@@ -56,9 +58,9 @@ def draft_next(logits: Tensor, plans: Sequence[DraftPlan], top_m: int) -> list[D
         branched.extend(row_ids if plan.num_candidates else ())
         first_row += len(plan.rows)
     rows = [row for plan in plans for row in plan.rows]
-    drafts = iter(draft(select(logits, drawn), [_draft_row(rows[index]) for index in drawn], top_m))
+    drafts = iter(draft(select(logits, drawn), [_draft_row(rows[index]) for index in drawn], top_m, vocabulary_ids))
     width = max((plan.num_candidates for plan in plans), default=0)
-    candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width))
+    candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width, vocabulary_ids))
     return [
         Drafted(
             [next(drafts) for _ in plan.rows] if plan.draws else (),

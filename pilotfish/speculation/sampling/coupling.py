@@ -20,6 +20,8 @@ from pilotfish.speculation.sampling.penalties import Row
 
 _NUM_OPENED_BLOCKS = 12
 """Opened at first; a row whose winner could be elsewhere opens as many as it takes."""
+_NUM_RIVALS = 32
+"""Likeliest tokens among which rows look for those that could win, or win beside the one that does."""
 
 
 def pick(distribution: Distribution, keys: Tensor) -> Tensor:
@@ -49,6 +51,32 @@ def pick(distribution: Distribution, keys: Tensor) -> Tensor:
 def pick_rows(distribution: Distribution, rows: Sequence[Row], stream: Stream) -> Tensor:
     """int64 [R]: `pick` with each row's own seed and position."""
     return pick(distribution, keys_of(rows, stream, distribution.temperature.device))
+
+
+def rank_rows(
+    distribution: Distribution, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Token ids and log-probabilities [R, C], at most width of each row, descending: those with the greatest noisy
+    scores, whose probability stands for how far they are from each other (a softmax).
+
+    vocabulary_ids: int64 [V], the target's id of each column of a draft vocabulary. Without it the first is the pick;
+    with it that of the row's likeliest tokens, which cost a drafter less and miss no more than the target seldom picks.
+    """
+    keys = keys_of(rows, Stream.COUPLED, distribution.temperature.device)
+    _, columns = distribution.blocks.rank(max(width, _NUM_RIVALS))
+    if vocabulary_ids is None:
+        winner = pick(distribution, keys).unsqueeze(1)
+        columns = torch.cat((winner, columns.masked_fill(columns == winner, -1)), 1)
+    is_taken, columns = columns < 0, columns.clamp(min=0)
+    token_ids = target_ids(columns, vocabulary_ids)
+    scores = (distribution.scores_at(columns) + gumbel(keys, token_ids)).masked_fill_(is_taken, -torch.inf)
+    log_probs, places = scores.log_softmax(-1).topk(min(width, scores.shape[1]))
+    return token_ids.gather(1, places), log_probs
+
+
+def target_ids(columns: Tensor, vocabulary_ids: Tensor | None) -> Tensor:
+    """The target's ids of columns of the logits; vocabulary_ids: None where these are all its tokens."""
+    return columns if vocabulary_ids is None else vocabulary_ids[columns]
 
 
 def keys_of(rows: Sequence[Row], stream: Stream, device: torch.device) -> Tensor:

@@ -14,24 +14,23 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
-from pilotfish.speculation.sampling.coupling import keys_of, pick_rows
+from pilotfish.speculation.sampling.coupling import rank_rows, target_ids
 from pilotfish.speculation.sampling.logits import process
-from pilotfish.speculation.sampling.noise import Stream, gumbel
 from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.speculation.sampling.rules import Rule, group
 from pilotfish.speculation.trees.growth import Candidate
 
-_NUM_RIVALS = 32
-"""Likeliest tokens among which coupled rows look for those that could win beside the one that does."""
-
 
 @torch.inference_mode()
-def branch(logits: Tensor, rows: Sequence[Row], width: int) -> list[list[Candidate]]:
+def branch(
+    logits: Tensor, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None = None
+) -> list[list[Candidate]]:
     """At most width candidates per row of logits [R, V], the likeliest first; what is cut is none.
 
     Greedy rows take the greatest logits. Coupled rows take the greatest of logit and the noise that is
     shared with the target, so the first is the drafter's own pick. Rejection rows take the greatest
-    probabilities. Raises ValueError when the rows do not add up or penalties come without a history.
+    probabilities. vocabulary_ids: as in drafting.draft.
+    Raises ValueError when the rows do not add up or penalties come without a history.
     """
     if logits.shape[0] != len(rows):
         raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} nodes")
@@ -41,7 +40,7 @@ def branch(logits: Tensor, rows: Sequence[Row], width: int) -> list[list[Candida
     blocks = BlockedLogits.of(logits)
     for (rule, _), members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
-        token_ids, log_probs = _rank(rule, blocks.select(members), chosen, width)
+        token_ids, log_probs = _rank(rule, blocks.select(members), chosen, width, vocabulary_ids)
         for index, ids, values in zip(members, token_ids.tolist(), log_probs.tolist(), strict=True):
             candidates[index] = [
                 Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -torch.inf
@@ -49,30 +48,22 @@ def branch(logits: Tensor, rows: Sequence[Row], width: int) -> list[list[Candida
     return candidates
 
 
-def _rank(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
+def _rank(
+    rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Token ids and log-probabilities [R, C], descending."""
     match rule:
         case Rule.GREEDY:
             blocks = adjust(blocks, rows)
-            logits, token_ids = blocks.rank(width)
+            logits, columns = blocks.rank(width)
             greatest = blocks.max()
-            return token_ids, logits - greatest - block_sums((blocks.logits - greatest).exp_()).log_()
+            return target_ids(columns, vocabulary_ids), logits - greatest - block_sums(
+                (blocks.logits - greatest).exp_()
+            ).log_()
         case Rule.COUPLED:
-            return _rank_coupled(blocks, rows, width)
+            return rank_rows(process(blocks, rows), rows, width, vocabulary_ids)
         case Rule.REJECTION:
             distribution = process(blocks, rows)
-            logits, token_ids = distribution.blocks.rank(width)
-            return token_ids, distribution.scores_of(logits, token_ids) - distribution.log_norm()
-
-
-def _rank_coupled(blocks: BlockedLogits, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
-    """A candidate's probability stands for how far its noisy score is from the others' (a softmax of them)."""
-    distribution = process(blocks, rows)
-    keys = keys_of(rows, Stream.COUPLED, blocks.logits.device)
-    winner = pick_rows(distribution, rows, Stream.COUPLED).unsqueeze(1)
-    _, rivals = distribution.blocks.rank(max(width, _NUM_RIVALS))
-    token_ids = torch.cat((winner, rivals), 1)
-    scores = distribution.scores_at(token_ids) + gumbel(keys, token_ids)
-    scores[:, 1:].masked_fill_(rivals == winner, -torch.inf)
-    log_probs, places = scores.log_softmax(-1).topk(min(width, scores.shape[1]))
-    return token_ids.gather(1, places), log_probs
+            logits, columns = distribution.blocks.rank(width)
+            log_probs = distribution.scores_of(logits, columns) - distribution.log_norm()
+            return target_ids(columns, vocabulary_ids), log_probs

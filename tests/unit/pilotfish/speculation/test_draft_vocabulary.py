@@ -1,0 +1,60 @@
+"""A draft vocabulary's tokens are ranked among themselves, and come out as the target's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pilotfish.speculation.draft_vocabulary import DraftVocabulary
+from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.penalties import Row
+from pilotfish.speculation.trees.branching import branch
+from pilotfish.types import AcceptanceMode, SamplingParams
+
+NUM_ROWS, VOCAB = 200, 3000
+IDS = torch.arange(7, VOCAB, 5)
+LOGITS = 4 * torch.randn(NUM_ROWS, len(IDS), generator=torch.Generator().manual_seed(1))
+WHOLE = torch.full((NUM_ROWS, VOCAB), -torch.inf).index_copy_(1, IDS, LOGITS)
+
+GREEDY = SamplingParams(temperature=0.0)
+COUPLED = SamplingParams(temperature=0.8, seed=5)
+CUT = SamplingParams(temperature=0.8, top_k=9, top_p=0.9, seed=5)
+REJECTION = SamplingParams(temperature=0.8, seed=5, acceptance=AcceptanceMode.REJECTION)
+
+
+def rows_of(sampling: SamplingParams) -> list[DraftRow]:
+    return [DraftRow(sampling, 10 + at, None) for at in range(NUM_ROWS)]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, CUT, REJECTION])
+def test_a_draft_is_that_of_the_whole_vocabulary_in_which_nothing_else_is_possible(sampling: SamplingParams) -> None:
+    rows = rows_of(sampling)
+    logits, ids = DraftVocabulary(IDS, VOCAB).ranked(LOGITS, [sampling])
+    assert draft(logits, rows, 8, ids) == draft(WHOLE, rows, 8)
+    nodes = [Row(sampling, row.position, None) for row in rows]
+    narrow, wide = branch(logits, nodes, 4, ids), branch(WHOLE, nodes, 4)
+    assert [[one.token_id for one in row] for row in narrow] == [[one.token_id for one in row] for row in wide]
+
+
+def test_a_coupled_draft_is_nearly_always_the_pick() -> None:
+    drafted = draft(LOGITS, rows_of(COUPLED), 8, IDS)
+    assert sum(one == other for one, other in zip(drafted, draft(WHOLE, rows_of(COUPLED), 8), strict=True)) > 190
+    assert {one.token_id for one in drafted} <= set(IDS.tolist())
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(logit_bias=((0, 5.0),)), SamplingParams(presence_penalty=1.0, temperature=0.0)]
+)
+def test_what_looks_at_tokens_by_their_ids_sees_the_whole_vocabulary(sampling: SamplingParams) -> None:
+    vocabulary = DraftVocabulary(IDS, VOCAB)
+    logits, ids = vocabulary.ranked(LOGITS[:2], [GREEDY, sampling])
+    assert ids is None
+    assert torch.equal(logits, WHOLE[:2])
+    rows = [DraftRow(each, 10, TokenHistory([int(IDS[LOGITS[0].argmax()])])) for each in (GREEDY, sampling)]
+    assert draft(logits, rows, 8)[0].token_id == IDS[LOGITS[0].argmax()]
+
+
+def test_a_vocabulary_that_is_whole_costs_nothing() -> None:
+    logits = torch.randn(2, VOCAB)
+    assert DraftVocabulary(torch.arange(VOCAB), VOCAB).ranked(logits, [GREEDY]) == (logits, None)
