@@ -15,12 +15,10 @@ from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Propo
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import (
-    AcceptanceMode,
     Limits,
     ModelInfo,
     SamplingParams,
     SequenceErrorCode,
-    SparseDistribution,
     TreeRequest,
 )
 
@@ -83,12 +81,6 @@ async def test_missing_tokens_are_told(proposer: LookupProposer) -> None:
         assert error.code is SequenceErrorCode.UNKNOWN_SEQUENCE
 
 
-async def test_rejection_mode_is_one_hot(proposer: LookupProposer) -> None:
-    await opened(proposer, (1, 2, 3, 1, 2), SamplingParams(acceptance=AcceptanceMode.REJECTION))
-    proposal = await propose(proposer, 5, k=2)
-    assert proposal.draft_probs == (SparseDistribution((3,), (1.0,)), SparseDistribution((1,), (1.0,)))
-
-
 async def test_a_long_prompt_does_not_hold_up_another_sequence(proposer: LookupProposer) -> None:
     long = tuple(index % 90 for index in range(100 * TOKENS_PER_TURN))
     proposer.send([OpenSequence(2, long, GREEDY), Propose(2, len(long), (), 2)])
@@ -141,27 +133,6 @@ async def test_suffix_branches_where_it_may(proposer: LookupProposer) -> None:
     assert isinstance(event, Proposal)
     assert event.draft_token_ids == (4, 3, 6, 5)
     assert event.parents == (-1, -1, 0, 1)
-    await subject.close()
-
-
-async def test_suffix_learns_from_the_outputs_of_ended_sequences_alone(proposer: LookupProposer) -> None:
-    subject = LookupProposer(proposer.model, proposer.limits, LOOKUPS["suffix"](DraftConfig()))
-    subject.send([OpenSequence(1, tuple(range(20)), GREEDY, tuple(range(30, 50))), Propose(1, 40, (), 1)])
-    subject.send([OpenSequence(2, (1, 2, 3, 30, 31, 32), GREEDY), Propose(2, 6, (), 1)])
-    found = [event for event in await events(subject, 4) if isinstance(event, Proposal)]
-    assert [event.draft_token_ids for event in found] == [(), ()]
-    subject.send([CloseSequence(1)])
-    # The store indexes a few tokens at each proposal.
-    for _ in range(3):
-        subject.send([Propose(2, 6, (), 2)])
-        (event,) = await events(subject, 1)
-    assert isinstance(event, Proposal)
-    assert event.draft_token_ids == (33, 34)
-    # The first one's prompt, 5, 6, 7, is its own.
-    subject.send([Propose(2, 6, (5, 6, 7), 2)])
-    (event,) = await events(subject, 1)
-    assert isinstance(event, Proposal)
-    assert event.draft_token_ids == ()
     await subject.close()
 
 

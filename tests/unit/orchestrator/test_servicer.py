@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.authenticator import Authenticator
+from orchestrator.authenticator import MAX_CLIENT_ID_CHARACTERS, Authenticator
 from orchestrator.servicer import CLIENT_ID_KEY, caller_of
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import AuthenticationError
@@ -52,3 +52,9 @@ def test_a_key_names_the_client_whatever_it_claims(tmp_path) -> None:
     for wrong in ((), (("authorization", "Bearer pf-2"),), (("authorization", "pf-1"),)):
         with pytest.raises(AuthenticationError):
             caller_of(FakeContext(*wrong), 0, authenticator)
+
+
+def test_an_empty_name_is_no_name_and_an_endless_one_is_cut() -> None:
+    assert caller_of(FakeContext((CLIENT_ID_KEY, "")), 0, NOBODY).client_id == "ipv4:10.0.0.7"
+    assert len(caller_of(FakeContext((CLIENT_ID_KEY, "x" * 10_000)), 0, NOBODY).client_id) == MAX_CLIENT_ID_CHARACTERS
+    assert caller_of(FakeContext(), 0, NOBODY).timeout_s is None

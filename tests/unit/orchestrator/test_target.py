@@ -179,3 +179,20 @@ async def test_a_target_that_talks_nonsense_is_left_for_another(
     assert target.num_failovers == 1
     assert not broken.mailboxes
     target.close()
+
+
+async def test_a_draining_replica_is_kept_while_there_is_no_other(
+    memory_pool, memory_link, sequence, target_of, toy_continuation
+) -> None:
+    link, other = memory_link("a"), memory_link("b")
+    pool = memory_pool(link)
+    target = target_of(pool)
+    await run(target, sequence, 2)
+    link.is_draining = True
+    await run(target, sequence, 2)
+    assert len(link.mailboxes) == 1
+    pool.links.append(other)
+    assert await run(target, sequence, 2) == toy_continuation(PROMPT, 6)
+    assert not link.mailboxes
+    assert len(other.mailboxes) == 1
+    target.close()

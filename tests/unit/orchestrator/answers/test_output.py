@@ -74,3 +74,8 @@ def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> Non
     assert chunk.origins == (TokenOrigin.PLAIN,) * 5
     assert chunk.round_draft_tokens == (0,) * 5
     assert chunk.logprobs == logprobs[:5]
+
+
+def test_a_stop_token_ends_the_tokens_but_is_not_text(toy_tokenizer) -> None:
+    chunk = output_of(toy_tokenizer, stop_token_ids=(2,)).push(verdict("ABC", 2, finish=FinishReason.STOP))
+    assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("AB", (0, 1, 2), "2")

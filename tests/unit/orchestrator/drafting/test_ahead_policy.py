@@ -55,3 +55,9 @@ def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
     assert sum(kinds[-200:]) < 40
     assert any(kinds[-200:])
     assert sum(rounds(policy, 1000, ahead_s=0.008, plain_s=0.010)[-200:]) > 190
+
+
+@pytest.mark.parametrize("mode", ["on", "auto"])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "hybrid"}, {"feature_layers": (1, 2)}])
+def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
+    assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0

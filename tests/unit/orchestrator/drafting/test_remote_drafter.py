@@ -208,3 +208,17 @@ async def test_features_are_asked_for_and_each_is_sent_once(memory_pool, head_li
     assert (await drafter.propose(sequence, 2)).token_ids
     proposes = [command for command in head_link.commands if isinstance(command, Propose)]
     assert [propose.features for propose in proposes] == [features_at(0, 3), features_at(3, 2)]
+
+
+async def test_a_prepared_drafter_reads_the_prompt_before_the_first_round(memory_pool, link, sequence) -> None:
+    drafter = drafter_on(memory_pool, link)
+    drafter.prepare(sequence)
+    assert [type(command) for command in link.commands] == [OpenSequence]
+    commit(sequence, 7)
+    await drafter.propose(sequence, 2)
+    assert link.commands[1:] == [Propose(1, 4, (7,), 2)]
+
+
+async def test_no_more_is_asked_than_the_replica_drafts(memory_pool, link, sequence) -> None:
+    await drafter_on(memory_pool, link).propose(sequence, 100)
+    assert link.commands[-1].num_draft_tokens == link.limits.max_draft_tokens

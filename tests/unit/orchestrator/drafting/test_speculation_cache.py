@@ -46,3 +46,11 @@ def test_nothing_is_missed_that_was_not_wished_for() -> None:
     cache.add(prepared(10, (3,)))
     assert cache.take((3,)) is None
     assert (counters.num_misses, counters.num_stale_drafts) == (0, 1)
+
+
+def test_what_stands_on_other_tokens_is_stale() -> None:
+    cache, counters = cache_at(10)
+    cache.begin(12, is_expecting=True)
+    cache.add(prepared(10, (1, 3)))
+    assert cache.take((1, 3)) is None
+    assert (counters.num_stale_drafts, counters.num_wasted_tokens) == (1, 3)

@@ -83,3 +83,18 @@ def test_a_grammar_needs_a_token_that_ends_the_answer() -> None:
     with pytest.raises(InvalidRequestError, match="no token that ends") as failure:
         bind_request(wanted, [1], dataclasses.replace(MODEL, eos_token_ids=frozenset()))
     assert failure.value.param == "grammar"
+
+
+def test_max_tokens_is_cut_to_what_the_context_leaves() -> None:
+    request = bind_request(options(sampling=SamplingParams(max_tokens=50)), [1] * 10, MODEL)
+    assert request.sampling.max_tokens == 6
+
+
+def test_a_lookup_goes_as_far_as_it_likes() -> None:
+    given = options(speculation=SpeculationOptions(proposer="suffix"))
+    assert bind_request(given, [1], MODEL).num_speculative_tokens == MODEL.max_draft_tokens
+
+
+def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are draft, ngram, suffix, eagle3"):
+        SpeculationOptions(proposer="magic")
