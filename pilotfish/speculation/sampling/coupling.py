@@ -62,14 +62,18 @@ def rank_rows(
     vocabulary_ids: int64 [V], the target's id of each column of a draft vocabulary. Without it the first is the pick;
     with it that of the row's likeliest tokens, which cost a drafter less and miss no more than the target seldom picks.
     """
-    keys = keys_of(rows, Stream.COUPLED, distribution.temperature.device)
-    _, columns = distribution.blocks.rank(max(width, _NUM_RIVALS))
+    keys, blocks = keys_of(rows, Stream.COUPLED, distribution.temperature.device), distribution.blocks
+    num_rivals = min(max(width, _NUM_RIVALS), blocks.vocab_size)
     if vocabulary_ids is None:
         winner = pick(distribution, keys).unsqueeze(1)
-        columns = torch.cat((winner, columns.masked_fill(columns == winner, -1)), 1)
-    is_taken, columns = columns < 0, columns.clamp(min=0)
-    token_ids = target_ids(columns, vocabulary_ids)
-    scores = (distribution.scores_at(columns) + gumbel(keys, token_ids)).masked_fill_(is_taken, -torch.inf)
+        _, rivals = blocks.rank(num_rivals)
+        token_ids = torch.cat((winner, rivals), 1)
+        scores = distribution.scores_at(token_ids) + gumbel(keys, token_ids)
+        scores[:, 1:].masked_fill_(rivals == winner, -torch.inf)
+    else:
+        logits, columns = blocks.logits.topk(num_rivals)
+        token_ids = vocabulary_ids[columns]
+        scores = distribution.scores_of(logits, columns) + gumbel(keys, token_ids)
     log_probs, places = scores.log_softmax(-1).topk(min(width, scores.shape[1]))
     return token_ids.gather(1, places), log_probs
 
