@@ -22,11 +22,6 @@ def test_spec_bench_gives_first_turns_category_by_category_in_turn(tmp_path: Pat
     assert prompts == [Prompt("qa", "Who?"), Prompt("math", "How many?"), Prompt("qa", "When?")]
 
 
-def test_a_line_separator_inside_a_prompt_ends_no_line(tmp_path: Path) -> None:
-    path = written(tmp_path, LINE.replace("Who?", "Who\u2028or what?"))
-    assert load_prompts(path) == [Prompt("qa", "Who\u2028or what?")]
-
-
 def test_a_text_file_is_a_list(tmp_path: Path) -> None:
     path = written(tmp_path, "One.\n\n  Two.  \n", "list.txt")
     assert load_prompts(path) == [Prompt("text", "One."), Prompt("text", "Two.")]

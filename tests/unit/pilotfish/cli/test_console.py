@@ -20,22 +20,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
-def test_a_terminal_has_colours_a_pipe_has_none() -> None:
+def test_colours_are_for_terminals_that_have_them_and_people_who_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shows_colours(on_terminal())
     assert not shows_colours(Console(file=io.StringIO()))
-
-
-def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not shows_colours(on_terminal(no_color=True))
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not shows_colours(on_terminal())
-
-
-def test_the_option_turns_them_off_on_both() -> None:
     assert output_console(no_color=True).no_color
     assert error_console(no_color=True).no_color
-
-
-def test_a_dumb_terminal_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not shows_colours(on_terminal())
+    monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
     assert not shows_colours(on_terminal())

@@ -19,14 +19,6 @@ def test_version() -> None:
     assert result.stdout == f"pilotfish {__version__}\n"
 
 
-def test_help_names_every_command_and_where_to_start() -> None:
-    result = runner.invoke(app, ["--help"])
-    assert result.exit_code == 0
-    for command in ("up", "generate", "chat", "config", "models"):
-        assert command in result.stdout
-    assert "Start with" in result.stdout
-
-
 def commands(group: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
     """All that can be run, by its words."""
     for name, command in getattr(group, "commands", {}).items():

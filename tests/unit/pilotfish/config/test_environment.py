@@ -21,18 +21,6 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert default_cache_dir() == "/mine"
 
 
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("PILOTFISH_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", no_home)
-    with pytest.raises(ConfigError, match="set PILOTFISH_CACHE"):
-        load_config()
-    assert load_config(overrides=["cache_dir=/mine"]).cache_dir == "/mine"
-
-
 @pytest.fixture
 def clean(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """An environment that says nothing about the configuration."""

@@ -76,7 +76,3 @@ def test_a_file_that_is_not_there_yet_and_the_home_folder(tmp_path: Path, monkey
     config = with_absolute_paths(load_config(overrides=["target.model=~/llama", "cache_dir=later"]), ALL_PATHS)
     assert config.target.model == str(tmp_path / "llama")
     assert config.cache_dir == str(Path.cwd() / "later")
-
-
-def test_nothing_changes_where_nothing_is_a_path() -> None:
-    assert with_absolute_paths(Config(), {kind: lambda _: False for kind in ALL_PATHS}) == Config()

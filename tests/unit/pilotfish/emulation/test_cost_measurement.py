@@ -50,11 +50,3 @@ def test_a_drafter_s_table_is_its_cost(core: TimedCore) -> None:
     measured = measurement(core).draft()
     assert measured.step_s(1, 1) == pytest.approx(COST.step_s(1, 1, 64), rel=0.01)
     assert measured.step_s(4, 4) == pytest.approx(COST.step_s(4, 4, 4 * 64), rel=0.01)
-
-
-def test_it_tells_how_far_it_is_and_leaves_nothing(core: TimedCore) -> None:
-    progress: list[tuple[int, int]] = []
-    measurement(core, progress).target()
-    assert [done for done, _ in progress] == list(range(1, len(progress) + 1))
-    assert {num_all for _, num_all in progress} == {len(progress)}
-    assert core.num_sequences == 0

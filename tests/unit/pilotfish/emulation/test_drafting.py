@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from pilotfish.emulation.drafting import EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
@@ -60,33 +58,6 @@ def test_what_is_prepared_is_what_would_be_proposed() -> None:
         for outcome, draft in prepared.items():
             assert outcome[:-1] == proposal.draft_token_ids[: len(outcome) - 1]
             assert draft == drafted([*PROMPT, *outcome], sampling=sampling)
-
-
-def test_in_rejection_mode_prepared_drafts_bring_distributions() -> None:
-    drafting = EmulatedDrafting(MODEL, 0.8)
-    sampling = SamplingParams(acceptance=AcceptanceMode.REJECTION)
-    drafting.propose(Propose(1, len(PROMPT), (), K, ahead=AHEAD), PROMPT, sampling)
-    _, prepared = (event for step in drain(drafting) for event in step)
-    draft = prepared.draft(prepared.outcomes[2])
-    assert [probs.token_ids for probs in draft.draft_probs] == [(token_id,) for token_id in draft.draft_token_ids]
-
-
-@pytest.mark.parametrize(("acceptance", "least", "most"), [(0.5, 0.55, 0.85), (0.8, 0.7, 0.9), (0.95, 0.85, 1.0)])
-def test_most_outcomes_are_foreseen(acceptance: float, least: float, most: float) -> None:
-    num_hits, num_rounds, sampling = 0, 300, SamplingParams(seed=1)
-    for start in range(num_rounds):
-        committed = [start % 251, start % 7, start % 3]
-        ahead = AheadRequest(60, (acceptance,))
-        proposal, prepared = ahead_of(committed, EmulatedDrafting(MODEL, acceptance), sampling=sampling, ahead=ahead)
-        text = list(committed)
-        outcome: list[int] = []
-        for token_id in (*proposal.draft_token_ids, None):
-            outcome.append(MODEL.next_token(text, sampling))
-            text.append(outcome[-1])
-            if outcome[-1] != token_id:
-                break
-        num_hits += tuple(outcome) in prepared
-    assert least < num_hits / num_rounds < most
 
 
 def test_a_proposal_goes_before_what_is_drafted_ahead() -> None:

@@ -50,20 +50,6 @@ async def test_prompts_are_cached_only_where_the_configuration_says_so(
     await engine.close()
 
 
-async def test_two_replicas_say_the_same(tmp_path: Path) -> None:
-    texts = []
-    for _ in range(2):
-        engine = start_emulated_engine(config(tmp_path, seed=len(texts)), "target")
-        engine.send([OpenSequence(1, (300, 301), SamplingParams(seed=4)), Decode(1, 2, 20)])
-        tokens: list[int] = []
-        while len(tokens) < 20:
-            events = await engine.receive()
-            tokens += [t for event in events if isinstance(event, Verdict) for t in event.token_ids]
-        texts.append(tokens)
-        await engine.close()
-    assert texts[0] == texts[1]
-
-
 async def test_slower_hardware_takes_as_many_times_as_long_for_every_step(tmp_path: Path) -> None:
     profile = load_profile("a100-70b")
     for role, cost in (("target", profile.target), ("draft", profile.draft)):

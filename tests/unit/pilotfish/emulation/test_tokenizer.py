@@ -48,10 +48,3 @@ def test_it_says_words(made_here: Tokenizer) -> None:
     assert made_here.decode(list(spoken)[:3]) == " a the of"
     assert len(spoken) == len(WORDS)
     assert spoken.stop == made_here.vocab_size
-
-
-def test_of_another_tokenizer_no_special_token_is_said(model_folder: Path) -> None:
-    tokenizer = Tokenizer.load(model_folder)
-    spoken = spoken_tokens(tokenizer)
-    assert spoken == range(2, tokenizer.vocab_size)
-    assert not tokenizer.special_token_ids & set(spoken)

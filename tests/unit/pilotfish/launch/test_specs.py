@@ -64,19 +64,6 @@ def test_children_find_files_from_their_own_folders(
 
 
 @pytest.mark.parametrize("standalone", [True, False])
-def test_a_name_is_one_only_of_its_own_kind(standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is called like a hardware profile is a model all the same, and so on."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "config.json").touch()
-    (tmp_path / "smollm2-135m-instruct").touch()
-    overrides = ("target.model=cpu", "draft.head=cpu", "emulation.profile=smollm2-135m-instruct")
-    config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
-    assert config.target.model == config.draft.head == str(tmp_path / "cpu")
-    assert config.emulation.profile == str(tmp_path / "smollm2-135m-instruct")
-
-
-@pytest.mark.parametrize("standalone", [True, False])
 def test_children_read_the_file_and_no_variables(
     standalone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

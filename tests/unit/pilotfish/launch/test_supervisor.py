@@ -100,19 +100,6 @@ async def test_an_inessential_child_starts_again_after_a_wait(monkeypatch: pytes
     assert ("draft", "ended with exit code 3; requests go on without it, next start in 0 s") in run.lines
 
 
-@pytest.mark.parametrize(("healthy_s", "last_delay"), [(60.0, "9"), (0.0, "0")])
-async def test_a_child_that_has_run_for_long_is_started_again_as_soon_as_at_first(
-    monkeypatch: pytest.MonkeyPatch, healthy_s: float, last_delay: str
-) -> None:
-    monkeypatch.setattr(supervisor_module, "RESTART_DELAYS_S", (0.0, 9.0))
-    monkeypatch.setattr(supervisor_module, "HEALTHY_S", healthy_s)
-    run = Run([spec("draft", FAIL, essential=False), spec("target", SERVE)])
-    run.when = lambda run: run.stop.set() if sum("ended with" in line for _, line in run.lines) == 2 else None
-    await run.run()
-    endings = [line for _, line in run.lines if "ended with" in line]
-    assert endings[1].endswith(f"next start in {last_delay} s")
-
-
 async def test_an_essential_child_that_was_ready_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "RESTART_DELAYS_S", (0.0,))
     script = "print('NAME ready on 127.0.0.1:1', flush=True); raise SystemExit(3)"

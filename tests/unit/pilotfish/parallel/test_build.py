@@ -35,24 +35,20 @@ def test_heads_that_do_not_divide(target: TargetConfig) -> None:
         build_parallel_decoder(Config(target=replace(target, tensor_parallel_size=3)), 1)
 
 
-def test_fewer_gpus_than_ranks(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    engine = replace(target.engine, device="cuda")
-    with pytest.raises(ConfigError, match="is 2, and this machine has 1 GPU: each rank needs one"):
-        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
-
-
-def test_one_gpu_for_all_ranks(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    engine = replace(target.engine, device="cuda:2")
-    with pytest.raises(ConfigError, match=r"device is cuda:2, which is one GPU, .* set it to cuda, and CUDA_VISIBLE"):
-        build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
-
-
-def test_a_cache_that_would_have_to_be_measured(target: TargetConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    engine = replace(target.engine, device="cuda", kv_cache_tokens=0)
-    with pytest.raises(ConfigError, match=r"kv_cache_tokens is 0, .*pilotfish plan --model .* --gpus N says how many"):
+@pytest.mark.parametrize(
+    ("num_gpus", "settings", "message"),
+    [
+        (1, {}, "is 2, and this machine has 1 GPU: each rank needs one"),
+        (4, {"device": "cuda:2"}, r"device is cuda:2, which is one GPU, .* set it to cuda, and CUDA_VISIBLE"),
+        (2, {"kv_cache_tokens": 0}, r"kv_cache_tokens is 0, .*pilotfish plan --model .* --gpus N says how many"),
+    ],
+)
+def test_gpus_that_do_not_fit(
+    target: TargetConfig, monkeypatch: pytest.MonkeyPatch, num_gpus: int, settings: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    engine = replace(target.engine, **{"device": "cuda", **settings})
+    with pytest.raises(ConfigError, match=message):
         build_parallel_decoder(Config(target=replace(target, engine=engine)), 1)
 
 

@@ -22,13 +22,6 @@ def test_the_parts_cover_a_dimension_once(size: int, num_ranks: int) -> None:
     assert all(part.end - part.start <= part.padded for part in parts)
 
 
-def test_the_numbers_of_ranks_that_work() -> None:
-    assert LLAMA_70B.rank_counts() == [1, 2, 4, 8]
-    assert SMOLLM2.rank_counts() == [1, 3]
-    for count in (1, 2, 4, 8):
-        LLAMA_70B.require(count, model="llama", setting="s")
-
-
 @pytest.mark.parametrize(("sizes", "count", "possible"), [(LLAMA_70B, 3, "1, 2, 4, 8"), (SMOLLM2, 2, "1, 3")])
 def test_others_are_refused_with_those_that_work(sizes: ModelSizes, count: int, possible: str) -> None:
     with pytest.raises(ConfigError, match=f"target.x is {count}; a-model has .* into {possible}: choose"):

@@ -40,8 +40,3 @@ def test_a_goal_below_one_sequence_alone_names_the_limit() -> None:
         planner().smallest(Placement.SEPARATE, Goals(token_s=0.001))
     with pytest.raises(ConfigError, match="decoding plainly"):
         planner().smallest(Placement.NONE, Goals(token_s=0.001))
-
-
-def test_a_goal_below_reading_the_prompt_names_the_limit() -> None:
-    with pytest.raises(ConfigError, match=r"first token within 5 ms for 95% .* reading the prompt alone takes"):
-        planner().smallest(Placement.SEPARATE, Goals(first_token_s=0.005))

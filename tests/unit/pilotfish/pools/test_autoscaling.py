@@ -23,13 +23,6 @@ def wanted(stats: list[dict[str, float]], **options: float) -> float:
     return LoadPolicy(target_kv_usage=0.8)(context(stats, **options))[0]
 
 
-def test_sequences_ask_for_replicas() -> None:
-    busy, idle = load_stats(LoadReport(num_sequences_running=18)), load_stats(LoadReport())
-    assert wanted([busy, busy]) == pytest.approx(3.6)
-    assert wanted([busy, idle]) == pytest.approx(1.8)
-    assert wanted([idle, idle]) == 0
-
-
 def test_requests_that_wait_count_once_however_many_replicas_heard_of_them() -> None:
     stats = load_stats(LoadReport(num_sequences_running=10), 20)
     late = load_stats(LoadReport(num_sequences_running=10), 0)

@@ -32,11 +32,6 @@ def test_too_many_gpus_name_the_pool_its_nodes_and_what_to_change() -> None:
     assert "draft" not in message
 
 
-def test_shares_are_of_one_gpu() -> None:
-    with pytest.raises(ConfigError, match="room for 2"):
-        check([TARGET_NODE, DRAFT_NODE], "draft.num_replicas=3", "deployment.draft.num_gpus=0.6")
-
-
 def test_a_label_that_no_node_has_is_named() -> None:
     with pytest.raises(ConfigError, match=r"wants nodes with pool=draft, and the nodes have pool=target"):
         check([TARGET_NODE])
@@ -50,13 +45,6 @@ def test_pools_on_the_same_nodes_share_what_there_is() -> None:
     check([everything], same, "deployment.target.num_gpus=1", "deployment.draft.num_gpus=1")
     with pytest.raises(ConfigError, match=r"draft pool wants .* room for 0 beside the other pools"):
         check([everything], same, "deployment.target.num_gpus=2", "deployment.draft.num_gpus=0.5")
-
-
-def test_an_autoscaled_pool_needs_room_for_what_it_starts_with() -> None:
-    scaled = ("deployment.draft.autoscaling.max_replicas=9", "deployment.draft.num_gpus=1")
-    check([TARGET_NODE, DRAFT_NODE], *scaled, "draft.num_replicas=2")
-    with pytest.raises(ConfigError, match=r"deployment\.draft\.autoscaling\.min_replicas"):
-        check([TARGET_NODE, DRAFT_NODE], *scaled, "deployment.draft.autoscaling.min_replicas=3")
 
 
 def test_a_placement_group_is_one_replica_on_one_node() -> None:

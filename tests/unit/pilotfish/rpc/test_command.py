@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from pilotfish.config import Config
-from pilotfish.errors import ModelNotFoundError, UnavailableError
+from pilotfish.errors import UnavailableError
 from pilotfish.rpc.command import run_service
 
 
@@ -50,13 +50,6 @@ def starter(service: FakeService) -> Callable:
     return start
 
 
-def test_one_ready_line_and_a_clean_end_on_a_signal(capsys: pytest.CaptureFixture[str]) -> None:
-    service = FakeService()
-    assert run(starter(service)) == 0
-    assert capsys.readouterr() == ("fake_service ready on 127.0.0.1:1 (fake)\n", "")
-    assert service.graces == [10.0]
-
-
 def test_a_second_signal_ends_the_drain(capsys: pytest.CaptureFixture[str]) -> None:
     service = FakeService(hangs_in_drain=True)
     assert run(starter(service)) == 0
@@ -78,14 +71,6 @@ def test_a_signal_while_it_starts_cancels_the_start(capsys: pytest.CaptureFixtur
     assert run(start) == 0
     assert cancelled == [True]
     assert capsys.readouterr() == ("", "")
-
-
-def test_an_error_at_the_start_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    async def start(config: Config) -> FakeService:
-        raise ModelNotFoundError("no such model")
-
-    assert run(start) == 1
-    assert capsys.readouterr() == ("", "error: no such model\n")
 
 
 def test_a_lost_service_is_stopped_and_an_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 
 import pytest
 
 from pilotfish.errors import UnavailableError
-from pilotfish.rpc import listening
 from pilotfish.rpc.listening import require_free_port
 
 
@@ -33,12 +31,3 @@ async def test_a_port_in_use_names_its_setting() -> None:
 async def test_an_address_of_another_machine(host: str) -> None:
     with pytest.raises(UnavailableError, match=r"must be an address of this machine"):
         await require_free_port(host, 0, "target.port")
-
-
-async def test_a_privileged_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(listening, "_bind", refuse)
-    with pytest.raises(UnavailableError, match="needs privileges; choose another"):
-        await require_free_port("127.0.0.1", 80, "target.port")

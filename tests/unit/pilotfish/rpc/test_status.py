@@ -51,14 +51,6 @@ async def test_faults_of_our_own_tell_nothing_of_the_inside(caplog: pytest.LogCa
     assert "/secret/path" in caplog.text
 
 
-async def test_a_call_is_aborted_once() -> None:
-    context = FakeContext()
-    with pytest.raises(Aborted):
-        async with aborting_on_error(context):
-            await abort(context, errors.UnavailableError("first"))
-    assert context.details == "first"
-
-
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from pilotfish.errors import ConfigError
-from pilotfish.security.certificates import CertificateFiles, CertificateSource, read_secret_file
+from pilotfish.security.certificates import CertificateFiles, CertificateSource
 
 Issue = Callable[..., CertificateFiles]
 
@@ -48,20 +48,6 @@ def test_files_that_cannot_be_used_are_refused_by_name(issue: Issue, name: str) 
     path.unlink()
     with pytest.raises(ConfigError, match=f"cannot read .*{path.name}: No such file"):
         CertificateSource(files)
-
-
-def test_what_names_a_file_and_who_may_not_read_it_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        ConfigError, match=r"cannot read /absent \(security\.internal\): No such file.*; mount or make it"
-    ):
-        read_secret_file("/absent", "security.internal")
-
-    def refuse(_: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(ConfigError, match=r"cannot read .*/token: user \d+ may not; make it readable for the service"):
-        read_secret_file(str(tmp_path / "token"))
 
 
 def test_a_key_with_a_pass_phrase_asks_no_terminal(issue: Issue) -> None:

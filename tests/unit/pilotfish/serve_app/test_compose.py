@@ -34,12 +34,3 @@ def test_each_listed_application_has_the_deployment_that_it_lists() -> None:
         (deployment,) = application["deployments"]
         assert set(built) == {deployment["name"]}
         assert APPLICATIONS[deployment["name"]] == application["name"]
-
-
-def test_options_reach_serve() -> None:
-    target = deployments(build({"deployment": {"target": {"labels": {"pool": "target"}, "num_gpus": 0.5}}}))["target"]
-    assert target.ray_actor_options["label_selector"] == {"pool": "target"}
-    assert target.ray_actor_options["num_gpus"] == 0.5
-    scaled = deployments(build({"deployment": {"draft": {"autoscaling": {"max_replicas": 3}}}}))["draft"]
-    assert scaled._deployment_config.autoscaling_config.max_replicas == 3
-    assert scaled._deployment_config.autoscaling_config.policy.get_policy().__name__ == "LoadPolicy"

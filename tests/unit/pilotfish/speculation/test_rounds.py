@@ -61,21 +61,6 @@ def test_a_round_does_not_depend_on_the_others_or_their_order(drafts, dtype):
     assert backwards[::-1] == together
 
 
-def test_outcomes_are_accepted_drafts_and_one_token():
-    logits, rounds = make_step(torch.float32)
-    outcomes = verify(logits, rounds)
-    for round_, outcome in zip(rounds, outcomes, strict=True):
-        assert len(outcome.token_ids) == outcome.num_accepted + 1
-        assert list(outcome.token_ids[:-1]) == round_.draft_token_ids[: outcome.num_accepted]
-        num_logprobs = round_.sampling.num_logprobs
-        assert len(outcome.logprobs) == (0 if num_logprobs is None else len(outcome.token_ids))
-    # The step holds all fates: nothing accepted, some, all.
-    fates = {
-        (o.num_accepted > 0, o.num_accepted == len(r.draft_token_ids)) for o, r in zip(outcomes, rounds, strict=True)
-    }
-    assert fates == {(False, False), (False, True), (True, False), (True, True)}
-
-
 @pytest.mark.parametrize("kind", KINDS[:5], ids=str)
 def test_exact_match_modes_emit_what_plain_decoding_emits(kind):
     """Row by row with K = 0, on the same logits and with the accepted drafts committed."""
@@ -88,18 +73,6 @@ def test_exact_match_modes_emit_what_plain_decoding_emits(kind):
             history = TokenHistory([1, 2, 3], [4, 4, *outcome.token_ids[:offset]])
             plain = Round(round_.sampling, 5 + offset, (), (), history if round_.history else None)
             assert verify(piece[offset : offset + 1], [plain])[0].token_ids == (token_id,)
-
-
-def test_logprobs_are_of_the_unmodified_distribution():
-    logits = torch.randn(1, VOCAB_SIZE, generator=torch.Generator().manual_seed(0)) * 3
-    sampling = SamplingParams(temperature=0, logit_bias=((9, 50.0),), num_logprobs=3)
-    (outcome,) = verify(logits, [Round(sampling, 0, (), (), None)])
-    expected = logits[0].log_softmax(-1)
-    assert outcome.token_ids == (9,)
-    (logprobs,) = outcome.logprobs
-    assert logprobs.logprob == pytest.approx(expected[9].item(), abs=1e-5)
-    assert list(logprobs.top_token_ids) == expected.topk(3).indices.tolist()
-    assert logprobs.top_logprobs == pytest.approx(expected.topk(3).values.tolist(), abs=1e-5)
 
 
 def make_trees(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
@@ -136,9 +109,3 @@ def test_a_tree_is_decided_as_the_chain_that_it_accepts():
         assert list(outcome.token_ids[:-1]) == drafts
         parents = [round_.tree.parents[node] for node in outcome.path]
         assert parents == [-1, *outcome.path][:-1]
-
-
-def test_a_chain_given_as_a_tree_is_the_chain():
-    logits, rounds = make_step(torch.float32)
-    trees = [Round(r.sampling, r.first_position, r.draft_token_ids, r.draft_probs, r.history, r.shape) for r in rounds]
-    assert verify(logits, trees) == verify(logits, rounds)

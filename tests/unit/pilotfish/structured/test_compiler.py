@@ -59,15 +59,6 @@ def test_a_bad_grammar_fails_its_own_future_only(compiler: GrammarCompiler) -> N
     assert not good.result(timeout=30).matcher.is_error()
 
 
-def test_a_vocabulary_that_cannot_be_loaded_is_told() -> None:
-    def load() -> LLTokenizer:
-        raise OSError("no tokenizer.json")
-
-    compiler = GrammarCompiler(load)
-    assert isinstance(compiler.compile(regex("ab")).exception(timeout=30), OSError)
-    compiler.close()
-
-
 def test_what_the_guard_refuses_is_not_compiled(tokens: LLTokenizer) -> None:
     guard = Guard()
     compiler = GrammarCompiler(lambda: tokens, guard)

@@ -74,12 +74,22 @@ def test_a_compilation_beyond_the_limits_is_refused(
     assert guard.check(GOOD) > 0
 
 
-def test_a_crash_of_the_library_costs_one_check(guard: GrammarGuard, children: Children) -> None:
+@pytest.mark.parametrize(
+    ("number", "error", "told", "num_deaths"),
+    [
+        (signal.SIGSEGV, InvalidRequestError, "the grammar library cannot compile it", 1),
+        (signal.SIGKILL, UnavailableError, "SIGKILL", 0),  # somebody else's: it says nothing of the grammar
+    ],
+)
+def test_an_end_of_a_compilation_costs_one_check(
+    guard: GrammarGuard, children: Children, number: int, error: type[Exception], told: str, num_deaths: int
+) -> None:
     with compiling(guard, children) as (checking, child):
         process = child.parent()
-        child.send_signal(signal.SIGSEGV)
-        with pytest.raises(InvalidRequestError, match="the grammar library cannot compile it"):
+        child.send_signal(number)
+        with pytest.raises(error, match=told):
             checking.result(timeout=30)
+    assert guard.num_deaths == num_deaths
     assert guard.check(GOOD) > 0
     assert children() == [process]
 
@@ -134,16 +144,6 @@ def check_within_growing_times(guard: GrammarGuard, grammar: Grammar, monkeypatc
             guard.check(grammar)
             return
     pytest.fail("no check succeeded")
-
-
-def test_a_compilation_that_somebody_else_ended_says_nothing_of_the_grammar(
-    guard: GrammarGuard, children: Children
-) -> None:
-    with compiling(guard, children) as (checking, child):
-        child.kill()
-        with pytest.raises(UnavailableError, match="SIGKILL"):
-            checking.result(timeout=30)
-    assert guard.num_deaths == 0
 
 
 def test_a_vocabulary_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:

@@ -27,14 +27,6 @@ def allowed(mask: bytes | None) -> set[int] | None:
     return None if mask is None else {index for index in range(64) if mask[index // 8] >> index % 8 & 1}
 
 
-def test_only_what_the_grammar_allows_may_follow(vocabulary: SmallVocabulary, tokens: LLTokenizer) -> None:
-    matcher = matcher_at(tokens)
-    assert allowed(matcher.allowed()) == {vocabulary.texts.index('{"')}  # not `{`: nothing else can follow that
-    matcher.append(vocabulary.encode('{"ab": '))
-    assert allowed(matcher.allowed()) == {vocabulary.texts.index("[")}
-    assert EOS_TOKEN_ID not in (allowed(matcher.allowed(vocabulary.encode("[12"))) or set())
-
-
 def test_the_end_is_allowed_once_the_text_is_complete_and_nothing_else_is(
     vocabulary: SmallVocabulary, tokens: LLTokenizer
 ) -> None:

@@ -50,12 +50,6 @@ def test_tables_end_with_a_verdict_for_each_category(address: str, prompts: Path
     assert "draft auto" not in result.stdout
 
 
-def test_a_running_one_is_tried_with_all_that_it_has(address: str, prompts: Path) -> None:
-    result = bench("--address", address, "--prompts", str(prompts), "--json", "--no-auto", *FEW[:4], "-k", "2")
-    assert result.exit_code == 0, result.output
-    assert {row["arm"] for row in json.loads(result.stdout)["rows"]} >= {"plain", "draft K=2", "ngram K=2"}
-
-
 def test_a_prompt_longer_than_the_context_is_named(address: str, tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("short\n" + "long " * 200)

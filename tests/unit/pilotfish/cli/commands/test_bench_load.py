@@ -42,8 +42,3 @@ def test_the_table_names_loads_modes_and_failures_and_the_exit_status_does_not_j
     assert result.exit_code == 0, result.output
     assert "3/6" in result.stdout
     assert "off, 2 in flight: 3 failed with INVALID_ARGUMENT: the prompt has" in result.stdout
-
-
-def test_without_a_load_a_few_concurrencies_are_swept(address: str) -> None:
-    result = load("--address", address, "--modes", "auto", "--json", "--output-tokens", "2", "--requests", "2")
-    assert [point["concurrency"] for point in json.loads(result.stdout)["points"]] == [1, 4, 16]

@@ -31,15 +31,6 @@ def test_the_answer_goes_to_stdout_and_the_statistics_to_stderr(address: str) ->
     assert "emulated (emulated hardware)" in result.stderr
 
 
-def test_json_holds_everything_and_adds_up(address: str) -> None:
-    answer = as_json(address, "a fish", "-t", "0", "--speculation", "on")
-    assert len(answer["token_ids"]) == len(answer["origins"]) == answer["num_output_tokens"] == 32
-    assert answer["origins"].count("accepted") == answer["speculation"]["num_accepted_tokens"] > 0
-    assert answer["origins"].count("plain") == answer["speculation"]["num_plain_tokens"]
-    assert answer["finish_reason"] == "length"
-    assert answer["emulated"] is True
-
-
 def test_a_prompt_comes_from_stdin(address: str) -> None:
     result = generate(address, "-", "-t", "0", "--raw", stdin="a fish")
     assert result.exit_code == 0

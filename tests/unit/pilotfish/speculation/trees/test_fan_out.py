@@ -22,10 +22,6 @@ def test_rivals_share_what_the_draft_leaves() -> None:
     assert [math.exp(rival.log_prob) for rival in left] == pytest.approx([0.5, 0.25])
 
 
-def test_a_draft_that_was_not_the_likeliest_is_left_out_all_the_same() -> None:
-    assert [rival.token_id for rival in rivals(candidates(0.5, 0.3, 0.2), 11)] == [10, 12]
-
-
 def test_the_likeliest_outcomes_come_first() -> None:
     at_positions = [candidates(0.5, 0.25), candidates(0.5), candidates(0.8, 0.1)]
     outcomes = likeliest_outcomes((0.5, 0.5), at_positions, 4)
