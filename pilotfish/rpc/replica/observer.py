@@ -69,11 +69,6 @@ class ReplicaObserver:
         self._tracing = tracing
         self._traces: dict[int, SequenceTrace] = {}
 
-    @property
-    def num_traced(self) -> int:
-        """Open sequences that are traced."""
-        return len(self._traces)
-
     def opened(self, command: OpenSequence) -> None:
         """A sequence goes to the engine; the command has the engine's id for it."""
         num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)

@@ -61,11 +61,6 @@ class TokenHistory:
                 del self._columns[self._token_ids.pop()]
                 self._output_counts.pop()
 
-    def output_count(self, token_id: int) -> int:
-        """Occurrences in the output."""
-        column = self._columns.get(token_id)
-        return 0 if column is None else self._output_counts[column]
-
     def __contains__(self, token_id: int) -> bool:
         return token_id in self._columns
 

@@ -27,9 +27,5 @@ def test_between_and_beyond_cells(num_rows: float, step_s: float) -> None:
     assert TABLE.step_s(num_rows) == pytest.approx(step_s)
 
 
-def test_one_cell_stands_for_all() -> None:
-    assert StepTable((4,), (8_000_000,)).step_s(100) == 0.008
-
-
 def test_noise_at_the_end_makes_no_larger_step_the_shorter_one() -> None:
     assert StepTable((1, 8), (9_000_000, 8_000_000)).step_s(100) == 0.008

@@ -76,10 +76,6 @@ def test_no_speed_excuses_other_output() -> None:
     assert "the output of model K=5 differs" in found.sentence
 
 
-def test_where_outputs_may_differ_speed_decides() -> None:
-    assert verdict(row("model K=5", 1.2, same=3), must_be_identical=False).conclusion == "pays"
-
-
 def test_a_speed_up_that_drafts_cannot_explain_is_noise() -> None:
     found = verdict(row("ngram K=3", 2.2, bound=1.0), row("model K=5", 1.5, bound=2.4))
     assert (found.conclusion, found.arm) == ("pays", "model K=5")

@@ -50,11 +50,6 @@ def shown(table: object) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_a_chunk_of_one_origin_needs_no_detokenizing() -> None:
-    assert list(segments(Chunk("The", (1,), (PLAIN,)), refuse)) == [("The", PLAIN)]
-    assert list(segments(Chunk("The small", (1, 2), (ACCEPTED, ACCEPTED)), refuse)) == [("The small", ACCEPTED)]
-
-
 def test_a_mixed_chunk_is_cut_where_the_accepted_text_ends() -> None:
     chunk = Chunk("The small fish", (1, 2, 3), (ACCEPTED, ACCEPTED, BONUS))
     assert list(segments(chunk, detokenize)) == [("The small", ACCEPTED), (" fish", BONUS)]

@@ -61,15 +61,6 @@ def test_every_path_is_named_from_the_root(tmp_path: Path, monkeypatch: pytest.M
     assert {value_at(config, key) for key in marked} == {str(tmp_path / "here")}
 
 
-def test_what_its_reader_takes_for_a_name_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    keys = ("target.model", "draft.head", "emulation.profile", "security.internal.token_file")
-    config = load_config(overrides=[f"{key}=known" for key in keys])
-    moved = with_absolute_paths(config, {**ALL_PATHS, "model": lambda text: text != "known"})
-    assert moved.target.model == "known"
-    assert {value_at(moved, key) for key in keys[1:]} == {str(tmp_path / "known")}
-
-
 def test_a_file_that_is_not_there_yet_and_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "llama").mkdir()

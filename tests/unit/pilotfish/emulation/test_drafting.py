@@ -42,15 +42,6 @@ def ahead_of(
     return proposal, {outcome: event.draft(outcome).draft_token_ids for event in prepared for outcome in event.outcomes}
 
 
-def test_a_proposal_takes_a_step_for_each_token() -> None:
-    drafting = EmulatedDrafting(MODEL, 0.8)
-    for sequence_id in (1, 2):
-        drafting.propose(Propose(sequence_id, len(PROMPT), (), K), PROMPT, GREEDY)
-    assert drafting.step_size == (2, 2, 2 * len(PROMPT))
-    steps = drain(drafting)
-    assert [len(step) for step in steps] == [0, 0, 0, 0, 2]
-
-
 def test_what_is_prepared_is_what_would_be_proposed() -> None:
     for sampling in (GREEDY, SamplingParams(seed=7), SamplingParams(seed=7, acceptance=AcceptanceMode.REJECTION)):
         proposal, prepared = ahead_of(PROMPT, EmulatedDrafting(MODEL, 0.8), sampling=sampling)

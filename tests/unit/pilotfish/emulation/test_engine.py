@@ -22,7 +22,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.types import FinishReason, Limits, ModelInfo, SamplingParams, SequenceErrorCode
+from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode
 
 LANGUAGE_MODEL = HashLanguageModel()
 GREEDY = SamplingParams(temperature=0, max_tokens=1000)
@@ -126,19 +126,6 @@ def test_a_draft_that_comes_to_nothing_does_not_disturb_a_run(is_wrong: bool) ->
     draft = ((text[0] + 1) % 256, *text[1:6]) if is_wrong else text[:2]
     verdicts = run_with_draft(2, draft)
     assert tuple(verdict.token_ids[0] for verdict in verdicts) == text
-
-
-def test_max_tokens_cuts_a_round() -> None:
-    target, text = core(), decoded(GREEDY, 5)
-    target.submit(OpenSequence(1, PROMPT, SamplingParams(temperature=0, max_tokens=2)))
-    target.submit(Verify(1, 3, text[:4]))
-    verdict = drain(target)[-1]
-    assert verdict.token_ids == text[:2]
-    assert verdict.num_draft_tokens == verdict.num_accepted_tokens == 1, (
-        "as in the real engine, others are not looked at"
-    )
-    assert verdict.finish_reason is FinishReason.LENGTH
-    assert target.num_sequences == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from pilotfish.errors import ConfigError
 from pilotfish.pools.options import (
     computes_on_gpu,
     gpus_per_replica,
-    num_replicas,
     pools,
     scaling_options,
     with_gpus_per_replica,
@@ -84,13 +83,6 @@ def test_autoscaling_in_serves_words() -> None:
             "policy_kwargs": {"target_kv_usage": 0.7},
         },
     }
-
-
-@pytest.mark.parametrize(("wanted", "expected"), [(1, 2), (3, 3), (9, 4)])
-def test_an_autoscaled_pool_starts_within_its_bounds(wanted: int, expected: int) -> None:
-    section = "deployment.target.autoscaling"
-    scaled = config(f"{section}.max_replicas=4", f"{section}.min_replicas=2", f"target.num_replicas={wanted}")
-    assert num_replicas(scaled, "target") == expected
 
 
 def test_one_gpu_where_a_replica_computes_on_one() -> None:

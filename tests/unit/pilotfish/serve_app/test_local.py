@@ -30,11 +30,6 @@ def test_replicas_share_the_gpus_there_are() -> None:
         for_this_machine(config(*ON_GPU), 0)
 
 
-def test_prompt_lookup_needs_no_gpu() -> None:
-    fitted = for_this_machine(config("draft.engine.device=cuda"), 0)
-    assert gpus_per_replica(fitted, "draft") == 0
-
-
 def test_the_machine_is_a_node_of_every_pool() -> None:
     fitted = for_this_machine(
         config(

@@ -52,7 +52,6 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.LARK, "start: nothing"), "nothing"),
         (Grammar(GrammarKind.REGEX, "a" * (MAX_GRAMMAR_CHARS + 1)), "at most"),
         (Grammar(GrammarKind.REGEX, "a\\"), "backslash"),
-        (Grammar(GrammarKind.REGEX, "a\\\\\\"), "backslash"),
         (Grammar(GrammarKind.LARK, "start: start"), "no text can follow it$"),
         (Grammar(GrammarKind.REGEX, r"[^\s\S]"), "regular expression cannot be used: no text can follow it$"),
         (Grammar(GrammarKind.JSON_SCHEMA, "false"), "it is false, which nothing follows"),
@@ -60,20 +59,14 @@ def test_good_grammars_compile(tokens: LLTokenizer, grammar: Grammar) -> None:
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\ud83d"}'), "cannot be used"),
         (schema({"const": 2**53 + 1}), "const. holds a number"),
         (schema({"const": float(2**53)}), "const. holds a number"),  # it may have been 2^53 + 1 before it was a float
-        (schema({"enum": [1, {"a": [1e300]}]}), "enum. holds a number"),
         (schema({"type": "integer", "minimum": -(10**29), "maximum": -(10**29)}), "imum. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": NaN}'), "is not JSON: it holds NaN"),
-        (Grammar(GrammarKind.JSON_SCHEMA, '{"default": -Infinity}'), "is not JSON: it holds -Infinity"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"maximum": ' + "9" * 5000 + "}"), "is not JSON"),
-        (schema({"const": {"default": 2**53 + 1}}), "const. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"const": 9007199254740992.5}'), "const. holds a number"),
-        (Grammar(GrammarKind.JSON_SCHEMA, '{"enum": [0.1234567890123456789]}'), "enum. holds a number"),
-        (Grammar(GrammarKind.JSON_SCHEMA, '{"const": 1e-400}'), "const. holds a number"),
         *(
             (Grammar(GrammarKind.JSON_SCHEMA, f'{{"const": {digits}}}'), "const. holds a number")
             for digits in ("1e99999999999999999999", "-1e-99999999999999999999", "0e99999999999999999999")
         ),
-        (schema({"type": "integer", "exclusiveMinimum": 2**53}), "exclusiveMinimum. holds a number"),
         (Grammar(GrammarKind.JSON_SCHEMA, '{"\\ud800": 1e300}'), "ud800. holds a number"),
         (Grammar(GrammarKind.LARK, f'start: "a" %json {{"const": {2**64 + 1}}}'), "const. holds a number"),
         (Grammar(GrammarKind.LARK, "start: %json " + '{"not": ' * 990 + "{}" + "}" * 990), "levels deep"),

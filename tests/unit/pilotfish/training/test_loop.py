@@ -100,13 +100,12 @@ def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path, kill_after
     assert steps[0] == steps[1]
 
 
-def test_minutes_end_a_run_and_its_learning_rate(tmp_path: Path) -> None:
+def test_minutes_end_a_run(tmp_path: Path) -> None:
     now = iter(range(0, 1_000_000, 10))
     config = replace(CONFIG, max_minutes=2, max_epochs=1000)
     run, _ = loop(tmp_path, config, clock=lambda: float(next(now)))
     point = run.run()
     assert point.step == 12  # 10 seconds a step
-    assert run._learning_rate(1.0) == pytest.approx(config.learning_rate * config.final_share)
 
 
 def test_workers_share_a_batch_without_changing_it(tmp_path: Path) -> None:

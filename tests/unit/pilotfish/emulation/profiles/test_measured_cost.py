@@ -36,18 +36,9 @@ def test_past_its_last_point_the_slope_goes_on() -> None:
     assert COST.step_s(9, 11) == pytest.approx(4.0)
 
 
-def test_before_its_first_point_it_is_clamped() -> None:
-    cost = MeasuredCost(num_sequences=(4, 8), num_tokens=(4, 8), step_times_s=((1.0, 2.0), (3.0, 4.0)))
-    assert cost.step_s(1, 1) == 1.0
-
-
 def test_a_falling_end_is_noise_and_does_not_go_on() -> None:
     cost = MeasuredCost(num_sequences=(1,), num_tokens=(1, 2), step_times_s=((2.0, 1.0),))
     assert cost.step_s(1, 100) == 1.0
-
-
-def test_context_costs_by_the_token() -> None:
-    assert COST.step_s(1, 1, 500) == pytest.approx(1.5)
 
 
 @given(st.integers(1, 40), st.integers(1, 99), st.integers(1, 40), st.integers(1, 99))

@@ -24,7 +24,7 @@ from pilotfish.messages import (
     Verdict,
     Verify,
 )
-from pilotfish.speculation.trees.tree import DraftTree, tree_of_paths
+from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
 from pilotfish.structured.matching import GrammarMatcher
@@ -40,6 +40,7 @@ from pilotfish.types import (
 from tests.support.engine_events import MakeCore, errors_of, settle, text_of
 from tests.support.json_schemas import random_object_schema
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
+from tests.support.trees import tree_of_paths
 
 PROMPT = (1, 5, 9, 2, 33, 7)
 VOCABULARY = SmallVocabulary()

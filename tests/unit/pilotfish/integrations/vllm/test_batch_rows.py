@@ -33,14 +33,6 @@ def test_a_row_that_stays_is_told_by_its_new_tokens() -> None:
     assert second.num_prompt_tokens == 0
 
 
-def test_rows_that_swap_places_keep_their_ids() -> None:
-    rows = BatchRows()
-    a, b = update(rows, ([1, 2, 3], 1), ([7, 8, 9], 1)).rows
-    moved = update(rows, ([7, 8, 9, 10], 1), ([1, 2, 3, 4], 1)).rows
-    assert [row.row_id for row in moved] == [b.row_id, a.row_id]
-    assert [row.new_token_ids for row in moved] == [(10,), (4,)]
-
-
 def test_a_prompt_that_is_still_read_is_told_before_its_first_token() -> None:
     rows = BatchRows()
     reading = update(rows, ([1, 2, 3], 0))

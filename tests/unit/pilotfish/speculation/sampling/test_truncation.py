@@ -61,7 +61,7 @@ def test_keeps_what_the_definitions_keep(samplings, vocab_size, seed):
         assert by_definition(row, sampling, -slack) <= kept <= by_definition(row, sampling, slack)
 
 
-@pytest.mark.parametrize(("top_p", "spread"), [(0.5, 0.0), (0.9, 2.0), (0.99, 0.5)])
+@pytest.mark.parametrize(("top_p", "spread"), [(0.5, 0.0), (0.9, 2.0)])
 def test_wide_nuclei_of_a_real_vocabulary(top_p, spread):
     logits = make_logits(2, 49_152, 5, spread=spread)
     sampling = SamplingParams(top_p=top_p)

@@ -65,10 +65,3 @@ def test_coupled_candidates_are_those_that_another_model_would_likely_pick():
         firsts += said.token_id == token_ids[0]
         among += said.token_id in token_ids
     assert among > 1.3 * firsts > 30
-
-
-def test_rows_do_not_depend_on_each_other():
-    rows = make_rows()
-    together = branch(LOGITS, rows, 6)
-    alone = [branch(LOGITS[index : index + 1], [row], 6)[0] for index, row in enumerate(rows)]
-    assert together == alone

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pilotfish.speculation.trees.grafting import graft
-from pilotfish.speculation.trees.tree import DraftTree, tree_of_paths
+from pilotfish.speculation.trees.tree import DraftTree
+from tests.support.trees import tree_of_paths
 
 PATHS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=4)
 

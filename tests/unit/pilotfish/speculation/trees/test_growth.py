@@ -26,14 +26,6 @@ def test_the_likeliest_paths_are_expanded_and_kept():
     assert grown.tree.parents == (-1, -1, 0, 1)
 
 
-def test_equals_go_by_age_so_a_parent_stays_with_its_certain_child():
-    tree = GrowingTree(width=3)
-    tree.extend([candidates(0.5, 0.5)])
-    tree.extend([candidates(1.0), candidates(1.0)])
-    assert tree.finish(3).nodes == (0, 1, 2)
-    assert tree.finish(3).tree.parents == (-1, -1, 0)
-
-
 def test_no_other_tree_of_that_size_is_worth_more():
     generator = random.Random(5)
     for _ in range(30):

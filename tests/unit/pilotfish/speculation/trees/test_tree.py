@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree, StaticTree, tree_of_paths
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
 
 
 @st.composite
@@ -59,27 +59,3 @@ def test_what_is_kept_is_the_same_tree_cut(tree, max_depth, max_nodes):
 def test_a_node_is_not_kept_without_its_parent():
     with pytest.raises(ValueError, match="without its parent"):
         DraftTree((-1, 0)).select((1,))
-
-
-PATHS = st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=6)
-
-
-@given(PATHS)
-def test_a_tree_of_paths_holds_each_path_once(paths):
-    token_ids, tree = tree_of_paths(paths)
-    held = [tuple(token_ids[node] for node in path) for path in tree.paths]
-    prefixes = {tuple(path[:length]) for path in paths for length in range(len(path) + 1)}
-    assert set(held) == prefixes | {()}
-    assert len(held) == len(set(held))
-
-
-def test_choices_as_medusa_writes_them():
-    static = StaticTree.of_choices([[0], [0, 1], [1], [0, 0], [0, 1, 0]])
-    assert static.ranks == (0, 1, 0, 1, 0)
-    assert static.tree.parents == (-1, -1, 0, 0, 3)
-
-
-@pytest.mark.parametrize("choices", [[[0, 0]], [[0], [0]], [[]], [[-1]]])
-def test_choices_that_make_no_tree(choices):
-    with pytest.raises(ValueError, match="choice"):
-        StaticTree.of_choices(choices)
