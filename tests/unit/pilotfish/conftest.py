@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -41,15 +41,12 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def start(config: Config, folder: Path) -> list[Any]:
-    """The three servers; the orchestrator is last."""
+async def start(config: Config, folder: Path, exits: AsyncExitStack) -> str:
+    """The public address of the three services, which end with the exits."""
     # Here, so that the tests of the library below need no service.
-    from draft_service.server import start_draft
-    from orchestrator.replicas.directory import ReplicaDirectory
-    from orchestrator.server import OrchestratorServer
-    from target_service.server import start_target
+    from tests.support.stack import running_stack
 
-    engines = [
+    target, draft = (
         EmulatedEngine(
             role,
             language_model=HashLanguageModel(vocab_size=VOCAB_SIZE, first_token_id=len(SPECIAL_TOKENS)),
@@ -57,31 +54,18 @@ async def start(config: Config, folder: Path) -> list[Any]:
             tokenizer_fingerprint=tokenizer_fingerprint(folder),
         )
         for role in ("target", "draft")
-    ]
-    target = await start_target(config, engine=engines[0])
-    draft = await start_draft(config, engine=engines[1])
-    directory = ReplicaDirectory()
-    directory.set_replicas("target", {"t": target.address})
-    directory.set_replicas("draft", {"d": draft.address})
-    orchestrator = await OrchestratorServer.start(config, directory)
-    assert await orchestrator.wait_ready(30)
-    return [target, draft, orchestrator]
-
-
-async def stop(servers: list[Any]) -> None:
-    for server in reversed(servers):
-        await server.drain_and_stop(1)
+    )
+    stack = await exits.enter_async_context(running_stack(config, target_engine=target, draft_engine=draft))
+    return stack.orchestrator.address
 
 
 @pytest.fixture(scope="session")
 def address(model_folder: Path) -> Iterator[str]:
     """The public address of a Pilotfish that speculates over emulated engines."""
-    ports = [f"{name}.port=0" for name in ("target", "draft", "orchestrator")]
-    config = load_config(overrides=[*ports, f"target.model={model_folder}", f"draft.model={model_folder}"])
-    loop = LoopThread()
-    servers = loop.run(start(config, model_folder))
-    yield servers[-1].address
-    loop.run(stop(servers))
+    config = load_config(overrides=[f"target.model={model_folder}", f"draft.model={model_folder}"])
+    loop, exits = LoopThread(), AsyncExitStack()
+    yield loop.run(start(config, model_folder, exits))
+    loop.run(exits.aclose())
     loop.close()
 
 
