@@ -44,7 +44,12 @@ def test_json() -> None:
 
 def test_a_trace(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
-    path.write_text("".join(f'{{"timestamp": {500 * i}, "input_length": 40, "output_length": 20}}\n' for i in range(9)))
+    lines = [f'{{"timestamp": {500 * i}, "input_length": 40, "output_length": 20}}' for i in range(8, -1, -1)]
+    path.write_text("\n".join(lines))
     code, output, _ = run("--trace", str(path), "--targets", "1", "--json")
     assert code == 0
     assert json.loads(output)["conditions"]["rate"] == "2 requests/s"
+    path.write_text("\n".join([*lines, '{"timestamp": 1}']))
+    code, _, error = run("--trace", str(path), "--targets", "1")
+    assert code == 1
+    assert "line 10" in error
