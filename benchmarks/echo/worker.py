@@ -6,9 +6,8 @@ import argparse
 
 from echo.core import FIRST_TOKEN_ID, NUM_TOKEN_IDS, EchoCore
 
-from pilotfish.engine.process.parent import end_with_parent
 from pilotfish.engine.process.wire import EngineOutput, Ready, encoder, input_decoder
-from pilotfish.engine.process.worker_socket import WorkerSocket
+from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
 from pilotfish.types import Limits
 
 LIMITS = Limits(max_draft_tokens=16, max_sequences=1024)

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from pilotfish.emulation.profiles import MeasuredCost
+from pilotfish.engine.process.calibration import StepTimes
 from pilotfish.engine.process.client import Core
-from pilotfish.engine.process.step_timing import StepTimes
+from pilotfish.messages import Propose
 
 Progress = Callable[[int, int], None]
 """Called with the number of measurements done and to do."""
+
+_DRAFT_TOKENS = 4
+"""Steps of a proposal that is timed."""
 
 Times = dict[tuple[int, int], float]
 """(B, T) -> seconds."""
@@ -48,6 +53,36 @@ class MeasurementPlan:
         )
 
 
+class ShapeTimes(StepTimes):
+    """Also of proposals and prefills, and of sequences that have a context."""
+
+    @contextmanager
+    def opened(self, num_sequences: int, context_tokens: int) -> Iterator[list[int]]:
+        """That many idle sequences, whose context is in the KV cache, for as long as the block lasts."""
+        sequence_ids = [self.open(context_tokens) for _ in range(num_sequences)]
+        self.settle()
+        yield sequence_ids
+        for sequence_id in sequence_ids:
+            self.close(sequence_id)
+
+    def draft_step_s(self, sequences: Sequence[int]) -> float:
+        """Seconds of the steps of a proposal for all sequences, on average."""
+        for sequence_id in sequences:
+            self.lengths[sequence_id] += 1
+            self.core.submit(Propose(sequence_id, self.lengths[sequence_id], (1,), _DRAFT_TOKENS))
+        elapsed_s = sum(self.step_s() for _ in range(_DRAFT_TOKENS)) / _DRAFT_TOKENS
+        self.settle()
+        return elapsed_s
+
+    def prefill_s(self, num_tokens: int) -> float:
+        """Seconds of the step that computes a prompt's first num_tokens tokens."""
+        sequence_id = self.open(num_tokens + 1)
+        elapsed_s = self.step_s()
+        self.settle()
+        self.close(sequence_id)
+        return elapsed_s
+
+
 class CostMeasurement:
     """Measures one idle core. Raises ConfigError when it refuses a shape."""
 
@@ -57,7 +92,7 @@ class CostMeasurement:
         self._core = core
         self._plan = plan
         self._progress = progress
-        self._timer = StepTimes(core, clock)
+        self._timer = ShapeTimes(core, clock)
         self._num_done = self._num_all = 0
 
     def target(self) -> MeasuredCost:

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,3 @@ class Decoder(Protocol):
 
         Returns logits [R, V], which may be overwritten by the next forward.
         """
-
-
-def bytes_per_block(layers: Sequence[AttentionShape], block_size: int, dtype: torch.dtype) -> int:
-    """KV bytes of one block over all layers."""
-    return sum(2 * layer.num_kv_heads * layer.head_dim for layer in layers) * block_size * dtype.itemsize

@@ -17,11 +17,10 @@ from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
 from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.capture import HiddenStates
-from pilotfish.models.decoder import StepInput, bytes_per_block
+from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.attention import RecordableBackend
-from pilotfish.models.graphs.outputs import StaticOutputs
 from pilotfish.models.graphs.recorder import Recorder, recorder_for
-from pilotfish.models.graphs.runner import GraphRunner, StaticStep
+from pilotfish.models.graphs.runner import GraphRunner, StaticOutputs, StaticStep
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.models.packing import MIN_ROWS, pack_linears
 from pilotfish.models.scaled_linear import ScaledLinear
@@ -79,15 +78,11 @@ class TensorPool:
         self, layers: Sequence[AttentionShape], num_blocks: int, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.num_blocks = num_blocks
-        self._num_bytes = num_blocks * bytes_per_block(layers, BLOCK_SIZE, dtype)
         self.tensors = [
             torch.zeros(num_blocks * BLOCK_SIZE, 2 * layer.num_kv_heads, layer.head_dim, dtype=dtype, device=device)
             for layer in layers
         ]
-
-    @property
-    def num_bytes(self) -> int:
-        return self._num_bytes
+        self.num_bytes = sum(tensor.nbytes for tensor in self.tensors)
 
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy slots (from, to) of every tensor; all are read before any is written."""

@@ -34,39 +34,25 @@ class Thresholds:
 DEFAULT_THRESHOLDS = Thresholds()
 
 
+_SUMS = ("steps", "rows", "time_s", "rows_squared", "rows_times_s", "tokens", "rounds", "draft_s")
+
+
 class DraftCosts:
     """Moving sums over steps. Pure: time is an argument."""
 
     def __init__(self) -> None:
-        self._weight = 0.0
-        self._rows = self._time_s = self._rows_squared = self._rows_times_time = 0.0
-        self._num_tokens = 0.0
-        self._num_rounds = self._draft_s = 0.0
+        self._sums = dict.fromkeys(_SUMS, 0.0)
         self._counts = False
         """Whether the last step is among the sums."""
 
     def add_step(self, num_rows: int, forward_s: float, num_tokens: int) -> None:
         """A step of the target; num_tokens: what it has committed for all its sequences."""
-        self._decay()
+        self._sums = {name: _DECAY * value for name, value in self._sums.items()}
         self._counts = 0 < num_rows <= _MAX_ROWS and num_tokens > 0
-        if not self._counts:
-            return
-        self._weight += 1
-        self._rows += num_rows
-        self._time_s += forward_s
-        self._rows_squared += num_rows**2
-        self._rows_times_time += num_rows * forward_s
-        self._num_tokens += num_tokens
-
-    def _decay(self) -> None:
-        self._weight *= _DECAY
-        self._rows *= _DECAY
-        self._time_s *= _DECAY
-        self._rows_squared *= _DECAY
-        self._rows_times_time *= _DECAY
-        self._num_tokens *= _DECAY
-        self._num_rounds *= _DECAY
-        self._draft_s *= _DECAY
+        if self._counts:
+            values = (1, num_rows, forward_s, num_rows**2, num_rows * forward_s, num_tokens)
+            for name, value in zip(self._sums, values, strict=False):
+                self._sums[name] += value
 
     def add_draft(self, num_rounds: int, draft_s: float) -> None:
         """What the drafter did after that step; without a round its time tells nothing.
@@ -75,22 +61,23 @@ class DraftCosts:
         """
         if num_rounds == 0 or not self._counts:
             return
-        self._num_rounds += num_rounds
-        self._draft_s += draft_s
+        self._sums["rounds"] += num_rounds
+        self._sums["draft_s"] += draft_s
 
     def thresholds(self) -> Thresholds:
         """As things stand; the defaults before the first step, and where all that told something are long past."""
-        if self._weight < _FORGOTTEN or self._time_s == 0:
+        num_steps, rows, time_s, rows_squared, rows_times_s, num_tokens, num_rounds, draft_s = self._sums.values()
+        if num_steps < _FORGOTTEN or time_s == 0:
             return DEFAULT_THRESHOLDS
-        mean_rows, forward_s = self._rows / self._weight, self._time_s / self._weight
+        mean_rows, forward_s = rows / num_steps, time_s / num_steps
         # A line through (rows, seconds); the prior is a line of the assumed slope through the mean.
-        variance = self._rows_squared / self._weight - mean_rows**2
-        covariance = self._rows_times_time / self._weight - mean_rows * forward_s
-        prior = _PRIOR_STEPS / (self._weight + _PRIOR_STEPS)
+        variance = rows_squared / num_steps - mean_rows**2
+        covariance = rows_times_s / num_steps - mean_rows * forward_s
+        prior = _PRIOR_STEPS / (num_steps + _PRIOR_STEPS)
         assumed_row_s = _ROW_SHARE * forward_s / (1 + _ROW_SHARE * (mean_rows - 1))
         row_s = (covariance + prior * assumed_row_s) / (variance + prior)
-        round_s = (self._draft_s + _PRIOR_STEPS * _ROUND_SHARE * forward_s) / (self._num_rounds + _PRIOR_STEPS)
-        tokens_per_s = self._num_tokens / (self._time_s + self._draft_s)
+        round_s = (draft_s + _PRIOR_STEPS * _ROUND_SHARE * forward_s) / (num_rounds + _PRIOR_STEPS)
+        tokens_per_s = num_tokens / (time_s + draft_s)
         return Thresholds(
             round=min(max(round_s * tokens_per_s, 0.02), 0.9),
             node=min(max(row_s * tokens_per_s, 0.005), 0.5),

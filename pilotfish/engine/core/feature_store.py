@@ -18,6 +18,7 @@ from pilotfish.engine.core.sequence import EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.errors import ConfigError
 from pilotfish.features import Features
+from pilotfish.models.attention.paged import slots_of
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.feature_codec import encode_features
@@ -52,7 +53,8 @@ class FeatureStore:
         slots: list[int] = []
         for rows in kept:
             step_rows.extend(rows.step_rows)
-            slots.extend(_slots(rows.sequence, rows.first_position, rows.first_position + len(rows.step_rows)))
+            places = range(rows.first_position, rows.first_position + len(rows.step_rows))
+            slots.extend(slots_of(rows.sequence.block_ids, places))
         features = self._decoder.features
         if not len(self._pool):
             # Zeros that nobody has touched take no memory.
@@ -73,7 +75,7 @@ class FeatureStore:
 
     def read(self, sequence: EngineSequence, first: int, end: int) -> Tensor:
         """[end - first, F * H] of the sequence's positions from first on, a copy; they must be computed."""
-        return self._pool[_slots(sequence, first, end)]
+        return self._pool[slots_of(sequence.block_ids, range(first, end))]
 
 
 def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -> FeatureStore | None:
@@ -90,7 +92,3 @@ def build_feature_store(config: Config, loaded: LoadedModel, decoder: Decoder) -
         return FeatureStore(decoder, layers)
     except ValueError as error:
         raise ConfigError(f"target.feature_layers is {list(layers)}: {error}") from None
-
-
-def _slots(sequence: EngineSequence, first: int, end: int) -> list[int]:
-    return [sequence.block_ids[place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for place in range(first, end)]

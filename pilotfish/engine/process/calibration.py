@@ -5,19 +5,74 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pilotfish.engine.batching.step_costs import ROWS, StepCosts
 from pilotfish.engine.process.client import Core
-from pilotfish.engine.process.step_timing import StepTimes
 from pilotfish.errors import ConfigError
+from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict, Verify
+from pilotfish.types import SamplingParams
 
 BUDGET_S = 2.0
 """What is not measured by then is learned from the steps."""
 _CONTEXT_TOKENS = 64
 """Of each sequence; they share a prompt, so that its prefill is computed once."""
+_SAMPLING = SamplingParams(temperature=0, max_tokens=1 << 20)
 _SAMPLES = 3
 """Of each size; their median counts."""
+
+
+class StepTimes:
+    """Runs single steps of a core and takes their time."""
+
+    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+        self.core = core
+        self._clock = clock
+        self._ids = itertools.count(1)
+        self.lengths: dict[int, int] = {}
+        """Of each sequence."""
+
+    def open(self, num_tokens: int, *, is_shared: bool = False) -> int:
+        """A sequence whose prompt no other one shares, or all do. Raises ConfigError when the engine refuses it."""
+        sequence_id = next(self._ids)
+        vocab_size, seed = self.core.model.vocab_size, 0 if is_shared else sequence_id
+        prompt = tuple((seed * 7919 + 31 * place) % (vocab_size - 1) + 1 for place in range(num_tokens))
+        self.core.submit(OpenSequence(sequence_id, prompt, _SAMPLING))
+        self.lengths[sequence_id] = num_tokens
+        return sequence_id
+
+    def close(self, sequence_id: int) -> None:
+        self.core.submit(CloseSequence(sequence_id))
+        del self.lengths[sequence_id]
+
+    def settle(self) -> None:
+        """Run until nothing is left to do."""
+        while self.core.has_work:
+            self.step_s()
+
+    def verify_s(self, sequences: Sequence[int], rows_each: int) -> float:
+        """Seconds of the step that verifies rows_each - 1 drafts of each sequence; 1 row is a decode."""
+        for sequence_id in sequences:
+            base = self.lengths[sequence_id]
+            if rows_each == 1:
+                self.core.submit(Decode(sequence_id, base, 1))
+            else:
+                self.core.submit(Verify(sequence_id, base, (1,) * (rows_each - 1)))
+        elapsed_s = self.step_s()
+        self.settle()
+        return elapsed_s
+
+    def step_s(self) -> float:
+        """Seconds of the next step. Raises ConfigError when the engine refuses something."""
+        start_s = self._clock()
+        events = self.core.step()
+        elapsed_s = self._clock() - start_s
+        for event in events:
+            if isinstance(event, Verdict):
+                self.lengths[event.sequence_id] += len(event.token_ids)
+            elif isinstance(event, SequenceError):
+                raise ConfigError(f"the engine cannot be measured in this shape: {event.message}")
+        return elapsed_s
 
 
 def calibrate(core: Core, max_batch_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> StepCosts:

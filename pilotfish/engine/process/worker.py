@@ -19,9 +19,8 @@ from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.client import WAITING_POLL_S, Core
 from pilotfish.engine.process.factory import build_engine, build_head_engine
-from pilotfish.engine.process.parent import end_with_parent
 from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
-from pilotfish.engine.process.worker_socket import WorkerSocket
+from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event
 from pilotfish.telemetry.logs import configure_logging
@@ -33,28 +32,13 @@ LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
 
-class Outbox:
-    """What goes to the front: events at once, and the load every so often."""
-
-    def __init__(self, front: WorkerSocket) -> None:
-        self._front = front
-        self._last_load: LoadReport | None = None
-        self._last_report_s = 0.0
-
-    def gave(self, events: Sequence[Event], load: LoadReport) -> None:
-        """A step has ended with these events, or there was nothing to do."""
-        now_s = time.monotonic()
-        if events or (load != self._last_load and now_s - self._last_report_s >= LOAD_INTERVAL_S):
-            self._front.send(encoder.encode(EngineOutput(list(events), load)))
-            self._last_load, self._last_report_s = load, now_s
-
-
 def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
     delay: of a target, which waits a moment for sequences that come back soon.
     """
-    outbox = Outbox(front)
+    last_load: LoadReport | None = None
+    last_report_s = 0.0
     wait_s = 0.0  # the front tells its first peers the load
     while True:
         for message in front.receive(wait_s):
@@ -71,7 +55,10 @@ def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> 
             events = _step(core, delay)
             if delay is not None:
                 delay.gave(events, time.monotonic_ns())
-        outbox.gave(events, core.load())
+        load, now_s = core.load(), time.monotonic()
+        if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
+            front.send(encoder.encode(EngineOutput(list(events), load)))
+            last_load, last_report_s = load, now_s
         wait_s = _wait_s(core)
 
 

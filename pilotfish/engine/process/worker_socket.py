@@ -1,10 +1,12 @@
-"""The engine's end of the socket to its front."""
+"""The engine's end of the socket to its front, with which it ends."""
 
 from __future__ import annotations
 
 import os
 import select
 import socket
+import sys
+import threading
 
 from pilotfish.engine.process.wire import MessageReader, framed
 
@@ -49,3 +51,15 @@ class WorkerSocket:
         if not data:
             raise SystemExit(0)
         return data
+
+
+def end_with_parent() -> None:
+    """From now on end this process, whatever it computes, when its standard input ends: its parent holds the other
+    side."""
+    threading.Thread(target=_wait_for_end, daemon=True).start()
+
+
+def _wait_for_end() -> None:
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    os._exit(0)

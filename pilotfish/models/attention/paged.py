@@ -8,7 +8,7 @@ Block 0 is never given to a sequence: rows that only pad the step write there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,17 +39,21 @@ class SequenceSlice(msgspec.Struct, frozen=True):
     what is before the root, the root, its ancestors and itself. None: each row sees all before it."""
 
     @property
+    def places(self) -> range:
+        """Of the rows in the sequence's blocks."""
+        return range(self.first_position, self.first_position + self.num_rows)
+
+    @property
     def root_position(self) -> int:
         """Position of the tree's root."""
         return self.first_position + self.num_rows - 1 - (0 if self.tree is None else len(self.tree))
 
     def positions(self) -> list[int]:
         """Position of each row in its text: what rotary embeddings go by."""
-        places = range(self.first_position, self.first_position + self.num_rows)
         if self.tree is None:
-            return list(places)
+            return list(self.places)
         root, depths = self.root_position, self.tree.depths
-        return [place if place <= root else root + depths[place - root - 1] for place in places]
+        return [place if place <= root else root + depths[place - root - 1] for place in self.places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,13 @@ class AttentionBackend(Protocol):
 
 
 def slot_mapping(slices: Sequence[SequenceSlice], num_rows: int) -> Tensor:
-    """KV slot of every row, [T] int64; rows of no slice map to slots of block 0."""
-    slots = torch.zeros(num_rows, dtype=torch.int64)
+    """KV slot of every row, [T] int64; rows of no slice map to slot 0 of block 0."""
+    slots = [0] * num_rows
     for part in slices:
-        positions = torch.arange(part.first_position, part.first_position + part.num_rows)
-        blocks = torch.tensor(part.block_ids, dtype=torch.int64)
-        slots[part.first_row : part.first_row + part.num_rows] = (
-            blocks[positions // BLOCK_SIZE] * BLOCK_SIZE + positions % BLOCK_SIZE
-        )
-    return slots
+        slots[part.first_row : part.first_row + part.num_rows] = slots_of(part.block_ids, part.places)
+    return torch.tensor(slots, dtype=torch.int64)
+
+
+def slots_of(block_ids: Sequence[int], places: Iterable[int]) -> list[int]:
+    """Where keys and values of a sequence's places lie: see Decoder.move_kv."""
+    return [block_ids[place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for place in places]

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice, slots_of
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.shapes import StepShape
 from pilotfish.speculation.sampling.transfer import write
-from pilotfish.types import BLOCK_SIZE
 
 NUM_ROW_FIELDS = 6
 _SIGN = 1 << 63
@@ -86,10 +85,10 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
         values[tokens + start : tokens + end] = array("q", step.token_ids[first : first + count])
         values[positions + start : positions + end] = array("q", step.positions[first : first + count])
         if part.tree is None or part.tree.is_chain:
-            values[places + start : places + end] = array("q", range(part.first_position, part.first_position + count))
+            values[places + start : places + end] = array("q", part.places)
         else:
             values[places + start : places + end], values[ancestors + start : ancestors + end] = _sight(part)
-        values[slots + start : slots + end] = _slots(part)
+        values[slots + start : slots + end] = array("q", slots_of(part.block_ids, part.places))
         padded_row.update(zip(range(first, first + count), range(start, end), strict=True))
         width = min(shape.num_key_blocks, len(part.block_ids))
         row_of_table = table + index * shape.num_key_blocks
@@ -106,14 +105,7 @@ def _in_order(slices: Sequence[SequenceSlice]) -> list[SequenceSlice]:
 def _sight(part: SequenceSlice) -> tuple[array[int], array[int]]:
     """Places and ancestors of the rows of a tree."""
     assert part.tree is not None
-    own = range(part.first_position, part.first_position + part.num_rows)
     root, masks = part.root_position, part.tree.ancestor_masks
-    seen = (masks[max(0, place - root)] for place in own)
+    seen = (masks[max(0, place - root)] for place in part.places)
     signed = (mask - 2 * _SIGN if mask & _SIGN else mask for mask in seen)
-    return array("q", [min(place, root) for place in own]), array("q", signed)
-
-
-def _slots(part: SequenceSlice) -> array[int]:
-    blocks = part.block_ids
-    places = range(part.first_position, part.first_position + part.num_rows)
-    return array("q", [blocks[place // BLOCK_SIZE] * BLOCK_SIZE + place % BLOCK_SIZE for place in places])
+    return array("q", [min(place, root) for place in part.places]), array("q", signed)

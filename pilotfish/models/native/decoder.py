@@ -30,10 +30,7 @@ class NativePool:
         self.num_blocks = num_blocks
         shape = (num_layers, 2, num_blocks, num_kv_heads * head_dim * BLOCK_SIZE)
         self.tensor = huge_empty(math.prod(shape)).view(shape)  # fresh pages are zero
-
-    @property
-    def num_bytes(self) -> int:
-        return self.tensor.numel() * self.tensor.itemsize
+        self.num_bytes = self.tensor.nbytes
 
 
 class NativeDecoder:
@@ -82,7 +79,7 @@ class NativeDecoder:
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
-        rows = StepRows(step.token_ids, step.positions, step.slices, step.logit_rows)
+        rows = StepRows(step)
         logits = self._logits.of(len(step.logit_rows))
         struct = rows.struct(logits.data_ptr())
         struct.num_layers = self._num_layers(step)

@@ -18,11 +18,11 @@ from pilotfish.models.native.decoder import NativeDecoder, NativePool
 from pilotfish.models.native.layout import (
     GROUP,
     LANES,
-    LayerStruct,
     ModelStruct,
     Packer,
     StepStruct,
     WeightsStruct,
+    layer_struct,
     wrong_size,
 )
 from pilotfish.models.native.step import LogitsBuffer, StepRows
@@ -96,7 +96,7 @@ class NativeEagle3Head:
             raise ValueError(f"states are {states.dtype} {list(states.shape)}")
         hidden = torch.empty(len(step.token_ids), weights.model.hidden, dtype=torch.bfloat16)
         logits = self._logits.of(len(step.logit_rows))
-        rows = StepRows(step.token_ids, step.positions, step.slices, step.logit_rows)
+        rows = StepRows(step)
         struct = HeadStepStruct(
             step=rows.struct(logits.data_ptr()),
             states=states.data_ptr(),
@@ -112,19 +112,10 @@ class _HeadWeights:
 
     def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
         self._packer = packer = Packer()
-        config, layer = module.config, module.midlayer
-        attention, mlp = layer.self_attn, layer.mlp
+        config = module.config
         rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
         half = config.head_dim // 2
-        self._layer = LayerStruct(
-            input_norm=packer.keep(layer.input_layernorm.weight),
-            post_norm=packer.keep(layer.post_attention_layernorm.weight),
-            qkv=packer.pack([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]),
-            output=packer.pack([attention.o_proj.weight]),
-            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True),
-            down=packer.pack([mlp.down_proj.weight]),
-            first_key=FIRST_KEY,
-        )
+        self._layer = layer_struct(packer, module.midlayer, first_key=FIRST_KEY)
         head = _whole_groups(module.lm_head.weight)
         embedding = module.embed_tokens
         model = ModelStruct(
@@ -147,7 +138,7 @@ class _HeadWeights:
         )
         self.struct = HeadStruct(
             model=model,
-            hidden_norm=packer.keep(layer.hidden_norm.weight),
+            hidden_norm=packer.keep(module.midlayer.hidden_norm.weight),
             fusion=packer.pack([module.fc.weight]),
             fused_width=module.fc.weight.shape[1],
         )

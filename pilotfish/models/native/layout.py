@@ -179,25 +179,33 @@ class PackedWeights:
         )
 
     def _layer(self, layer: Any) -> LayerStruct:
-        packer, attention, mlp, quantization = self._packer, layer.self_attn, layer.mlp, self._quantization
-        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
-        biases = [projection.bias for projection in projections if projection.bias is not None]
-        struct = LayerStruct(
-            input_norm=packer.keep(layer.input_layernorm.weight),
-            qkv=packer.pack([projection.weight for projection in projections], quantization=quantization),
-            qkv_bias=packer.keep(torch.cat(biases)) if biases else None,
-            query_norm=packer.keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
-            key_norm=packer.keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
-            output=packer.pack([attention.o_proj.weight], quantization=quantization),
-            post_norm=packer.keep(layer.post_attention_layernorm.weight),
-            gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True, quantization=quantization),
-            down=packer.pack([mlp.down_proj.weight], quantization=quantization),
-            window=_sliding_window(attention) or 0,
-        )
-        for projection in (*projections, attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+        attention, mlp = layer.self_attn, layer.mlp
+        window = _sliding_window(attention) or 0
+        struct = layer_struct(self._packer, layer, quantization=self._quantization, window=window)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj)
+        for projection in (*projections, mlp.gate_proj, mlp.up_proj, mlp.down_proj):
             # Freed as soon as packed: the peak is a layer for each thread above the weights.
             projection.weight = nn.Parameter(torch.empty(0, dtype=torch.bfloat16), requires_grad=False)
         return struct
+
+
+def layer_struct(packer: Packer, layer: Any, *, quantization: Quantization = "none", **more: int) -> LayerStruct:
+    """Of a decoder layer whose modules have Llama's names; more: other fields of the struct."""
+    attention, mlp = layer.self_attn, layer.mlp
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    biases = [projection.bias for projection in projections if projection.bias is not None]
+    return LayerStruct(
+        input_norm=packer.keep(layer.input_layernorm.weight),
+        qkv=packer.pack([projection.weight for projection in projections], quantization=quantization),
+        qkv_bias=packer.keep(torch.cat(biases)) if biases else None,
+        query_norm=packer.keep(attention.q_norm.weight) if hasattr(attention, "q_norm") else None,
+        key_norm=packer.keep(attention.k_norm.weight) if hasattr(attention, "k_norm") else None,
+        output=packer.pack([attention.o_proj.weight], quantization=quantization),
+        post_norm=packer.keep(layer.post_attention_layernorm.weight),
+        gate_up=packer.pack([mlp.gate_proj.weight, mlp.up_proj.weight], interleave=True, quantization=quantization),
+        down=packer.pack([mlp.down_proj.weight], quantization=quantization),
+        **more,
+    )
 
 
 def _sliding_window(attention: Any) -> int | None:

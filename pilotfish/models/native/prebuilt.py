@@ -63,17 +63,8 @@ def prebuild(folder: Path = FOLDER) -> list[Path]:
     libraries = []
     for variant in VARIANTS:
         library = variant.library(folder)
-        command = [
-            compiler,
-            *PORTABLE_FLAGS,
-            *variant.flags,
-            *STATIC_FLAGS,
-            *QUIET_FLAGS,
-            "-o",
-            str(library),
-            str(SOURCE),
-        ]
-        subprocess.run(command, timeout=BUILD_TIMEOUT_S, check=True)
+        command = [compiler, *PORTABLE_FLAGS, *variant.flags, *STATIC_FLAGS, *QUIET_FLAGS]
+        subprocess.run([*command, "-o", str(library), str(SOURCE)], timeout=BUILD_TIMEOUT_S, check=True)
         libraries.append(library)
     return libraries
 

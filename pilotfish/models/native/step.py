@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.attention.paged import SequenceSlice, slots_of
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.eagle3.runtime import HeadStep
 from pilotfish.models.native.layout import StepStruct, huge_empty
-from pilotfish.types import BLOCK_SIZE
 
 
 class StepRows:
@@ -19,26 +19,19 @@ class StepRows:
     Plain arrays: a torch operation here could leave its OpenMP threads spinning on the kernels' cores.
     """
 
-    def __init__(
-        self,
-        token_ids: Sequence[int],
-        positions: Sequence[int],
-        slices: Sequence[SequenceSlice],
-        logit_rows: Sequence[int],
-    ) -> None:
-        self._table_width = max(len(part.block_ids) for part in slices)
+    def __init__(self, step: StepInput | HeadStep) -> None:
+        self._table_width = max(len(part.block_ids) for part in step.slices)
         self._tables, self._row_table, self._slots = array("q"), array("q"), array("q")
         self._roots, self._ancestors = array("q"), array("Q")
-        for index, part in enumerate(slices):
+        for index, part in enumerate(step.slices):
             self._tables.extend(part.block_ids)
             self._tables.extend([0] * (self._table_width - len(part.block_ids)))
             self._row_table.extend([index] * part.num_rows)
-            for position in range(part.first_position, part.first_position + part.num_rows):
-                self._slots.append(part.block_ids[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE)
+            self._slots.extend(slots_of(part.block_ids, part.places))
             self._add_ancestors(part)
-        self._token_ids = array("q", token_ids)
-        self._positions = array("q", positions)
-        self._logit_rows = array("q", logit_rows)
+        self._token_ids = array("q", step.token_ids)
+        self._positions = array("q", step.positions)
+        self._logit_rows = array("q", step.logit_rows)
 
     def _add_ancestors(self, part: SequenceSlice) -> None:
         root = part.root_position
