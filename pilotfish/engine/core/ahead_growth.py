@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pilotfish.engine.core.drafts import DraftedChain
-from pilotfish.messages import AheadRequest
+from pilotfish.messages import AheadRequest, PreparedDrafts
 from pilotfish.speculation.trees.fan_out import likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, ROOT, DraftTree
@@ -54,10 +54,6 @@ class AheadGrowth:
     def has_room(self) -> bool:
         """Whether anything can be prepared within the budget and the size of a tree."""
         return self._max_outcomes > 0
-
-    @property
-    def verified_token_ids(self) -> tuple[int, ...]:
-        return tuple(self._verified.token_ids)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -115,6 +111,18 @@ class AheadGrowth:
             for branch in self.branches:
                 branch.nodes.append(self._add(branch.drafts.token_ids[-1], branch.nodes[-1]))
         return self.is_complete
+
+    def prepared(self, sequence_id: int, base_length: int) -> PreparedDrafts:
+        """A draft for each outcome, once they are complete."""
+        return PreparedDrafts(
+            sequence_id=sequence_id,
+            base_length=base_length,
+            verified_token_ids=tuple(self._verified.token_ids),
+            num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in self.branches),
+            own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in self.branches),
+            draft_token_ids=tuple(token_id for branch in self.branches for token_id in branch.drafts.token_ids),
+            draft_probs=tuple(probs for branch in self.branches for probs in branch.drafts.probs),
+        )
 
     def follow(self, token_ids: Sequence[int]) -> tuple[list[int], AheadBranch | None]:
         """What is known of a text that goes on with token_ids: the computed nodes on its way, and the branch that

@@ -8,24 +8,10 @@ from pilotfish.engine.core.ahead_growth import AheadBranch, AheadGrowth
 from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence
-from pilotfish.messages import AheadRequest, PreparedDrafts, Proposal, Propose
+from pilotfish.messages import AheadRequest, Proposal, Propose
 
 MoveKV = Callable[[Sequence[tuple[int, int]]], None]
 """See Decoder.move_kv."""
-
-
-def prepared_drafts(sequence: EngineSequence, growth: AheadGrowth) -> PreparedDrafts:
-    """A draft for each outcome, once the growth is complete."""
-    branches = growth.branches
-    return PreparedDrafts(
-        sequence_id=sequence.sequence_id,
-        base_length=len(sequence.tokens),
-        verified_token_ids=growth.verified_token_ids,
-        num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in branches),
-        own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in branches),
-        draft_token_ids=tuple(token_id for branch in branches for token_id in branch.drafts.token_ids),
-        draft_probs=tuple(probs for branch in branches for probs in branch.drafts.probs),
-    )
 
 
 def begin_ahead(sequence: EngineSequence, drafts: DraftedChain, ahead: AheadRequest) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.ahead_growth import AheadGrowth
-from pilotfish.engine.core.going_ahead import begin_ahead, prepared_drafts
+from pilotfish.engine.core.going_ahead import begin_ahead
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import DraftEvent
@@ -108,7 +108,7 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None
         if task.growth.is_choosing:
             task.growth.choose(drafted.candidates[0])
         elif task.growth.extend([(one.token_id, one.probs) for one in drafted.drafts], drafted.candidates):
-            return prepared_drafts(sequence, task.growth)
+            return task.growth.prepared(sequence.sequence_id, len(sequence.tokens))
         return None
     assert isinstance(task, ProposeTask)
     timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
