@@ -57,12 +57,3 @@ def test_a_bad_line_is_named(tmp_path: Path, second_line: str, reason: str) -> N
 def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} holds no prompts"):
         load_prompts(written(tmp_path, " \n\n", name))
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read prompts from .*absent"):
-        load_prompts(tmp_path / "absent.jsonl")
-    binary = tmp_path / "binary.txt"
-    binary.write_bytes(b"ok\n\xff\xfe")
-    with pytest.raises(ConfigError, match=r"not UTF-8 text \(byte 3\)"):
-        load_prompts(binary)

@@ -92,12 +92,17 @@ async def test_an_essential_end_stops_the_others_and_carries_the_reason() -> Non
         await run.run()
 
 
-async def test_an_inessential_child_starts_again_after_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor_module, "RESTART_DELAYS_S", (0.0,))
+@pytest.mark.parametrize(("healthy_s", "delays"), [(60.0, [0, 9]), (0.0, [0, 0])])
+async def test_an_inessential_child_starts_again_after_a_wait_that_grows_unless_it_ran_for_long(
+    monkeypatch: pytest.MonkeyPatch, healthy_s: float, delays: list[int]
+) -> None:
+    monkeypatch.setattr(supervisor_module, "RESTART_DELAYS_S", (0.0, 9.0))
+    monkeypatch.setattr(supervisor_module, "HEALTHY_S", healthy_s)
     run = Run([spec("draft", FAIL, essential=False), spec("target", SERVE)])
-    run.when = lambda run: run.stop.set() if sum("ended with" in line for _, line in run.lines) == 3 else None
+    run.when = lambda run: run.stop.set() if sum("ended with" in line for _, line in run.lines) == 2 else None
     await run.run()
-    assert ("draft", "ended with exit code 3; requests go on without it, next start in 0 s") in run.lines
+    told = "ended with exit code 3; requests go on without it, next start in {} s"
+    assert [line for _, line in run.lines if "ended with" in line] == [told.format(delay) for delay in delays]
 
 
 async def test_an_essential_child_that_was_ready_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:

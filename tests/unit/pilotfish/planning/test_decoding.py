@@ -23,6 +23,11 @@ def test_no_drafts_are_plain_decoding(profile: HardwareProfile) -> None:
         assert model.best_k(batch) == 0
 
 
+def test_longer_contexts_cost_what_the_profile_says(make_profile: Callable[..., HardwareProfile]) -> None:
+    profile = make_profile(target=RooflineCost(weights_s=0.008, token_s=0.0, context_token_s=1e-6))
+    assert DecodingModel(profile, PLAIN, context_tokens=500).token_s(4, 0) == pytest.approx(0.008 + 4 * 500e-6)
+
+
 def test_a_drafter_of_several_targets_drafts_for_all(make_profile: Callable[..., HardwareProfile]) -> None:
     profile = make_profile(draft=RooflineCost(weights_s=0.0, token_s=1e-4))
     alone, shared = (DecodingModel(profile, Drafting(), targets_per_drafter=ratio).round_s(1, 5) for ratio in (1, 4))

@@ -33,9 +33,3 @@ def test_bytes_of_a_rank() -> None:
     assert whole_int8.weight_bytes == 256 + 4 * 24 + 2 * 104
     assert quarter_int8.weight_bytes == 64 + 4 * (4 + 8) + 2 * 36
     assert (whole.kv_bytes_per_token, quarter.kv_bytes_per_token) == (3 * 2 * 16 * 2, 3 * 2 * 4 * 2)
-
-
-def test_blocks_that_fit_beside_the_weights() -> None:
-    whole, quarter, *_ = plan(1e-4).rows  # 100,000 bytes, of which 90,000
-    assert whole.num_kv_blocks == (90_000 - 720) // (192 * 16)
-    assert quarter.num_kv_tokens == (90_000 - 200) // (48 * 16) * 16

@@ -53,12 +53,6 @@ def test_a_grammar_is_compiled_once_while_it_is_kept(compiler: GrammarCompiler) 
     assert not first.result(timeout=30).matcher.is_error()
 
 
-def test_a_bad_grammar_fails_its_own_future_only(compiler: GrammarCompiler) -> None:
-    bad, good = compiler.compile(regex("a(b")), compiler.compile(regex("ab"))
-    assert isinstance(bad.exception(timeout=30), InvalidRequestError)
-    assert not good.result(timeout=30).matcher.is_error()
-
-
 def test_what_the_guard_refuses_is_not_compiled(tokens: LLTokenizer) -> None:
     guard = Guard()
     compiler = GrammarCompiler(lambda: tokens, guard)

@@ -46,11 +46,3 @@ def test_speculation_gives_the_same_tokens_and_they_come_together(folder: Path) 
     assert flat(assisted) == plain
     assert any(len(group) > 1 for group in assisted)  # the assistant is the model itself
     assert flat(answers(folder, "lookup")) == plain
-
-
-@pytest.mark.parametrize("mode", ["plain", "lookup"])
-def test_sampled_answers_repeat_and_are_not_the_greedy_one(folder: Path, mode: str) -> None:
-    first, second = (flat(answers(folder, mode, temperature=1.0)) for _ in range(2))
-    assert first == second
-    assert 0 < len(first) <= 12
-    assert first != flat(answers(folder, mode))

@@ -26,12 +26,6 @@ def test_each_turn_carries_the_ones_before(address: str) -> None:
     assert second > 2 * first
 
 
-def test_reset_forgets(address: str) -> None:
-    result = chat(address, "hello", "/reset", "hello", "/quit")
-    first, second = prompt_tokens(result.stdout)
-    assert second == first
-
-
 def test_a_failed_turn_leaves_the_conversation_as_it_was(address: str) -> None:
     result = chat(address, "hello", "x" * 600, "hello", "/quit")
     assert result.exit_code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -35,13 +34,3 @@ def test_a_70b_on_eight_gpus() -> None:
     assert rows["bfloat16", 8]["weight_bytes"] == 17_640_734_720
     assert rows["bfloat16", 8]["kv_bytes_per_token"] == 80 * 2 * 128 * 2
     assert rows["int8 or fp8", 2]["num_kv_tokens"] > 200_000
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    sizes = {"num_attention_heads": 6, "num_key_value_heads": 2, "intermediate_size": 64, "hidden_size": 48}
-    config = {"model_type": "llama", "vocab_size": 100, "num_hidden_layers": 2, **sizes}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    code, output, _ = run("--model", str(tmp_path), "--gpus", "2", "--gpu-memory-gb", "24")
-    assert code == 0
-    assert "LlamaForCausalLM" in output
-    assert "24 GB" in output

@@ -14,12 +14,6 @@ def paths_of(token_ids: Sequence[int], tree: DraftTree) -> set[tuple[int, ...]]:
     return {tuple(token_ids[node] for node in path) for path in tree.paths}
 
 
-def test_what_both_hold_is_shared() -> None:
-    token_ids, tree = graft((1, 2, 3), DraftTree.chain(3), (1, 2, 4, 5), DraftTree.chain(4), max_nodes=10)
-    assert token_ids == (1, 2, 3, 4, 5)
-    assert tree.parents == (-1, 0, 1, 1, 3)
-
-
 @given(PATHS, PATHS, st.integers(0, 20))
 def test_it_holds_all_of_the_first_and_as_much_of_the_second_as_fits(
     first: list[list[int]], second: list[list[int]], max_nodes: int
