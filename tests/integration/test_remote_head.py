@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +14,9 @@ from pilotfish.config import Config, config_from_dict
 from pilotfish.engine.process.factory import build_engine, build_head_engine
 from pilotfish.messages import Event, Proposal
 from pilotfish.rpc.v1 import inference_pb2 as pb
-from tests.support.stack import Answer, Stack, running_stack
+from tests.support.stack import Answer, running_stack
 from tests.support.threaded_engine import ThreadedEngine
+from tests.support.until import until
 
 MakeConfig = Callable[..., Config]
 REQUEST = {"text": "The pilot fish swims ahead; the big one decides.", "max_tokens": 60, "seed": 11}
@@ -91,7 +91,7 @@ async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: Ma
             await read(call, answer, 20)
             head = await start_draft(config, engine=head_engine(config, proposals))
             stack.directory.set_replicas("draft", {head.address: head.address})
-            await until_connected(stack)
+            await until(lambda: any(link.is_connected for link in stack.orchestrator.service.drafts.links))
             await read(call, answer)
         await head.drain_and_stop(0)
     assert answer.token_ids == plain.token_ids
@@ -117,8 +117,3 @@ async def read(call, answer: Answer, num_tokens: int = 1 << 30) -> None:
         answer.add(response)
         if answer.summary is None and len(answer.token_ids) >= num_tokens:
             return
-
-
-async def until_connected(stack: Stack) -> None:
-    while not any(link.is_connected for link in stack.orchestrator.service.drafts.links):  # noqa: ASYNC110  # no event
-        await asyncio.sleep(0.005)

@@ -5,10 +5,9 @@ What an undisturbed run says is known beforehand, from the emulated language mod
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc.aio
@@ -29,6 +28,7 @@ from pilotfish.types import SamplingParams
 from target_service.server import start_target
 from tests.support.conditions import Conditions
 from tests.support.fault_proxy import FaultProxy
+from tests.support.until import until
 
 START = {"target": start_target, "draft": start_draft}
 NOWHERE = "127.0.0.1:1"
@@ -85,6 +85,17 @@ class Replica:
         """On its links to all orchestrators."""
         for link in self.links:
             link.apply(conditions, direction)
+
+    async def suffer(self, fault: str) -> None:
+        match fault:
+            case "killed":
+                await self.kill()
+            case "reset":
+                self.links[0].reset()
+            case "machine lost":
+                self.links[0].half_open()
+            case _:
+                self.apply(Conditions(**{fault: True}))
 
     async def link(self) -> FaultProxy:
         proxy = FaultProxy(self._server.address if self.is_running else NOWHERE, seed=len(self.links))
@@ -275,17 +286,6 @@ class Cluster:
                 await link.close()
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens elsewhere on this event loop; the test's own timeout bounds it."""
-    while not condition():  # noqa: ASYNC110  # what is awaited has no event that a test could see
-        await asyncio.sleep(0.005)
-
-
-@pytest.fixture(name="until")
-def until_fixture():
-    return until
-
-
 @pytest.fixture
 async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     cluster = Cluster(tmp_path)
@@ -293,3 +293,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield cluster
     finally:
         await cluster.close()
+
+
+@pytest.fixture(params=["killed", "frozen", "partitioned", "reset", "machine lost"])
+def fault(request) -> str:
+    return request.param

@@ -3,44 +3,19 @@
 import asyncio
 import contextlib
 
-import pytest
-
 from tests.support.conditions import Conditions
+from tests.support.until import until
 
 GREEDY, COUPLED = {"temperature": 0}, {"temperature": 0.9, "seed": 11}
 
 
-async def kill(draft) -> None:
-    await draft.kill()
-
-
-async def freeze(draft) -> None:
-    draft.apply(Conditions(frozen=True))
-
-
-async def partition(draft) -> None:
-    draft.apply(Conditions(partitioned=True))
-
-
-async def reset(draft) -> None:
-    draft.links[0].reset()
-
-
-async def lose_machine(draft) -> None:
-    draft.links[0].half_open()
-
-
-FAULTS = [kill, freeze, partition, reset, lose_machine]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_request_survives_what_happens_to_its_drafter(cluster, until, fault) -> None:
+async def test_a_request_survives_what_happens_to_its_drafter(cluster, fault) -> None:
     orchestrator = await cluster.start(1, 1)
     (draft,) = cluster.drafts()
     calls = [orchestrator.ask(prompt, **sampling) for prompt in ("one", "two") for sampling in (GREEDY, COUPLED)]
     for call in calls:
         await call.has_said(30)
-    await fault(draft)
+    await draft.suffer(fault)
     for call in calls:
         summary = await call.finish()
         assert summary.speculation.num_rounds > 0
@@ -51,7 +26,7 @@ async def test_a_request_survives_what_happens_to_its_drafter(cluster, until, fa
     await cluster.nothing_is_left()
 
 
-async def test_what_is_no_replica_at_all_is_done_without(cluster, until) -> None:
+async def test_what_is_no_replica_at_all_is_done_without(cluster) -> None:
     """A port that somebody else has taken meanwhile."""
 
     async def babble(reader, writer) -> None:
@@ -79,7 +54,7 @@ async def test_what_is_no_replica_at_all_is_done_without(cluster, until) -> None
     await cluster.nothing_is_left()
 
 
-async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster, until) -> None:
+async def test_the_circuit_opens_on_a_slow_drafter_and_a_trial_closes_it(cluster) -> None:
     orchestrator = await cluster.start(1, 1)
     (draft,) = cluster.drafts()
     link = orchestrator.replica_link(draft)

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from tests.support.conditions import Conditions
+from tests.support.until import until
 
 COUPLED = {"temperature": 0.9, "seed": 11}
 
@@ -30,7 +31,7 @@ async def test_delay_changes_no_text(cluster, conditions) -> None:
     await cluster.nothing_is_left()
 
 
-async def test_a_partition_between_one_of_two_orchestrators_and_one_of_two_targets(cluster, until) -> None:
+async def test_a_partition_between_one_of_two_orchestrators_and_one_of_two_targets(cluster) -> None:
     cut_off = await cluster.start(2, 1)
     other = await cluster.serve()
     victim, _ = cluster.targets()
@@ -51,7 +52,7 @@ async def test_a_partition_between_one_of_two_orchestrators_and_one_of_two_targe
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-async def test_a_partition_of_one_direction(cluster, until, direction) -> None:
+async def test_a_partition_of_one_direction(cluster, direction) -> None:
     orchestrator = await cluster.start(2, 1)
     victim, _ = cluster.targets()
     calls = [orchestrator.ask(prompt, **COUPLED) for prompt in ("one", "two", "three", "four")]

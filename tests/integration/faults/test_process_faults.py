@@ -15,6 +15,7 @@ import pytest
 
 from pilotfish.config import config_to_yaml
 from pilotfish.rpc.v1 import inference_pb2_grpc
+from tests.support.until import until
 
 COUPLED = {"temperature": 0.9, "seed": 11}
 
@@ -67,7 +68,7 @@ async def client(address: str):
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, until, number) -> None:
+async def test_replicas_free_what_a_lost_orchestrator_held(cluster, processes, number) -> None:
     """Those of another orchestrator go on."""
     other = await cluster.start(2, 1)
     proxies = {replica: await replica.link() for replica in cluster.replicas}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
@@ -25,6 +24,7 @@ from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
+from tests.support.until import until
 
 SPECIAL_TOKENS = ["<|start|>", "<|end|>"]
 CHAT_TEMPLATE = "{% for message in messages %}<|start|>{{ message['content'] }}<|end|>{% endfor %}"
@@ -146,7 +146,7 @@ class Stack:
         self._exits.push_async_callback(channel.close)
         for pool, links in (("target", server.service.targets), ("draft", server.service.drafts)):
             num_known = len(self.directory.replicas(pool))
-            await until_true(lambda links=links, num_known=num_known: num_dialled(links) == num_known)
+            await until(lambda links=links, num_known=num_known: num_dialled(links) == num_known)
         self.orchestrators.append(Orchestrator(server, channel))
         return self.orchestrators[-1]
 
@@ -159,22 +159,11 @@ class Stack:
         return own + sum(engine.num_sequences for engine in self.engines)
 
     async def nothing_is_left(self) -> None:
-        await until_true(lambda: self.num_sequences() == 0)
+        await until(lambda: self.num_sequences() == 0)
 
 
 def num_dialled(pool: Any) -> int:
     return sum(link.is_connected or link.problem != "not connected yet" for link in pool.links)
-
-
-async def until_true(condition: Callable[[], bool]) -> None:
-    """Wait for something that happens elsewhere on this event loop; the test's own timeout bounds it."""
-    while not condition():  # noqa: ASYNC110  # what is awaited has no event that a test could see
-        await asyncio.sleep(0.005)
-
-
-@pytest.fixture
-def until() -> Callable[[Callable[[], bool]], Any]:
-    return until_true
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.errors import ModelError
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc, types_pb2
+from tests.support.until import until
 
 OFF, ON, AUTO = pb.SPECULATION_MODE_OFF, pb.SPECULATION_MODE_ON, pb.SPECULATION_MODE_AUTO
 VOCAB_SIZE, MAX_CONTEXT_TOKENS = 97, 100_000
@@ -161,7 +162,7 @@ async def test_without_a_target_requests_fail_and_health_says_so(stack) -> None:
 
 @pytest.mark.parametrize("mode", [OFF, ON])
 @pytest.mark.parametrize("num_read", [0, 4])
-async def test_a_cancelled_request_frees_everything(stack, until, mode, num_read) -> None:
+async def test_a_cancelled_request_frees_everything(stack, mode, num_read) -> None:
     await stack.add("target", step_time_s=0.002)
     await stack.add("draft", step_time_s=0.002)
     call = (await stack.serve()).call(mode=mode, max_tokens=50_000)
@@ -180,7 +181,7 @@ async def test_a_deadline_of_the_client_frees_everything(stack) -> None:
     await stack.nothing_is_left()
 
 
-async def test_a_slow_reader_pauses_its_own_sequence_only(stack, until) -> None:
+async def test_a_slow_reader_pauses_its_own_sequence_only(stack) -> None:
     await stack.add("target")
     (engine,) = stack.engines
     orchestrator = await stack.serve(slow_reader_tokens=64)

@@ -11,6 +11,7 @@ from pilotfish.errors import ResourceExhaustedError
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.types import Limits
+from tests.support.until import until
 
 LONG = 50_000
 
@@ -30,7 +31,7 @@ async def test_orchestrators_that_share_replicas_confuse_no_sequences_and_refuse
     await stack.nothing_is_left()
 
 
-async def test_an_orchestrator_that_ends_takes_only_its_own_sequences_along(stack, until) -> None:
+async def test_an_orchestrator_that_ends_takes_only_its_own_sequences_along(stack) -> None:
     await stack.add("target", step_time_s=0.001)
     first, second = await stack.serve(), await stack.serve()
     expected = await second.generate(max_tokens=300)
@@ -55,7 +56,7 @@ async def test_a_conversation_returns_to_the_replica_that_has_it_cached(stack) -
         assert counters.num_by_prefix == turn - 1
 
 
-async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(stack, until) -> None:
+async def test_a_full_queue_answers_with_a_hint_and_a_client_id_makes_a_client(stack) -> None:
     await stack.add("target", step_time_s=0.001)
     orchestrator = await stack.serve(max_concurrent_requests=1, max_queued_requests_per_client=1)
     request_queue = orchestrator.service.request_queue

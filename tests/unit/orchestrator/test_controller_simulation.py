@@ -63,7 +63,7 @@ def throughput(
 
 
 @pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("concurrency", [1, 2, 8, 32, 128])
+@pytest.mark.parametrize("concurrency", [1, 8, 64])
 def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance) -> None:
     state = fresh()
     off = throughput(concurrency, acceptance, always_off)
@@ -91,14 +91,10 @@ def test_never_slower_beside_prefills(concurrency: int, acceptance: float) -> No
     ("profile_name", "concurrency", "answered", "acceptance"),
     [
         ("cpu", 1, 0.6, 0.9),
-        ("cpu", 4, 0.6, 0.9),
         ("cpu", 16, 0.0, 0.9),
-        ("cpu", 16, 0.25, 0.6),
         ("cpu", 16, 0.6, 0.9),
         ("a100-70b", 1, 0.25, 0.9),
-        ("a100-70b", 4, 0.05, 0.6),
         ("a100-70b", 12, 0.5, 0.6),
-        ("a100-70b", 16, 0.6, 0.9),
         ("a100-70b", 64, 0.5, 0.9),
     ],
 )
@@ -183,9 +179,7 @@ def test_a_drafter_that_is_slower_than_the_target_is_soon_left_alone() -> None:
         assert num_tokens / stack.world.now_s >= least * plain
 
 
-@pytest.mark.parametrize(
-    ("concurrency", "acceptance"), [(1, 0.9), (4, 0.9), (16, 0.3), (16, 0.6), (32, 0.3), (32, 0.9), (64, 0.6)]
-)
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.9), (4, 0.9), (16, 0.3), (32, 0.9)])
 def test_never_slower_in_the_noise_of_a_busy_machine(concurrency: int, acceptance: float) -> None:
     """Without a profile, from the first request on: what was measured by chance at first must not stay."""
     rates = {"off": 0.0, "on": 0.0, "auto": 0.0}
@@ -227,7 +221,7 @@ def test_never_slower_by_a_table_that_is_wrong(concurrency: int, acceptance: flo
     assert auto >= 0.9 * max(fixed), (auto, fixed)
 
 
-@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.3), (8, 0.9), (32, 0.3), (64, 0.9)])
+@pytest.mark.parametrize(("concurrency", "acceptance"), [(1, 0.3), (32, 0.9)])
 def test_a_cold_start_costs_little(concurrency: int, acceptance: float) -> None:
     """The first seconds of an orchestrator that knows nothing."""
     state = fresh()

@@ -3,19 +3,19 @@ from __future__ import annotations
 from orchestrator.answers.chunk_buffer import ChunkBuffer
 from orchestrator.answers.output import OutputChunk
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
+from tests.support.output import output_chunk
 
 
 def chunk(text: str, finish: FinishReason | None = None, stopped_by: str = "") -> OutputChunk:
     """A token for each letter: accepted, but the last of them, which is recovered."""
     origins = (TokenOrigin.ACCEPTED,) * (len(text) - 1) + (TokenOrigin.RECOVERED,)
-    return OutputChunk(
-        text=text,
-        token_ids=tuple(map(ord, text)),
+    return output_chunk(
+        text,
+        finish,
         origins=origins[: len(text)],
         logprobs=tuple(TokenLogprobs(-float(ord(letter))) for letter in text),
         round_draft_tokens=(len(text),) * len(text),
         num_accepted_tokens=len(text) - 1,
-        finish_reason=finish,
         stopped_by=stopped_by,
     )
 

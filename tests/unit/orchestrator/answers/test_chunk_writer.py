@@ -10,20 +10,8 @@ import pytest
 from orchestrator.answers.chunk_writer import write_chunks
 from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.write_turns import WriteTurns
-from pilotfish.types import FinishReason, TokenOrigin
-
-
-def chunk(text: str, finish: FinishReason | None = None, num_drafts: int = 0) -> OutputChunk:
-    return OutputChunk(
-        text=text,
-        token_ids=tuple(map(ord, text)),
-        origins=(TokenOrigin.PLAIN,) * len(text),
-        logprobs=(),
-        round_draft_tokens=(num_drafts,) * len(text),
-        num_accepted_tokens=0,
-        finish_reason=finish,
-        stopped_by="",
-    )
+from pilotfish.types import FinishReason
+from tests.support.output import output_chunk
 
 
 class Answer:
@@ -35,7 +23,7 @@ class Answer:
 
     def put(self, *texts: str, finish: FinishReason | None = None) -> None:
         for text in texts:
-            self.waiting.put_nowait(chunk(text, finish))
+            self.waiting.put_nowait(output_chunk(text, finish))
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         try:
@@ -67,7 +55,7 @@ class DraftedAnswer(Answer):
                 latest = await self.waiting.get()
                 if self.failure is not None:
                     raise self.failure
-                yield chunk(latest.text, latest.finish_reason, num_drafts=5)
+                yield output_chunk(latest.text, latest.finish_reason, round_draft_tokens=(5,) * len(latest.text))
                 if latest.finish_reason is not None:
                     return
         finally:

@@ -51,3 +51,11 @@ async def test_who_gives_up_takes_no_turn(turns: WriteTurns) -> None:
     await third
     assert order == ["c"]
     await asyncio.gather(first, second, return_exceptions=True)
+
+
+async def test_nobody_passes_those_who_wait(turns: WriteTurns) -> None:
+    order: list[str] = []
+    tasks = await start(turns, "a", order)
+    assert not turns.take_free()
+    await asyncio.gather(*tasks)
+    assert order == ["a"]

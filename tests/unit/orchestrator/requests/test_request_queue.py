@@ -187,3 +187,15 @@ def test_costs_count_output_twice_and_guess_the_length_of_text() -> None:
 def test_a_limit_beyond_every_context_costs_a_whole_context() -> None:
     """JSON's numbers know no end, and the queue counts in floats."""
     assert estimated_cost(TokenPrompt([1]), 10**400) == estimated_cost(TokenPrompt([1]), 2**64) == 2**21 + 1
+
+
+async def test_cancelling_in_the_queue_frees_the_place_in_it() -> None:
+    door = Door(max_queued_requests=1)
+    for name in "ab":
+        await door.arrive(name)
+    await door.cancel("b")
+    assert (door.request_queue.num_waiting, door.request_queue.counters.num_abandoned) == (0, 1)
+    await door.arrive("c")
+    await door.leave("a")
+    assert door.served == ["a", "c"]
+    await door.leave("c")

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from orchestrator.answers.output import OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.chat_format import ChatFormat
 from orchestrator.http.completions.envelope import Envelope
@@ -14,8 +12,8 @@ from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import tool_use
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
-from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import FinishReason, SamplingParams, TokenOrigin
+from pilotfish.types import FinishReason, SamplingParams
+from tests.support.output import output_chunk, request_report
 
 ENVELOPE = Envelope("chatcmpl-1", 5, "toy", "fp_1")
 SAMPLE = Sample(0, 0, ChatPrompt(()), GenerationOptions(sampling=SamplingParams()))
@@ -25,39 +23,10 @@ CALL = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "fish"}}}}{CALL_EN
 MARKED = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "</tool_call> <tool_call> \\"{{"}}}}{CALL_END}'
 
 
-def chunk(text: str, finish_reason: FinishReason | None = None) -> OutputChunk:
-    return OutputChunk(
-        text=text,
-        token_ids=(7,),
-        origins=(TokenOrigin.PLAIN,),
-        logprobs=(),
-        num_accepted_tokens=0,
-        finish_reason=finish_reason,
-        stopped_by="",
-        round_draft_tokens=(0,),
-    )
-
-
-def report(finish_reason: FinishReason = FinishReason.STOP):
-    return SimpleNamespace(
-        finish_reason=finish_reason,
-        stopped_by="",
-        num_prompt_tokens=3,
-        num_output_tokens=4,
-        num_cached_tokens=0,
-        speculation=SpeculationStats(num_plain_tokens=4, num_rounds_by_draft_tokens={0: 1}),
-        seed=1,
-        emulated=False,
-        queue_time_ns=0,
-        time_to_first_token_ns=0,
-        total_time_ns=0,
-    )
-
-
 def events(chat: ChatFormat, *pieces: str, finish_reason: FinishReason = FinishReason.STOP) -> list[dict]:
     maker = chat.choice_events(SAMPLE)
-    data = b"".join(maker.chunk(chunk(piece)) for piece in pieces[:-1])
-    data += maker.end(chunk(pieces[-1], finish_reason), report(finish_reason))
+    data = b"".join(maker.chunk(output_chunk(piece)) for piece in pieces[:-1])
+    data += maker.end(output_chunk(pieces[-1], finish_reason), request_report(finish_reason))
     return [json.loads(event.removeprefix("data: ")) for event in data.decode().split("\n\n") if event]
 
 
@@ -99,7 +68,7 @@ def test_who_speaks_the_words_and_the_end() -> None:
 )
 def test_streamed_pieces_join_to_the_whole(text: str) -> None:
     chat = ChatFormat(ENVELOPE, None, tools=tool_use(TOOLS, "auto"))
-    (choice,) = chat.document([Finished(SAMPLE, chunk(text), report())]).choices
+    (choice,) = chat.document([Finished(SAMPLE, output_chunk(text), request_report())]).choices
     for size in (1, 2, 7, 1000):
         made = events(chat, *(text[start : start + size] for start in range(0, len(text), size)))
         assert "".join(delta.get("content") or "" for delta in deltas(made)) == (choice.message.content or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -20,31 +19,15 @@ from orchestrator.http.completions.envelope import Envelope
 from orchestrator.requests.prompt import TextPrompt
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
-from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
+from tests.support.output import request_report
 
 ENVELOPE = Envelope("cmpl-1", 5, "toy", "fp_1")
 SAMPLE = Sample(0, 0, TextPrompt("é: "), GenerationOptions(sampling=SamplingParams()))
 TOKENS = byte_vocabulary()
 TOKENIZER = byte_tokenizer()
 END = 0
-
-
-def report() -> Any:
-    return SimpleNamespace(
-        finish_reason=FinishReason.STOP,
-        stopped_by="",
-        num_prompt_tokens=3,
-        num_output_tokens=4,
-        num_cached_tokens=0,
-        speculation=SpeculationStats(num_plain_tokens=4, num_rounds_by_draft_tokens={0: 1}),
-        seed=1,
-        emulated=False,
-        queue_time_ns=0,
-        time_to_first_token_ns=0,
-        total_time_ns=0,
-    )
 
 
 def chunks_of(token_ids: list[int], sizes: list[int], stop: tuple[str, ...] = ()) -> list[OutputChunk]:
@@ -75,13 +58,15 @@ def whole(chunks: list[OutputChunk], **options: Any) -> dict[str, Any]:
     buffer = ChunkBuffer(0)
     for chunk in chunks:
         buffer.add(chunk)
-    document = CompletionFormat(ENVELOPE, TOKENIZER, **options).document([Finished(SAMPLE, buffer.take(), report())])
+    document = CompletionFormat(ENVELOPE, TOKENIZER, **options).document(
+        [Finished(SAMPLE, buffer.take(), request_report())]
+    )
     return msgspec.to_builtins(document)["choices"][0]
 
 
 def streamed(chunks: list[OutputChunk], **options: Any) -> list[dict[str, Any]]:
     maker = CompletionFormat(ENVELOPE, TOKENIZER, **options).choice_events(SAMPLE)
-    data = b"".join(maker.chunk(chunk) for chunk in chunks[:-1]) + maker.end(chunks[-1], report())
+    data = b"".join(maker.chunk(chunk) for chunk in chunks[:-1]) + maker.end(chunks[-1], request_report())
     events = [json.loads(event.removeprefix("data: ")) for event in data.decode().split("\n\n") if event]
     return [event["choices"][0] for event in events]
 

@@ -11,8 +11,9 @@ from orchestrator.http.completions.logprobs import (
     CompletionLogprobsWriter,
     chat_logprobs,
 )
-from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
+from pilotfish.types import TokenLogprobs
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
+from tests.support.output import output_chunk
 
 TOKENS = byte_vocabulary()
 A, B, C = (TOKENS[letter] for letter in (b"a", b"b", b"c"))
@@ -21,15 +22,9 @@ END = 0
 
 def chunk(*tokens: tuple[int, float, dict[int, float]]) -> OutputChunk:
     """Of (token, its log-probability, those of the likeliest)."""
-    return OutputChunk(
-        text="",
+    return output_chunk(
         token_ids=tuple(token_id for token_id, _, _ in tokens),
-        origins=(TokenOrigin.PLAIN,) * len(tokens),
         logprobs=tuple(TokenLogprobs(logprob, tuple(top), tuple(top.values())) for _, logprob, top in tokens),
-        round_draft_tokens=(0,) * len(tokens),
-        num_accepted_tokens=0,
-        finish_reason=FinishReason.LENGTH,
-        stopped_by="",
     )
 
 

@@ -1,0 +1,46 @@
+from types import SimpleNamespace
+
+from orchestrator.request_telemetry.statistics import RequestStatistics
+from pilotfish.speculation.statistics import AcceptanceStatistics
+
+
+def session(num_output_tokens=10, *, has_answered=True, accepted=(2, 0)) -> SimpleNamespace:
+    statistics = AcceptanceStatistics()
+    for num_accepted in accepted:
+        statistics.add(3, num_accepted)
+    request = SimpleNamespace(prompt_token_ids=(1, 2, 3, 4))
+    sequence = SimpleNamespace(
+        request=request, statistics=statistics, num_output_tokens=num_output_tokens, num_plain_tokens=1
+    )
+    target = SimpleNamespace(has_answered=has_answered, num_cached_tokens=2, num_failovers=1)
+    return Hashable(sequence=sequence, target=target, drafter=SimpleNamespace(num_missed_deadlines=1))
+
+
+class Hashable(SimpleNamespace):
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def test_what_still_runs_counts_and_is_not_counted_again_when_it_ends() -> None:
+    statistics, running = RequestStatistics(), session()
+    statistics.begin(running)
+    before = statistics.totals
+    assert (before.num_prompt_tokens, before.num_cached_tokens, before.num_output_tokens) == (4, 2, 10)
+    assert (before.num_rounds, before.num_draft_tokens, before.num_accepted_tokens) == (2, 6, 2)
+    assert before.num_accepted_per_position == [1, 1, 0]
+    statistics.end(running)
+    statistics.end(running)
+    assert statistics.totals == before
+    running.sequence.num_output_tokens = 99
+    assert statistics.totals == before
+
+
+def test_positions_of_drafts_of_any_length_add_up() -> None:
+    statistics = RequestStatistics()
+    for accepted in ((3,), (1, 1)):
+        one = session(accepted=accepted)
+        statistics.begin(one)
+        statistics.end(one)
+    statistics.begin(session(accepted=()))
+    assert statistics.totals.num_accepted_per_position == [3, 1, 1]
+    assert statistics.totals.num_failovers == 3
