@@ -174,6 +174,18 @@ def test_a_full_cache_takes_blocks_from_who_is_idle_and_computes_them_again() ->
     assert verdicts[0].token_ids == decoded(GREEDY, 1, (1,) * 32)
 
 
+@pytest.mark.parametrize(("num_accepted", "num_rows"), [(0, 1), (2, 1), (3, 2)])
+def test_accepted_drafts_are_not_computed_again(num_accepted: int, num_rows: int) -> None:
+    drafter = core(step_cost=PER_ROW)
+    drafter.submit(OpenSequence(1, PROMPT, GREEDY))
+    drafter.submit(Propose(1, 3, (), 3))
+    proposal = drain(drafter)[-1]
+    new = (*proposal.draft_token_ids[:num_accepted], 99)
+    drafter.submit(Propose(1, 3 + len(new), new, 3))
+    drafter.step()
+    assert drafter.load().num_step_tokens == num_rows
+
+
 async def test_a_step_is_waited_for_as_long_as_it_costs() -> None:
     waited = []
 

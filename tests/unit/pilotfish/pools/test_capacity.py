@@ -47,6 +47,13 @@ def test_pools_on_the_same_nodes_share_what_there_is() -> None:
         check([everything], same, "deployment.target.num_gpus=2", "deployment.draft.num_gpus=0.5")
 
 
+def test_custom_resources_and_limits_per_node_count() -> None:
+    with pytest.raises(ConfigError, match="1 fish each"):
+        check([TARGET_NODE, DRAFT_NODE], "deployment.draft.resources={fish: 1}")
+    with pytest.raises(ConfigError, match="1 on a node, and its 1 node "):
+        check([TARGET_NODE, DRAFT_NODE], "draft.num_replicas=2", "deployment.draft.max_replicas_per_node=1")
+
+
 def test_a_placement_group_is_one_replica_on_one_node() -> None:
     options = {
         "name": "target",

@@ -13,10 +13,6 @@ def welcome(fingerprint: str = "a" * 64, protocol_version: int = PROTOCOL_VERSIO
     return Welcome(model=model, limits=limits, replica_id="replica-1", protocol_version=protocol_version)
 
 
-def test_an_empty_fingerprint_asks_for_no_check() -> None:
-    check_handshake(Hello(peer="o"), welcome())
-
-
 @pytest.mark.parametrize(("ours", "theirs"), [(2, 1), (1, 2), (7, 7)])
 def test_neighbouring_versions_fit(ours: int, theirs: int) -> None:
     check_handshake(Hello(peer="o", protocol_version=ours), welcome(protocol_version=theirs))

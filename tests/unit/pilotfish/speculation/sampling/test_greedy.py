@@ -11,14 +11,6 @@ from pilotfish.types import SamplingParams
 
 
 @pytest.mark.parametrize(
-    ("drafts", "choices", "expected"),
-    [([], [4], 0), ([4], [4, 5], 1), ([3], [4, 5], 0), ([4, 9, 6], [4, 5, 6, 7], 1), ([4, 5], [4, 5, 6], 2)],
-)
-def test_a_chain_matches_up_to_its_first_miss(drafts, choices, expected):
-    assert match(DraftTree.chain(len(drafts)), drafts, choices) == tuple(range(expected))
-
-
-@pytest.mark.parametrize(
     ("choices", "expected"),
     [
         ([4, 7, 0, 0, 0, 0], (0, 3)),  # the second child of the first
