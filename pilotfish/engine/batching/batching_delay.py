@@ -3,8 +3,7 @@
 A speculating sequence is away between its verdict and its next draft. A step that begins as soon as anything is
 ready leaves it out, and sequences fall into groups that take turns: the weights are read once for each group. Waiting
 fills the step; it pays as long as the step gives more output tokens for the time of both (StepCosts says what a fuller
-step takes). Measured in virtual time: without any waiting 0.75 of the throughput at 2 to 8 sequences.
-Pure: no I/O and no clock.
+step takes). Without waiting: 0.75 of the throughput at 2 to 8 sequences, in virtual time. Pure: no I/O and no clock.
 """
 
 from __future__ import annotations

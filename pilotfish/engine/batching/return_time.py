@@ -22,8 +22,7 @@ Returns = Sequence[tuple[float, float]]
 class ReturnTime:
     """One sequence's. Times in nanoseconds on one clock.
 
-    Two times are usual: drafts made ahead are there at once, others take a round trip and the drafting. Their average
-    would be neither.
+    Two times are usual, not their average: drafts made ahead are there at once, others take a round trip and drafting.
     """
 
     short_ns: float
@@ -58,10 +57,7 @@ class ReturnTime:
         usual_ns = self.short_ns if is_short else self.long_ns
         self._deviation_ns += _WEIGHT * (abs(away_ns - usual_ns) - self._deviation_ns)
         usual_ns += _WEIGHT * (away_ns - usual_ns)
-        if is_short:
-            self.short_ns = usual_ns
-        else:
-            self.long_ns = usual_ns
+        self.short_ns, self.long_ns = (usual_ns, self.long_ns) if is_short else (self.short_ns, usual_ns)
         self._short_share += _WEIGHT * (is_short - self._short_share)
         # A time that was long ago is no second one: whatever comes is held against what is usual now.
         if self._short_share > 1 - _RARE:
