@@ -9,6 +9,7 @@ Shapes: R rows, N rows that a rule applies to, C ranked tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -129,7 +130,9 @@ def _find_min_p(
 
 
 def _top_p(samplings: Sequence[SamplingParams], like: Tensor) -> Tensor:
-    return to_device([s.top_p for s in samplings], like.dtype, like.device).unsqueeze(1)
+    # 1 keeps tokens that the sum of those before no longer leaves room for.
+    values = [s.top_p if s.top_p < 1 else math.inf for s in samplings]
+    return to_device(values, like.dtype, like.device).unsqueeze(1)
 
 
 def _nucleus_size(mass: Tensor, total: Tensor | float, top_p: Tensor | float) -> Tensor:

@@ -52,6 +52,7 @@ SAMPLINGS = st.builds(
 
 
 @example([SamplingParams(top_p=0.9999)] * 2, 118, 282412)  # ends on the bound
+@example([SamplingParams(temperature=0.3, top_k=40)], 44, 0)  # the last of them weigh less than a sum rounds by
 @given(st.lists(SAMPLINGS, min_size=1, max_size=4), st.integers(1, 600), st.integers(0, 2**31))
 def test_keeps_what_the_definitions_keep(samplings, vocab_size, seed):
     logits = make_logits(len(samplings), vocab_size, seed)
