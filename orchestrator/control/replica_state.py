@@ -154,13 +154,16 @@ class ProposerState:
             expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * self.plain_s / costs.step_s(load * (k + 1)) for k in choices
         )
         can_pay = limit > 0 and any(speed > SAME_SPEED for speed in speeds)
-        is_open = self.gate.update(now_s, load, gain, can_pay=can_pay, trial_s=8 * seconds[self._k]) and limit > 0
+        can_steps_pay = any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices)
+        # While it is off, probes tell of acceptance: a trial tells of the rounds' overhead.
+        can_trial_pay = can_pay and (can_steps_pay or self.gate.is_open is not False)
+        is_open = self.gate.update(now_s, load, gain, can_pay=can_trial_pay, trial_s=8 * seconds[self._k]) and limit > 0
         is_trial = self.gate.is_trial
         if limit == 0:
             reason = Reason.BATCH_SIZE
         elif is_trial and not is_open:
             reason = Reason.MEASURING
-        elif any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices):
+        elif can_steps_pay:
             reason = Reason.ROUND_TIME
         else:
             reason = Reason.ACCEPTANCE if can_pay else Reason.LOAD
