@@ -148,11 +148,10 @@ class ProposerState:
         if self._k not in gains or gains[best] > SAME_SPEED * gains[self._k]:
             self._k = best
         gain = gains[self._k] if limit else 0.0
-        # With good drafts that take no time and are never empty: a drafter may become better, and faster.
-        steps = {k: costs.step_s(load * rows[k]) for k in choices}
-        speeds = (
-            expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * self.plain_s / costs.step_s(load * (k + 1)) for k in choices
-        )
+        # With good drafts that take no time and are never empty: a drafter may become better.
+        step_s = costs.step_s(load)
+        steps = {k: self.plain_s / step_s * costs.step_s(load * rows[k]) for k in choices}
+        speeds = (expected_tokens((_GOOD_ACCEPTANCE,) * k, k) * step_s / costs.step_s(load * (k + 1)) for k in choices)
         can_pay = limit > 0 and any(speed > SAME_SPEED for speed in speeds)
         can_steps_pay = any(self.gain(beliefs, k, steps[k]) > SAME_SPEED for k in choices)
         # While it is off, probes tell of acceptance: a trial tells of the rounds' overhead.

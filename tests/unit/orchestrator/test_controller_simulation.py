@@ -63,7 +63,7 @@ def throughput(
 
 
 @pytest.mark.parametrize("acceptance", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("concurrency", [1, 8, 64])
+@pytest.mark.parametrize("concurrency", [1, 8, 32, 128])
 def test_never_slower_than_the_better_of_always_on_and_off(concurrency, acceptance) -> None:
     state = fresh()
     off = throughput(concurrency, acceptance, always_off)
