@@ -87,9 +87,10 @@ class Tracing:
         if exporter is None:
             return
         last = asyncio.ensure_future(asyncio.to_thread(self._provider.shutdown))
-        await asyncio.wait((last,), timeout=_CLOSE_S)
-        # Ends the wait for a collector that does not answer.
-        await asyncio.to_thread(exporter.shutdown)
+        _, waiting = await asyncio.wait((last,), timeout=_CLOSE_S)
+        if waiting:
+            # Ends the wait for a collector that does not answer.
+            await asyncio.to_thread(exporter.shutdown)
         await last
 
 

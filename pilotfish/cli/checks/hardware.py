@@ -42,7 +42,7 @@ def probe_torch(devices: Sequence[str]) -> dict[str, Any]:
 def check_hardware(config: Config, probe: Probe = probe_torch) -> Iterator[Finding]:
     """Torch, GPUs, the configured devices and the compiler."""
     if find_spec("torch") is None:
-        yield Finding("torch", Verdict.OK, "not installed: this installation runs no model", "")
+        yield Finding("torch", Verdict.OK, "not installed: this installation runs no model")
         return
     engines = {"target": config.target.engine, "draft": config.draft.engine}
     devices = sorted({engine.device for engine in engines.values()})
