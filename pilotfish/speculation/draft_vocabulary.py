@@ -18,10 +18,16 @@ class DraftVocabulary:
     """Maps logits of a head to those of the whole vocabulary, where other tokens are impossible."""
 
     def __init__(self, token_ids: Tensor, vocab_size: int) -> None:
-        """token_ids: int64 [V_d], ascending: the id of each of the head's tokens. All of them cost nothing."""
+        """token_ids: int64 [V_d], distinct: the id of each of the head's tokens. All of them in order cost nothing."""
         self._token_ids = token_ids
         self._is_whole = torch.equal(token_ids.cpu(), torch.arange(vocab_size))
+        self._columns = torch.zeros(vocab_size, dtype=torch.int64, device=token_ids.device)
+        self._columns[token_ids] = torch.arange(len(token_ids), device=token_ids.device)
         self._logits = torch.empty(0, vocab_size, device=token_ids.device)
+
+    def columns(self, token_ids: Tensor) -> Tensor:
+        """Where the head's logits hold tokens that it drafted. int64 of any shape, as token_ids."""
+        return self._columns[token_ids]
 
     def ranked(self, logits: Tensor, samplings: Iterable[SamplingParams]) -> tuple[Tensor, Tensor | None]:
         """What tokens are chosen from, for rows of logits [R, V_d]: the logits themselves and the target's id of each

@@ -12,29 +12,12 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits
-from pilotfish.speculation.sampling.constraints import TokenConstraint
 from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows, target_ids
-from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.noise import Stream, gumbel
 from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.speculation.sampling.rules import Rule, group
-from pilotfish.types import SamplingParams, SparseDistribution
-
-
-@dataclass(slots=True)
-class DraftRow:
-    """What shapes the draft distribution of one row besides its logits."""
-
-    sampling: SamplingParams
-    position: int
-    """Absolute index (prompt + output + earlier drafts) of the token to draft; keys the random numbers."""
-    history: TokenHistory | None
-    """Prompt, output and earlier drafts; None when there are no penalties."""
-    draft_token_ids: Sequence[int] = ()
-    """Earlier drafts that history and constraint do not hold."""
-    constraint: TokenConstraint | None = None
-    """The grammar after prompt, output and earlier drafts; None: the row is free."""
+from pilotfish.types import SparseDistribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +28,13 @@ class Draft:
 
 
 @torch.inference_mode()
-def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int, vocabulary_ids: Tensor | None = None) -> list[Draft]:
+def draft(logits: Tensor, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None = None) -> list[Draft]:
     """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
 
     Greedy rows take the argmax and coupled rows the pick that shares its noise with the target.
     Rejection rows sample from their top_m likeliest tokens, renormalised and rounded to float32:
     exactly the pairs that travel, so that both sides hold the same draft distribution.
-    vocabulary_ids: int64 [V] ascending, the target's id of each column, where V is a draft vocabulary; coupled rows
+    vocabulary_ids: int64 [V], the target's id of each column, where V is a draft vocabulary; coupled rows
     then take the pick among their likeliest tokens.
     Raises ValueError when the rows do not add up or penalties come without a history.
     """
@@ -62,10 +45,7 @@ def draft(logits: Tensor, rows: Sequence[DraftRow], top_m: int, vocabulary_ids: 
     blocks = BlockedLogits.of(logits)
     drafts: dict[int, Draft] = {}
     for (rule, _), members in group(row.sampling for row in rows).items():
-        chosen = [
-            Row(row.sampling, row.position, row.history, row.draft_token_ids, row.constraint)
-            for row in (rows[index] for index in members)
-        ]
+        chosen = [rows[index] for index in members]
         drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m, vocabulary_ids), strict=True))
     return [drafts[index] for index in range(len(rows))]
 

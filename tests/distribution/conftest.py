@@ -20,9 +20,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from pilotfish.speculation.drafting import Draft, DraftRow, draft
+from pilotfish.speculation.drafting import Draft, draft
 from pilotfish.speculation.rounds import Outcome, Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import SamplingParams, SparseDistribution
 
@@ -38,7 +39,7 @@ TreeDrafter = Callable[
     list[tuple[list[int], list[SparseDistribution], DraftTree]],
 ]
 """Of sequences with these parameters, positions and outputs: token ids, distributions and shape of each draft."""
-DraftFunction = Callable[[Tensor, Sequence[DraftRow], int], list[Draft]]
+DraftFunction = Callable[[Tensor, Sequence[Row], int], list[Draft]]
 VerifyFunction = Callable[[Tensor, Sequence[Round]], list[Outcome]]
 
 
@@ -159,7 +160,7 @@ class Simulation:
         table = draft_table(self.drafter)
         for offset in range(self.num_draft_tokens):
             rows = [
-                DraftRow(sampling, position + offset, self._history(tokens))
+                Row(sampling, position + offset, self._history(tokens))
                 for sampling, position, tokens in zip(samplings, positions, tentative, strict=True)
             ]
             last = [tokens[-1] if tokens else PROMPT[-1] for tokens in tentative]

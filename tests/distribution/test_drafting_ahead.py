@@ -13,7 +13,7 @@ from torch import Tensor
 from pilotfish.engine.core.ahead_growth import AheadGrowth
 from pilotfish.engine.core.drafts import DraftedChain
 from pilotfish.messages import AheadRequest
-from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch
@@ -57,7 +57,7 @@ class AheadDrafter:
 
     def _draft(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> list[DraftedChain]:
         logits = self.table[[text[-1] if text else self.world.prompt[-1] for text in texts]]
-        drafts = draft(logits, [DraftRow(r.sampling, r.position, r.history, r.draft_token_ids) for r in rows], 12)
+        drafts = draft(logits, rows, 12)
         candidates = branch(logits, rows, NUM_CANDIDATES)
         return [
             DraftedChain([drafted.token_id], [] if drafted.probs is None else [drafted.probs], [at])

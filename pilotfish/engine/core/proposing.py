@@ -13,7 +13,7 @@ from pilotfish.engine.core.going_ahead import begin_ahead
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import DraftEvent
-from pilotfish.speculation.drafting import Draft, DraftRow, draft
+from pilotfish.speculation.drafting import Draft, draft
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.speculation.trees.branching import branch
@@ -58,7 +58,7 @@ def draft_next(
         branched.extend(row_ids if plan.num_candidates else ())
         first_row += len(plan.rows)
     rows = [row for plan in plans for row in plan.rows]
-    drafts = iter(draft(select(logits, drawn), [_draft_row(rows[index]) for index in drawn], top_m, vocabulary_ids))
+    drafts = iter(draft(select(logits, drawn), [rows[index] for index in drawn], top_m, vocabulary_ids))
     width = max((plan.num_candidates for plan in plans), default=0)
     candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width, vocabulary_ids))
     return [
@@ -95,10 +95,6 @@ def node_rows(sequence: EngineSequence, growth: TreeProposal | AheadGrowth) -> l
     return [
         Row(sequence.sampling, length + len(path), sequence.history, path, sequence.grammar) for path in growth.paths()
     ]
-
-
-def _draft_row(row: Row) -> DraftRow:
-    return DraftRow(row.sampling, row.position, row.history, row.draft_token_ids, row.constraint)
 
 
 def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None:

@@ -173,22 +173,19 @@ def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: Draft
     scores, vocabulary_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
     results = draft_next(scores, plans, top_m, vocabulary_ids)
     drawn = [(row, result.drafts[0].token_id) for row, result in zip(first_rows, results, strict=True) if result.drafts]
-    confidences = dict(zip((row for row, _ in drawn), _confidences(scores, logits, drawn, vocabulary_ids), strict=True))
+    confidences = dict(zip((row for row, _ in drawn), _confidences(logits, drawn, vocabulary), strict=True))
     for growth, row, result in zip(growths, first_rows, results, strict=True):
         growth.extend(result, confidences.get(row, 1.0))
     return first_rows
 
 
-def _confidences(
-    scores: Tensor, logits: Tensor, drawn: Sequence[tuple[int, int]], vocabulary_ids: Tensor | None
-) -> list[float]:
+def _confidences(logits: Tensor, drawn: Sequence[tuple[int, int]], vocabulary: DraftVocabulary) -> list[float]:
     """The drafter's own probability of each (row, token id)."""
     if not drawn:
         return []
-    rows = [row for row, _ in drawn]
-    chosen = to_device([[token_id] for _, token_id in drawn], torch.int64, logits.device)
-    if vocabulary_ids is not None:
-        chosen = torch.searchsorted(vocabulary_ids, chosen)
-    log_mass = select(logits, rows).logsumexp(1, keepdim=True)
-    confidences: list[float] = (select(scores, rows).gather(1, chosen) - log_mass).exp_().squeeze(1).tolist()
+    logits = select(logits, [row for row, _ in drawn])
+    columns = vocabulary.columns(to_device([[token_id] for _, token_id in drawn], torch.int64, logits.device))
+    confidences: list[float] = (
+        (logits.gather(1, columns) - logits.logsumexp(1, keepdim=True)).exp_().squeeze(1).tolist()
+    )
     return confidences

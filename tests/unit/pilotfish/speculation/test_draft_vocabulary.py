@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
-from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch
@@ -23,8 +23,8 @@ CUT = SamplingParams(temperature=0.8, top_k=9, top_p=0.9, seed=5)
 REJECTION = SamplingParams(temperature=0.8, seed=5, acceptance=AcceptanceMode.REJECTION)
 
 
-def rows_of(sampling: SamplingParams) -> list[DraftRow]:
-    return [DraftRow(sampling, 10 + at, None) for at in range(NUM_ROWS)]
+def rows_of(sampling: SamplingParams) -> list[Row]:
+    return [Row(sampling, 10 + at, None) for at in range(NUM_ROWS)]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, CUT, REJECTION])
@@ -51,10 +51,18 @@ def test_what_looks_at_tokens_by_their_ids_sees_the_whole_vocabulary(sampling: S
     logits, ids = vocabulary.ranked(LOGITS[:2], [GREEDY, sampling])
     assert ids is None
     assert torch.equal(logits, WHOLE[:2])
-    rows = [DraftRow(each, 10, TokenHistory([int(IDS[LOGITS[0].argmax()])])) for each in (GREEDY, sampling)]
+    rows = [Row(each, 10, TokenHistory([int(IDS[LOGITS[0].argmax()])])) for each in (GREEDY, sampling)]
     assert draft(logits, rows, 8)[0].token_id == IDS[LOGITS[0].argmax()]
 
 
 def test_a_vocabulary_that_is_whole_costs_nothing() -> None:
     logits = torch.randn(2, VOCAB)
     assert DraftVocabulary(torch.arange(VOCAB), VOCAB).ranked(logits, [GREEDY]) == (logits, None)
+
+
+def test_the_heads_tokens_may_come_in_any_order() -> None:
+    order = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(2))
+    vocabulary = DraftVocabulary(IDS[order], VOCAB)
+    logits, ids = vocabulary.ranked(LOGITS[:, order], [GREEDY])
+    drafted = torch.tensor([one.token_id for one in draft(logits, rows_of(GREEDY), 8, ids)])
+    assert torch.equal(logits.gather(1, vocabulary.columns(drafted).unsqueeze(1)).squeeze(1), LOGITS.amax(1))

@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
+from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
 
@@ -30,7 +31,7 @@ def make_step(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
         history = TokenHistory([1, 2, 3], [4, 4]) if sampling.has_penalties else None
         num_drafts = index % 4
         draft_logits = torch.randn(num_drafts, VOCAB_SIZE, generator=generator) * 4
-        drafts = draft(draft_logits, [DraftRow(sampling, 5 + at, history) for at in range(num_drafts)], 8)
+        drafts = draft(draft_logits, [Row(sampling, 5 + at, history) for at in range(num_drafts)], 8)
         probs = [drafted.probs for drafted in drafts if drafted.probs is not None]
         rounds.append(Round(sampling, 5, [drafted.token_id for drafted in drafts], probs, history))
     num_rows = sum(len(round_.draft_token_ids) + 1 for round_ in rounds)

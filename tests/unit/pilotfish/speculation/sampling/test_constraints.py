@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.blocks import BlockedLogits
 from pilotfish.speculation.sampling.constraints import without_forbidden
@@ -84,7 +84,7 @@ def test_verification_keeps_to_the_grammar_along_every_path(sampling: SamplingPa
 
 @pytest.mark.parametrize("sampling", RULES)
 def test_the_drafter_masks_its_own_distribution(sampling: SamplingParams) -> None:
-    drafted = draft(logits(2), [DraftRow(sampling, 4, None, constraint=EvenAfterOdd())] * 2, top_m=8)
+    drafted = draft(logits(2), [Row(sampling, 4, None, constraint=EvenAfterOdd())] * 2, top_m=8)
     assert all(one.token_id % 2 == 1 and one.token_id != 7 for one in drafted)
     for one in drafted:
         assert one.probs is None or all(token_id % 2 == 1 for token_id in one.probs.token_ids)

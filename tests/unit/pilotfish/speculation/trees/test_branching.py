@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pilotfish.speculation.drafting import DraftRow, draft
+from pilotfish.speculation.drafting import draft
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.trees.branching import branch
@@ -33,7 +33,7 @@ def make_rows(position: int = 9) -> list[Row]:
 def test_the_first_candidate_is_what_a_chain_would_hold():
     """In greedy and coupled mode, with the node's own path counted by the penalties."""
     history = TokenHistory([1, 2], [3, 4, 5])
-    rows = [DraftRow(s, 9, history if s.has_penalties else None) for s in SAMPLINGS[:4]]
+    rows = [Row(s, 9, history if s.has_penalties else None) for s in SAMPLINGS[:4]]
     chain = [drafted.token_id for drafted in draft(LOGITS[:4], rows, 8)]
     tree = branch(LOGITS, make_rows(), 5)
     assert [candidates[0].token_id for candidates in tree[:4]] == chain
@@ -60,7 +60,7 @@ def test_coupled_candidates_are_those_that_another_model_would_likely_pick():
         row = Row(SamplingParams(seed=seed), 5, None)
         (candidates,) = branch(logits, [row], 4)
         target = logits + torch.randn(1, VOCAB_SIZE, generator=generator)
-        (said,) = draft(target, [DraftRow(row.sampling, 5, None)], 8)
+        (said,) = draft(target, [Row(row.sampling, 5, None)], 8)
         token_ids = [candidate.token_id for candidate in candidates]
         firsts += said.token_id == token_ids[0]
         among += said.token_id in token_ids
