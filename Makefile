@@ -24,7 +24,7 @@ help: ## This list
 
 setup: $(STAMP) ## Create the environment (once; later runs reuse it)
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "Pilotfish needs Python 3.11 or newer, and $(PYTHON) is not. Name another: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -185,6 +185,7 @@ class InferenceService:
             max_draft_tokens=link.limits.max_draft_tokens,
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
+            drafter=link.model.proposer,
         )
 
     def _tree(self, link: ReplicaLink) -> TreeRequest | None:

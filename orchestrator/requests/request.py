@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -15,8 +15,9 @@ from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams
 
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]
-PROPOSERS = ("draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
-"""What a request may ask for: the draft pool, a lookup in the orchestrator, or a drafter in the target."""
+PROPOSERS = ("auto", "draft", *LOOKUPS, *IN_TARGET_DRAFTERS)
+"""What a request may ask for: the drafter in the target if there is one, else the pool; the draft pool; a lookup in the
+orchestrator; a drafter in the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,7 @@ class SpeculationOptions:
     mode: Mode = "auto"
     num_speculative_tokens: int | None = None
     """Draft tokens a round; 0 is the same as mode `off`, None the server's default."""
-    proposer: str = "draft"
+    proposer: str = "auto"
 
     def __post_init__(self) -> None:
         if self.proposer not in PROPOSERS:
@@ -70,6 +71,8 @@ class ServedModel:
     default_draft_tokens: int
     """Draft tokens in one round where the request does not say."""
     eos_token_ids: frozenset[int]
+    drafter: str = ""
+    """In the target, as a request names it; empty: none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,10 +113,13 @@ def bind_request(
     sampling = options.sampling
     check_token_ids("logit_bias", [token_id for token_id, _ in sampling.logit_bias], model.vocab_size)
     check_token_ids("stop_token_ids", sampling.stop_token_ids, model.vocab_size)
-    num_draft_tokens = options.speculation.num_speculative_tokens
+    speculation = options.speculation
+    if speculation.proposer == "auto":
+        speculation = replace(speculation, proposer=model.drafter or "draft")
+    num_draft_tokens = speculation.num_speculative_tokens
     if num_draft_tokens is None:
         # A lookup tells from its match how far to go.
-        is_lookup = options.speculation.proposer in LOOKUPS
+        is_lookup = speculation.proposer in LOOKUPS
         num_draft_tokens = (
             model.max_draft_tokens if is_lookup else min(model.default_draft_tokens, model.max_draft_tokens)
         )
@@ -135,7 +141,7 @@ def bind_request(
             max_tokens=min(sampling.max_tokens, model.max_context_tokens - len(prompt_token_ids)),
             stop_token_ids=tuple(sorted(eos_token_ids.union(sampling.stop_token_ids))),
         ),
-        speculation=options.speculation,
+        speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
         stop=options.stop,
         traceparent=traceparent,

@@ -31,14 +31,16 @@ class Proposer:
 
 _TREE = ("orchestrator.speculation.tree_nodes=16",)
 _CHAINS = (
-    Proposer("draft", "draft"),  # the draft service as the configuration has it
+    # As the configuration has it: the target's drafter if it has one, and the draft service.
+    Proposer("auto", "auto"),
+    Proposer("draft", "draft"),
     # Looked up in the orchestrator, in the draft service, in the target.
     Proposer("ngram", "ngram"),
     Proposer("suffix", "suffix"),
     Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
     Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
-    Proposer("ngram-in-target", "ngram", ("target.drafter.lookup=ngram",)),
-    Proposer("suffix-in-target", "suffix", ("target.drafter.lookup=suffix",)),
+    Proposer("ngram-in-target", "ngram", ("target.drafter.proposer=none", "target.drafter.lookup=ngram")),
+    Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix")),
     # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
     Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),

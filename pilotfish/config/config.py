@@ -20,7 +20,8 @@ from pilotfish.config.fields import STRICT
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.paths import PathText
 from pilotfish.config.security import SecurityConfig
-from pilotfish.config.target import TargetConfig
+from pilotfish.config.shipped_heads import shipped_head
+from pilotfish.config.target import InTargetDrafterConfig, TargetConfig
 from pilotfish.config.telemetry import TelemetryConfig
 from pilotfish.config.yaml_file import read_yaml
 from pilotfish.errors import ConfigError
@@ -50,6 +51,21 @@ class Config:
     """Folder for models and compiled kernels."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Minimum log level."""
+
+    def __post_init__(self) -> None:
+        """Make `auto` of target.drafter.proposer and draft.proposer concrete."""
+        if self.target.drafter.proposer == "auto":
+            object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._default_drafter()))
+        if self.draft.proposer == "auto":
+            object.__setattr__(self, "draft", dataclasses.replace(self.draft, proposer="suffix"))
+
+    def _default_drafter(self) -> InTargetDrafterConfig:
+        target, head = self.target, shipped_head(self.target.model)
+        fits = target.tensor_parallel_size == 1 and target.feature_layers == "auto" and not self.emulation.is_on
+        if not (head and fits and self.draft.proposer == "auto"):
+            return dataclasses.replace(target.drafter, proposer="none")
+        lookup = "suffix" if target.drafter.lookup == "none" else target.drafter.lookup
+        return InTargetDrafterConfig(proposer="eagle3", lookup=lookup, model=head)
 
 
 _ADAPTER = TypeAdapter(Config)

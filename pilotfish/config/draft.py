@@ -16,9 +16,10 @@ class DraftConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: str = "ngram"
-    """`ngram` (prompt lookup), `suffix` (suffix decoding), `model` (a causal LM with the target's tokenizer), `eagle3`
-    (a head on the target's hidden states) or `hybrid` (`suffix`, or `model` where that is not confident)."""
+    proposer: str = "auto"
+    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer), `eagle3`
+    (a head on the target's hidden states) or `hybrid` (`suffix`, or `model` where that is not confident). `auto`:
+    `suffix`."""
     model: ModelOrPath = "smollm2-135m-instruct"
     """Draft model of `model` and `hybrid`: catalogue name, hub id or folder. Other proposers use its tokenizer;
     `eagle3` needs the target's model here."""

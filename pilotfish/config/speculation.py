@@ -20,9 +20,10 @@ class SpeculationConfig:
     """`auto`: draft while it is measured to be faster. `on`: every round. `off`: never."""
     num_speculative_tokens: int = 5
     """Draft tokens per round; with `auto` the maximum (vLLM's name)."""
-    proposer: str = "draft"
-    """`draft`: the draft pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the
-    drafter in the target (`target.drafter`)."""
+    proposer: str = "auto"
+    """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
+    pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`, `early_exit`: the drafter in the
+    target."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator; the draft pool is asked only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""

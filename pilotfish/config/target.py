@@ -16,8 +16,10 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: Literal["none", "eagle3", "medusa", "early_exit"] = "none"
-    """`eagle3`, `medusa`: heads trained for this target. `early_exit`: the target's first layers."""
+    proposer: Literal["auto", "none", "eagle3", "medusa", "early_exit"] = "auto"
+    """`eagle3`, `medusa`: heads trained for this target. `early_exit`: the target's first layers. `auto`: the head that
+    comes with Pilotfish for this target, behind `suffix`; `none` where there is no such head or `draft.proposer` is
+    given."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup, set up in `draft`; the proposer drafts only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""
@@ -79,7 +81,7 @@ class TargetConfig:
             "set target.tensor_parallel_size to 1, or quantization to none",
         )
         require(
-            self.feature_layers == "auto" or not self.feature_layers or self.drafter.proposer == "none",
+            self.feature_layers == "auto" or not self.feature_layers or self.drafter.proposer in ("auto", "none"),
             f"target.feature_layers is {self.feature_layers}: features are kept for drafters elsewhere, but "
             f"{self.drafter.proposer} drafts in the target: configure one of them",
         )

@@ -11,17 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from pilotfish.config import Config, config_to_yaml, environment, setting_variables, with_absolute_paths
+from pilotfish.config import (
+    Config,
+    config_to_yaml,
+    environment,
+    setting_variables,
+    shipped_heads,
+    with_absolute_paths,
+)
 from pilotfish.config.paths import NamedKind
 from pilotfish.emulation.profiles import hardware_profile
 from pilotfish.installation import require
 from pilotfish.launch.child import ChildSpec
 from pilotfish.launch.tether import tethered
-from pilotfish.models.store import catalogue, shipped
+from pilotfish.models.store import catalogue
 from pilotfish.security.link_token import write_new_token
 
 _IS_PATH: Mapping[NamedKind, Callable[[str], bool]] = MappingProxyType(
-    {"model": catalogue.is_local, "head": shipped.is_local, "profile": hardware_profile.is_local}
+    {"model": catalogue.is_local, "head": shipped_heads.is_local, "profile": hardware_profile.is_local}
 )
 
 

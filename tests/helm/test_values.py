@@ -93,7 +93,7 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         ),
         pytest.param([f"fullnameOverride={'n' * 42}"], "has 42 characters", id="name too long"),
         pytest.param(
-            ["pools.draft.gpus=1"], "config.draft.proposer ngram only looks tokens up", id="a GPU for a lookup"
+            ["pools.draft.gpus=1"], "config.draft.proposer auto only looks tokens up", id="a GPU for a lookup"
         ),
         pytest.param(
             ["config.target.engine.device=cuda"], "pools.target.gpus is 0: set gpus, or device to cpu", id="no GPU"

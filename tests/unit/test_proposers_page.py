@@ -100,4 +100,4 @@ async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkey
 def test_the_page_names_every_proposer() -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
     assert {*registry.PROPOSERS, *LOOKUPS, *IN_TARGET_DRAFTERS} <= named
-    assert set(PROPOSERS) - {"draft"} <= named
+    assert set(PROPOSERS) - {"auto", "draft"} <= named

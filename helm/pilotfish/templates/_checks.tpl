@@ -53,8 +53,8 @@ and what to change. */ -}}
 {{- include "pilotfish.problem" (dict "checks" $ "text" (printf "pools.%s.gpus is %d, and config.%s.engine.device is cpu: leave device out" $name $gpus $name)) }}
 {{- end }}
 {{- end }}
-{{- $proposer := dig "draft" "proposer" "ngram" $config }}
-{{- if and $pools.draft.enabled (gt (int $pools.draft.gpus) 0) (has $proposer (list "ngram" "suffix")) }}
+{{- $proposer := dig "draft" "proposer" "auto" $config }}
+{{- if and $pools.draft.enabled (gt (int $pools.draft.gpus) 0) (has $proposer (list "auto" "ngram" "suffix")) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" (printf "pools.draft.gpus is %d, and config.draft.proposer %s only looks tokens up: set gpus to 0, or a proposer that runs a model" (int $pools.draft.gpus) $proposer)) }}
 {{- end }}
 {{- if gt (int $pools.draft.gpus) 1 }}

@@ -157,7 +157,7 @@ def _running_proposers(names: Sequence[str] | None, address: str) -> list[Propos
         return [Proposer(name.strip(), name.strip()) for name in ",".join(names).split(",")]
     with InferenceClient(address, access=Access.from_environment()) as client:
         info = client.info()
-    return [Proposer(name, name) for name in info.proposers if has_proposer(info, name)]
+    return [Proposer(name, name) for name in info.proposers if name != "auto" and has_proposer(info, name)]
 
 
 @contextlib.contextmanager

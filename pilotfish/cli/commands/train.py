@@ -87,7 +87,6 @@ def train(
       pilotfish train draft --data conversations.jsonl        from conversations with the target
 
       pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.model=$PWD/my-head
-      --set orchestrator.speculation.proposer=eagle3
     """
     cache = (cache_dir or Path(default_cache_dir())).expanduser()
     request = TrainingRequest(

@@ -19,6 +19,7 @@ from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.preflight import require_free, require_free_http, reserved
 from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config, replace
+from pilotfish.config.shipped_heads import shipped_head
 from pilotfish.emulation.factory import describe_emulation
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.specs import prepare
@@ -68,6 +69,8 @@ def up(
         printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
         if config.emulation.is_on:
             printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
+        else:
+            printer.notice(_describe_drafts(config))
         target, draft = config.target, config.draft
         ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
         if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
@@ -75,6 +78,22 @@ def up(
         pull_models(config)
         asyncio.run(run_services(config, standalone=standalone, on_line=printer.line, on_up=printer.up))
     printer.stopped()
+
+
+def _describe_drafts(config: Config) -> str:
+    """Which drafter answers that ask for none get, and how to have another."""
+    proposer, drafter, model = config.orchestrator.speculation.proposer, config.target.drafter, config.target.model
+    if proposer != "auto":
+        return f"Drafts: proposer {proposer} (orchestrator.speculation.proposer)."
+    if drafter.proposer != "none" or drafter.lookup != "none":
+        parts = [name for name in (drafter.lookup, drafter.proposer) if name != "none"]
+        return (
+            f"Drafts: {' before '.join(parts)} in the target. --set draft.proposer=suffix: the draft service instead."
+        )
+    if not config.draft.num_replicas:
+        return "No drafts: no drafter is in the target (target.drafter) and there are no draft replicas."
+    advice = "" if shipped_head(model) else f" Faster: a head in the target, `pilotfish train eagle3 --target {model}`."
+    return f"Drafts: {config.draft.proposer} in the draft service.{advice}"
 
 
 def http_url(config: Config) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import assert_never
 
 from pilotfish.config import DraftConfig, InTargetDrafterConfig
+from pilotfish.config.shipped_heads import head_folder
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
@@ -18,7 +19,6 @@ from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.medusa.checkpoint import load_medusa
 from pilotfish.models.store.head_config import HeadConfig
-from pilotfish.models.store.shipped import head_folder
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 DEFAULT_EXIT = 0.75
@@ -35,7 +35,7 @@ def build_in_target_drafter(
     """
     num_layers: int = loaded.model.config.get_text_config().num_hidden_layers
     match config.proposer:
-        case "none":
+        case "auto" | "none":  # Config has made `auto` concrete
             return None
         case "eagle3":
             return _eagle3(head_folder(config.model), loaded, decoder, num_layers, top_m)

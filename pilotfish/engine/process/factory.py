@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from pilotfish.config import DEFAULT_KV_CACHE_TOKENS, Config, EngineConfig
+from pilotfish.config.shipped_heads import head_folder
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.core.grammars import Grammars
@@ -28,7 +29,6 @@ from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
-from pilotfish.models.store.shipped import head_folder
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
 from pilotfish.types import BLOCK_SIZE, ModelInfo

@@ -1,4 +1,5 @@
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
@@ -57,6 +58,14 @@ def test_draft_tokens_default_to_the_servers(asked: int | None, expected: int) -
     assert bind_request(given, [1], MODEL).num_speculative_tokens == expected
 
 
+@pytest.mark.parametrize(("drafter", "expected"), [("eagle3", "eagle3"), ("suffix", "suffix"), ("", "draft")])
+def test_unless_asked_the_drafter_in_the_target_drafts_or_else_the_pool(drafter: str, expected: str) -> None:
+    model = replace(MODEL, drafter=drafter)
+    assert bind_request(options(), [1], model).speculation.proposer == expected
+    asked = options(speculation=SpeculationOptions(proposer="ngram"))
+    assert bind_request(asked, [1], model).speculation.proposer == "ngram"
+
+
 def test_too_many_or_empty_stop_strings_are_refused() -> None:
     with pytest.raises(InvalidRequestError, match="17 stop strings; at most 16"):
         options(stop=("x",) * 17)
@@ -96,5 +105,5 @@ def test_a_lookup_goes_as_far_as_it_likes() -> None:
 
 
 def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are draft, ngram, suffix, eagle3"):
+    with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are auto, draft, ngram, suffix, eagle3"):
         SpeculationOptions(proposer="magic")

@@ -27,7 +27,7 @@ def test_proposers_that_need_the_same_configuration_share_a_stack() -> None:
         ["hybrid"],
     ]
     configs = [station.config for station in stations if station.config is not None]
-    assert [config.draft.proposer for config in configs] == ["ngram", "model", "hybrid"]
+    assert [config.draft.proposer for config in configs] == ["suffix", "model", "hybrid"]
     assert configs[1].draft.model == "/a"
 
 

@@ -24,7 +24,7 @@ def refusal(command: str) -> str:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("bench --proposers magic", "proposer 'magic' is unknown; known are draft, ngram"),
+        ("bench --proposers magic", "proposer 'magic' is unknown; known are auto, draft, ngram"),
         ("bench --proposers ngram=folder", "proposer ngram has no model"),
         ("bench --proposers ngram,ngram", "a proposer is named twice"),
         ("bench --proposers eagle3", "target.drafter.model is empty"),
@@ -67,9 +67,9 @@ def test_before_anything_starts(command: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("bench --proposers magic", "no proposer magic; it has draft, ngram"),
+        ("bench --proposers magic", "no proposer magic; it has auto, draft, ngram"),
         ("bench -k 99", "99 draft tokens are more than the target takes in a round"),
-        ("bench load --proposer magic", "no proposer magic; it has draft, ngram"),
+        ("bench load --proposer magic", "no proposer magic; it has auto, draft, ngram"),
         ("bench load --output-tokens fixed:500", "at least 628 tokens together; emulated takes 512"),
         ("generate fish -t -1", "temperature"),
         ("generate fish -k 1000", "num_speculative_tokens"),

@@ -1,4 +1,4 @@
-"""Draft heads that come with Pilotfish. Torch-free."""
+"""Draft heads that come with Pilotfish."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pilotfish.errors import ModelNotFoundError
 
 _FOLDERS = (
-    Path(__file__).resolve().parents[3] / "models",
+    Path(__file__).resolve().parents[2] / "models",
     Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "models",
 )
 """In a checkout, and where the wheel puts them."""
@@ -17,6 +17,12 @@ _FOLDERS = (
 def is_local(name_or_path: str) -> bool:
     """Whether `head_folder` takes it for a path."""
     return _is_head(Path(name_or_path).expanduser())
+
+
+def shipped_head(model: str) -> str:
+    """The name of the EAGLE-3 head for a target of the catalogue; empty: none comes with Pilotfish."""
+    name = f"{model}-eagle3"
+    return name if any(_is_head(folder / name) for folder in _FOLDERS) else ""
 
 
 def head_folder(name_or_path: str) -> Path:
