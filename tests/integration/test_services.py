@@ -63,11 +63,11 @@ def address_of(line: str) -> str:
     return found.group(1)
 
 
-async def test_ngram_drafts_and_stops_on_sigterm(tokenizer_folder: Path) -> None:
+async def test_the_draft_service_starts_and_stops_on_sigterm(tokenizer_folder: Path) -> None:
     async with service("draft_service", "draft.port=0", f"draft.model={tokenizer_folder}") as process:
         line = await ready_line(process)
         assert line.startswith("draft_service ready on 127.0.0.1:")
-        assert line.endswith(f"(proposer ngram, model {tokenizer_folder.name})\n")
+        assert line.endswith(f"(proposer suffix, model {tokenizer_folder.name})\n")
         async with RecordingPeer(address_of(line), "draft") as peer:
             assert (peer.stream.model.vocab_size, peer.stream.model.max_context_tokens) == (50, 64)
             proposal = await peer.ask(

@@ -263,8 +263,8 @@ class SpeculationOptions(_message.Message):
     num_speculative_tokens: _builtins.int
     """Draft tokens a round; absent: the server's default."""
     proposer: _builtins.str
-    """"draft" (the draft pool), "ngram" or "suffix" (looked up), "eagle3", "medusa" or
-    "early_exit" (beside the target); empty: the server's default.
+    """"auto" (the drafter beside the target if there is one, else the draft pool), "draft" (the draft pool), "ngram" or
+    "suffix" (looked up), "eagle3", "medusa" or "early_exit" (beside the target); empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType
     """Default COUPLED."""

@@ -18,7 +18,7 @@ def fleet_of(server: Any) -> dict[str, Any]:
 def test_it_tells_what_is_served_and_how_to_speculate(emulated_server) -> None:
     fleet = fleet_of(emulated_server)
     assert (fleet["model"], fleet["emulated"]) == ("emulated instant", True)
-    assert fleet["defaults"] == {"mode": "auto", "proposer": "draft", "num_speculative_tokens": 5}
+    assert fleet["defaults"] == {"mode": "auto", "proposer": "auto", "num_speculative_tokens": 5}
     assert fleet["proposers"] == ["ngram", "suffix"], "there is no draft pool here, and no drafter in the target"
     assert fleet["max_draft_tokens"] > 0
     (target,) = fleet["targets"]
