@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.kubernetes.schemas import CustomResources, custom_resources
-from tests.support.kubernetes.server import KubernetesApi
+from tests.support.kubernetes_schemas import CustomResources, custom_resources
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "pilotfish"
@@ -87,13 +86,9 @@ class Helm:
         self._home = home
         self.objects = lru_cache(maxsize=None)(self._objects)
 
-    def run(self, major: str, *arguments: str, api: KubernetesApi | None = None) -> subprocess.CompletedProcess[str]:
-        """One command; its status is the caller's business. api: the cluster."""
+    def run(self, major: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """One command; its status is the caller's business."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self._home)}
-        if api is not None:
-            kubeconfig = self._home / f"kubeconfig-{api.server_port}"
-            kubeconfig.write_text(api.kubeconfig)
-            environment["KUBECONFIG"] = str(kubeconfig)
         command = [str(self._programs[major]), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, env=environment)
 

@@ -11,7 +11,7 @@ import yaml
 
 from pilotfish.config import Config, config_from_dict, config_from_yaml
 from pilotfish.pools.serve_file import serve_file
-from tests.support.kubernetes.schemas import CustomResources, check_built_in, is_built_in
+from tests.support.kubernetes_schemas import CustomResources, check_built_in, is_built_in
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"
 KUBERNETES_VERSIONS = ("1.28", "1.32", "1.34", "1.37")
@@ -47,6 +47,15 @@ def test_kubernetes_accepts_it(helm: Any, case: str, extras: bool, version: str)
     assert objects
     for each in objects:
         check_built_in(each, version)
+
+
+def test_kubernetes_refuses_a_misspelt_field(helm: Any) -> None:
+    broken = helm.template("--set-json", 'pools.target.resources={"request":{"cpu":"1"}}')
+    (target,) = (
+        each for each in broken if each["metadata"]["name"] == "pilotfish-target" and "replicas" in each["spec"]
+    )
+    with pytest.raises(ValueError, match="request"):
+        check_built_in(target, KUBERNETES_VERSIONS[-1])
 
 
 def test_operators_accept_it(helm: Any, crd_schemas: CustomResources, case: str, extras: bool) -> None:

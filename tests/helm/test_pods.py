@@ -116,6 +116,15 @@ def test_no_update_waits_for_a_gpu_that_the_old_pod_has(helm: Any) -> None:
     assert strategies["orchestrator"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
+def test_upgrades_keep_the_selectors_which_kubernetes_never_changes(helm: Any) -> None:
+    def selectors(*arguments: str) -> dict[str, Any]:
+        objects = helm.template(*arguments)
+        return {each["metadata"]["name"]: each["spec"]["selector"] for each in objects if each["kind"] == "Deployment"}
+
+    changed = "image.tag=v2,pools.target.replicas=3,commonLabels.team=llm,pools.target.podLabels.tier=gold"
+    assert selectors("--set", changed) == selectors()
+
+
 def test_replicas_stay_when_only_the_orchestrator_changes(helm: Any) -> None:
     def checksums(*arguments: str) -> dict[str, str]:
         return {

@@ -83,6 +83,7 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
         ),
         pytest.param(["linkTokenSecret=x"], "linkTokenSecret is of chart 0.0.9: use security.internal", id="removed"),
         pytest.param(["target.gpus=1"], "target is of chart 0.0.9: use pools.target instead", id="removed section"),
+        pytest.param(["pools.target.replicas=many"], "replicas", id="no number"),
         pytest.param(["mode=swarm"], "mode", id="unknown mode"),
         pytest.param(["replicaCount=3"], "replicaCount", id="unknown value"),
         pytest.param(["config.target.modle=x"], "modle", id="unknown key of the configuration"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ import kubernetes_validate.utils
 import yaml
 from referencing import Registry, Resource
 
-from tests.support.kubernetes.controllers import Object
-
+Object = dict[str, Any]
 Kind = tuple[str, str]
 """(apiVersion, kind)."""
 
@@ -91,18 +90,6 @@ class CustomResources:
 def custom_resources(folder: Path) -> CustomResources:
     """As CustomResources; reading a megabyte of definitions takes a second."""
     return CustomResources(folder)
-
-
-def checker(version: str, custom: CustomResources | None) -> Callable[[Object], None]:
-    """Raises ValueError for an object that would be refused. Without `custom` resources of operators pass."""
-
-    def check(item: Object) -> None:
-        if is_built_in(item):
-            check_built_in(item, version)
-        elif custom is not None:
-            custom.check(item)
-
-    return check
 
 
 def _schemas(folder: Path) -> Iterable[tuple[Kind, Mapping[str, Any]]]:
