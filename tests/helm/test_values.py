@@ -81,8 +81,6 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
             "security.public.tls needs a certificate: set existingSecret, or certManager.enabled",
             id="missing certificate",
         ),
-        pytest.param(["linkTokenSecret=x"], "linkTokenSecret is of chart 0.0.9: use security.internal", id="removed"),
-        pytest.param(["target.gpus=1"], "target is of chart 0.0.9: use pools.target instead", id="removed section"),
         pytest.param(["pools.target.replicas=many"], "replicas", id="no number"),
         pytest.param(["mode=swarm"], "mode", id="unknown mode"),
         pytest.param(["replicaCount=3"], "replicaCount", id="unknown value"),
@@ -118,7 +116,7 @@ def test_refusals_say_what_to_change(helm: Any, arguments: list[str], said: str,
 
 
 def test_all_problems_are_told_at_once(helm: Any) -> None:
-    told = helm.refusal("--set", "pools.target.gpus=4,linkTokenSecret=x,config.cache_dir=/tmp")
+    told = helm.refusal("--set", "pools.target.gpus=4,security.internal.token.existingSecret=,config.cache_dir=/tmp")
     assert told.count("\n- ") == 3
 
 

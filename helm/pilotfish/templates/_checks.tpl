@@ -14,11 +14,6 @@ and what to change. */ -}}
 {{- if not (has $values.mode (list "deployments" "rayservice")) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" (printf "mode is %q: set it to deployments (plain Kubernetes) or rayservice (KubeRay)" (toString $values.mode))) }}
 {{- end }}
-{{- range $key, $new := include "pilotfish.removedValues" .root | fromYaml }}
-{{- if hasKey $values $key }}
-{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "the value %s is of chart 0.0.9: use %s instead" $key $new)) }}
-{{- end }}
-{{- end }}
 {{- end }}
 
 {{- define "pilotfish.checkPools" -}}
