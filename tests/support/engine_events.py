@@ -1,12 +1,14 @@
-"""Running an engine's core to the end of its work, and what its events say."""
+"""Prompts for an engine's core, running it to the end of its work, and what its events say."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import Event, SequenceError, Verdict
+from pilotfish.messages import CloseSequence, Decode, Event, OpenSequence, SequenceError, Verdict
+from pilotfish.types import SamplingParams, TreeRequest
 
 MakeCore = Callable[..., EngineCore]
 GreedyText = Callable[[Sequence[int], int], list[int]]
@@ -36,3 +38,39 @@ def text_of(events: Sequence[Event], sequence_id: int = 1) -> list[int]:
 
 def errors_of(events: Sequence[Event]) -> list[SequenceError]:
     return [event for event in events if isinstance(event, SequenceError)]
+
+
+def decode(
+    core: EngineCore,
+    prompts: Sequence[Sequence[int]],
+    sampling: SamplingParams,
+    num_tokens: int,
+    num_draft_tokens: int,
+    tree: TreeRequest | None = None,
+) -> tuple[list[list[int]], list[Verdict]]:
+    """The outputs of all prompts, decoded side by side with a drafter in the target, and every verdict."""
+    for sequence_id, prompt in enumerate(prompts):
+        core.submit(OpenSequence(sequence_id, tuple(prompt), sampling))
+        core.submit(Decode(sequence_id, len(prompt), num_tokens, num_draft_tokens, tree=tree))
+    events = settle(core)
+    assert not errors_of(events)
+    outputs: list[list[int]] = [[] for _ in prompts]
+    for verdict in verdicts_of(events):
+        output = outputs[verdict.sequence_id]
+        assert verdict.base_length == len(prompts[verdict.sequence_id]) + len(output)
+        assert verdict.num_accepted_tokens <= verdict.depth <= num_draft_tokens
+        assert verdict.num_draft_tokens <= (num_draft_tokens if tree is None else tree.max_nodes)
+        output.extend(verdict.token_ids)
+    for sequence_id in range(len(prompts)):
+        core.submit(CloseSequence(sequence_id))
+    return outputs, verdicts_of(events)
+
+
+def prompts(seed: int, count: int) -> list[list[int]]:
+    """Of a vocabulary of 64; some share a prefix of several blocks."""
+    chance = random.Random(seed)
+    head = [chance.randrange(64) for _ in range(37)]
+    return [
+        [*head[: chance.choice((0, 20, 37))], *(chance.randrange(64) for _ in range(chance.randint(1, 30)))]
+        for _ in range(count)
+    ]

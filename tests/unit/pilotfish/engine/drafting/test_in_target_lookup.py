@@ -13,10 +13,9 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
-from tests.support.engine_events import GreedyText, MakeCore, settle
+from tests.support.engine_events import GreedyText, MakeCore, decode
 
 VOCAB, CONTEXT = 64, 128
 GREEDY = SamplingParams(temperature=0, max_tokens=60)
@@ -62,17 +61,8 @@ def run(
     tree: TreeRequest | None = None,
 ) -> tuple[list[list[int]], int, int]:
     """The texts, drafted tokens, and verdicts of runs that all sequences are in at once."""
-    for index, prompt in enumerate(prompts):
-        core.submit(OpenSequence(index, tuple(prompt), sampling))
-        core.submit(Decode(index, len(prompt), 40, num_draft_tokens=6, tree=tree))
-    verdicts = [event for event in settle(core) if isinstance(event, Verdict)]
-    for index in range(len(prompts)):
-        core.submit(CloseSequence(index))
+    texts, verdicts = decode(core, prompts, sampling, 40, 6, tree)
     core.step()
-    texts = [
-        [token for verdict in verdicts if verdict.sequence_id == index for token in verdict.token_ids]
-        for index in range(len(prompts))
-    ]
     return texts, sum(verdict.num_draft_tokens for verdict in verdicts), len(verdicts)
 
 
