@@ -23,8 +23,8 @@ def check_text(
     """The text is that of all tokens decoded at once, up to the first stop."""
     end = next((index for index, token_id in enumerate(token_ids) if token_id in stop_token_ids), len(token_ids))
     text = tokenizer.decode(token_ids[:end])
-    if tokenizer.token_bytes is None and "\ufffd" in text:
-        return []  # decoding at once spoils the neighbours of broken bytes; see IncrementalDetokenizer
+    if not tokenizer.token_bytes.is_byte_level and "\ufffd" in text:
+        return []  # decoding at once spoils the neighbours of broken bytes; see Detokenizer
     matches = [(text.index(each) + len(each), -len(each)) for each in stop if each in text]
     if matches:
         match_end, negative_length = min(matches)
@@ -55,7 +55,7 @@ def check_chat(
     items = choice["logprobs"]["content"]
     if [item for event in events for item in (event["logprobs"] or {"content": ()})["content"]] != items:
         faults.append("the streamed log-probabilities differ")
-    if tokenizer.token_bytes is not None:
+    if tokenizer.token_bytes.is_byte_level:
         data = bytes(byte for item in items for byte in item["bytes"]).decode(errors="replace")
         if not data.startswith(told.text.rstrip("\ufffd")):
             faults.append(f"the bytes of the tokens are {data!r}, the text {told.text!r}")
@@ -91,10 +91,10 @@ def check_completion(
 def _token_faults(tokenizer: Tokenizer, told: OutputChunk, index: int, offset: int) -> list[str]:
     """A token that is whole characters stands where its offset says, or a stop has cut it off."""
     token_id, text = told.token_ids[index], told.text
-    if tokenizer.token_bytes is None and "\ufffd" in text:
+    if not tokenizer.token_bytes.is_byte_level and "\ufffd" in text:
         return []  # as check_text
     shown = tokenizer.bytes_of(token_id).decode(errors="replace")
-    if tokenizer.token_bytes is None and offset == 0 and not text.startswith(shown):
+    if not tokenizer.token_bytes.is_byte_level and offset == 0 and not text.startswith(shown):
         shown = shown.removeprefix(" ")  # the space before the first word is taken off
     is_last = index == len(told.token_ids) - 1
     if "\ufffd" in shown or (is_last and offset == len(text)) or shown.startswith(text[offset : offset + len(shown)]):

@@ -6,7 +6,8 @@ import msgspec
 
 from orchestrator.requests.request import GenerationRequest
 from pilotfish.messages import Verdict
-from pilotfish.models.tokens.detokenizer import Decoder, detokenizer_of
+from pilotfish.models.tokens.detokenizer import Detokenizer
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.speculation.stopping import StopStringMatcher
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
 
@@ -29,8 +30,8 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
 class OutputText:
     """Detokenises one answer and looks for its stop strings."""
 
-    def __init__(self, decoder: Decoder, request: GenerationRequest) -> None:
-        self._detokenizer = detokenizer_of(decoder)
+    def __init__(self, tokenizer: Tokenizer, request: GenerationRequest) -> None:
+        self._detokenizer = Detokenizer(tokenizer.token_bytes)
         self._matcher = StopStringMatcher(request.stop) if request.stop else None
         self._stop_token_ids = frozenset(request.sampling.stop_token_ids)
 

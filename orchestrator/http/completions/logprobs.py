@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from pilotfish.models.tokens.token_offsets import token_offsets_of
+from pilotfish.models.tokens.detokenizer import TokenOffsets
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import TokenLogprobs
 
@@ -77,7 +77,7 @@ class CompletionLogprobsWriter:
     def __init__(self, tokenizer: Tokenizer, text_offset: int) -> None:
         """text_offset: how long the text is that stands before the answer, in characters."""
         self._tokenizer = tokenizer
-        self._token_offsets = token_offsets_of(tokenizer)
+        self._token_offsets = TokenOffsets(tokenizer.token_bytes)
         self._begin = self._end = text_offset
         """Of the answer's text, as far as it is told."""
         self._waiting: list[tuple[int, TokenLogprobs, int]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,14 @@ import tokenizers
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.tokens.chat_template import ChatTemplate, load_chat_template
-from pilotfish.models.tokens.detokenizer import REPLACEMENT
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.token_bytes import TokenBytes
-from pilotfish.models.tokens.token_length import TextLimit
 from pilotfish.types import ChatMessage
 
-_BYTE_TOKEN = re.compile(r"<0x(?P<byte>[0-9A-Fa-f]{2})>")
-"""What tokenizers that fall back on bytes (SentencePiece's) call one that is no character."""
 _ALWAYS_ENCODED_CHARS = 65_536
 """Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""
+_COMPOSED_BYTES = 4
+"""Unicode's normal forms make at most this many bytes one: of a mathematical letter NFKC leaves the letter."""
 
 
 class Tokenizer:
@@ -51,8 +48,7 @@ class Tokenizer:
         self.special_token_ids: frozenset[int] = frozenset(
             token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
         )
-        self.token_bytes = TokenBytes.of(backend, self.special_token_ids)
-        self._decoded_bytes: dict[int, bytes] = {}
+        self.token_bytes = TokenBytes(backend, self.special_token_ids)
 
     @classmethod
     def load(cls, folder: Path | str) -> Tokenizer:
@@ -82,18 +78,7 @@ class Tokenizer:
 
     def bytes_of(self, token_id: int) -> bytes:
         """What the token adds to an answer's text, which may be a part of a character; nothing if it is special."""
-        if self.token_bytes is not None:
-            return self.token_bytes[token_id]
-        known = self._decoded_bytes.get(token_id)
-        if known is None:
-            known = self._decoded_bytes[token_id] = self._bytes_of(token_id)
-        return known
-
-    def _bytes_of(self, token_id: int) -> bytes:
-        # Behind itself: some decoders take a space off a text's first token.
-        text = self.decode([token_id, token_id])[len(self.decode([token_id])) :]
-        byte = _BYTE_TOKEN.fullmatch(self._backend.id_to_token(token_id) or "") if text == REPLACEMENT else None
-        return bytes.fromhex(byte["byte"]) if byte else text.encode()
+        return self.token_bytes[token_id]
 
     def apply_chat_template(
         self,
@@ -120,7 +105,7 @@ class Tokenizer:
         if (
             max_tokens is not None
             and len(text) > max(max_tokens, _ALWAYS_ENCODED_CHARS)
-            and not self._text_limit.allows(text, max_tokens)
+            and len(text.encode()) > max_tokens * self._max_token_bytes
         ):
             raise PromptTooLongError(
                 f"the prompt has {len(text)} characters, more than the context of {max_tokens} tokens can hold",
@@ -131,8 +116,11 @@ class Tokenizer:
         return list(encoding.ids)
 
     @functools.cached_property
-    def _text_limit(self) -> TextLimit:
-        return TextLimit(self._backend)
+    def _max_token_bytes(self) -> int:
+        """Bytes of text that one token stands for at most, unless the tokenizer takes text away: a bound that is far
+        from tight."""
+        longest = max(map(len if self.token_bytes.is_byte_level else _num_bytes, self._backend.get_vocab()))
+        return longest if self._backend.normalizer is None else longest * _COMPOSED_BYTES
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -148,3 +136,7 @@ class Tokenizer:
     def max_context_tokens(self) -> int:
         """Prompt plus output at most, by the model."""
         return self._metadata.max_context_tokens
+
+
+def _num_bytes(token: str) -> int:
+    return len(token.encode())

@@ -17,11 +17,13 @@ from tests.support.memory_replicas import MemoryLink, MemoryPool, continuation
 class ToyTokenizer:
     """Token n is the letter that n names, so that tokens and text are easy to match."""
 
-    special_token_ids: frozenset[int] = frozenset()
-    token_bytes = None
+    class _Letters(dict[int, bytes]):
+        is_byte_level = True
 
-    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
-        return "".join(chr(ord("A") + token_id) for token_id in token_ids)
+        def __missing__(self, token_id: int) -> bytes:
+            return chr(ord("A") + token_id).encode()
+
+    token_bytes = _Letters()
 
 
 @pytest.fixture

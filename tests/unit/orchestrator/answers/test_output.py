@@ -6,6 +6,7 @@ from orchestrator.answers.output import OutputText
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.messages import Verdict
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs, TokenOrigin
+from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 
 def output_of(tokenizer, stop=(), stop_token_ids=()) -> OutputText:
@@ -19,9 +20,9 @@ def output_of(tokenizer, stop=(), stop_token_ids=()) -> OutputText:
     return OutputText(tokenizer, request)
 
 
-def verdict(text: str, num_accepted: int, num_draft: int = 4, finish=None, logprobs=()) -> Verdict:
-    """A verdict whose tokens are the letters of `text`."""
-    token_ids = tuple(ord(letter) - ord("A") for letter in text)
+def verdict(text: str, num_accepted: int, num_draft: int = 4, finish=None, logprobs=(), token_ids=()) -> Verdict:
+    """A verdict whose tokens are the letters of `text`, or token_ids."""
+    token_ids = token_ids or tuple(ord(letter) - ord("A") for letter in text)
     return Verdict(1, 1, num_draft, num_accepted, token_ids, logprobs=logprobs, finish_reason=finish)
 
 
@@ -49,22 +50,12 @@ def test_a_stop_string_before_the_stop_token_wins(toy_tokenizer) -> None:
     assert (chunk.text, chunk.token_ids, chunk.stopped_by) == ("A", (0, 1), "B")
 
 
-class SplitLetters:
-    """Two tokens make a letter; the first alone is an incomplete character."""
-
-    special_token_ids: frozenset[int] = frozenset()
-    token_bytes = None
-
-    def decode(self, token_ids, skip_special: bool = True) -> str:
-        whole = "".join(chr(ord("A") + token_id) for token_id in token_ids[1::2])
-        return whole + ("\ufffd" if len(token_ids) % 2 else "")
-
-
 def test_an_incomplete_character_waits_and_comes_out_at_the_end() -> None:
-    output = output_of(SplitLetters())
-    assert output.push(verdict("A", 0, num_draft=0)).text == ""
-    assert output.push(verdict("B", 0, num_draft=0)).text == "B"
-    assert output.push(verdict("A", 0, num_draft=0, finish=FinishReason.LENGTH)).text == "\ufffd"
+    output, tokens = output_of(byte_tokenizer()), byte_vocabulary()
+    half, rest = (tokens[b"\xf0\x9f"],), (tokens[b"\x98\x80"],)
+    assert output.push(verdict("", 0, num_draft=0, token_ids=half)).text == ""
+    assert output.push(verdict("", 0, num_draft=0, token_ids=rest)).text == "😀"
+    assert output.push(verdict("", 0, 0, FinishReason.LENGTH, token_ids=half)).text == "\ufffd"
 
 
 def test_a_stop_string_cuts_plain_steps_that_came_together(toy_tokenizer) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import decoders, models
 
-from pilotfish.models.tokens.detokenizer import ByteDetokenizer, Detokenizer, IncrementalDetokenizer, detokenizer_of
+from pilotfish.models.tokens.detokenizer import Detokenizer
 from pilotfish.models.tokens.token_bytes import TokenBytes
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from tests.support.byte_tokenizer import VOCAB_SIZE, word_tokenizer, word_vocabulary
@@ -21,14 +21,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory, write_tiny_model: Callab
     folder = tmp_path_factory.mktemp("tiny")
     write_tiny_model(folder)
     return Tokenizer.load(folder)
-
-
-@pytest.fixture(scope="module", params=["bytes", "incremental"])
-def make(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Callable[[], Detokenizer]:
-    if request.param == "incremental":
-        return lambda: IncrementalDetokenizer(tokenizer)
-    assert isinstance(detokenizer_of(tokenizer), ByteDetokenizer)
-    return lambda: detokenizer_of(tokenizer)
 
 
 def stream(detokenizer: Detokenizer, token_ids: Sequence[int], sizes: Sequence[int]) -> list[str]:
@@ -45,53 +37,34 @@ SIZES = st.lists(st.integers(1, 7), min_size=1, max_size=5)
 
 
 @given(text=TEXTS, sizes=SIZES)
-def test_text_joins_and_no_delta_ends_inside_a_character(
-    tokenizer: Tokenizer, make: Callable[[], Detokenizer], text: str, sizes: list[int]
-) -> None:
-    deltas = stream(make(), tokenizer.encode(text), sizes)
+def test_text_joins_and_no_delta_ends_inside_a_character(tokenizer: Tokenizer, text: str, sizes: list[int]) -> None:
+    deltas = stream(Detokenizer(tokenizer.token_bytes), tokenizer.encode(text), sizes)
     assert "".join(deltas) == text
     assert "\ufffd" not in "".join(deltas)
     assert deltas[-1] == ""
 
 
 @given(token_ids=st.lists(st.integers(0, NUM_TOKENS + 2), max_size=120), sizes=SIZES)
-def test_any_tokens_join_to_their_decoding(
-    tokenizer: Tokenizer, make: Callable[[], Detokenizer], token_ids: list[int], sizes: list[int]
-) -> None:
+def test_any_tokens_join_to_their_decoding(tokenizer: Tokenizer, token_ids: list[int], sizes: list[int]) -> None:
     """Broken UTF-8, special tokens and ids that do not exist among them."""
-    assert "".join(stream(make(), token_ids, sizes)) == tokenizer.decode(token_ids)
+    assert "".join(stream(Detokenizer(tokenizer.token_bytes), token_ids, sizes)) == tokenizer.decode(token_ids)
 
 
 @given(data=st.data())
-def test_broken_utf8_joins_to_its_decoding(
-    tokenizer: Tokenizer, make: Callable[[], Detokenizer], data: st.DataObject
-) -> None:
+def test_broken_utf8_joins_to_its_decoding(tokenizer: Tokenizer, data: st.DataObject) -> None:
     """Long runs of the bytes of emoji and of merges that straddle characters."""
     pool = sorted({token_id for text in ("😀😀", "€", "a") for token_id in tokenizer.encode(text)})
     pool += [token_id for token_id in range(NUM_TOKENS) if "\ufffd" in tokenizer.decode([token_id])][-8:]
     token_ids = data.draw(st.lists(st.sampled_from(pool), max_size=200))
-    assert "".join(stream(make(), token_ids, [1])) == tokenizer.decode(token_ids)
+    assert "".join(stream(Detokenizer(tokenizer.token_bytes), token_ids, [1])) == tokenizer.decode(token_ids)
 
 
-def test_a_character_waits_for_its_last_byte_or_the_end(tokenizer: Tokenizer, make: Callable[[], Detokenizer]) -> None:
-    detokenizer, euro = make(), tokenizer.encode("€")
+def test_a_character_waits_for_its_last_byte_or_the_end(tokenizer: Tokenizer) -> None:
+    detokenizer, euro = Detokenizer(tokenizer.token_bytes), tokenizer.encode("€")
     assert [detokenizer.add([token_id]) for token_id in euro] == ["", "€"]
     assert detokenizer.add([*tokenizer.encode("a"), euro[0]]) == "a"
     assert detokenizer.flush() == "\ufffd"
     assert detokenizer.add(tokenizer.encode("b")) == "b"
-
-
-@given(token_ids=st.lists(st.integers(0, NUM_TOKENS - 1), max_size=60))
-def test_special_tokens_may_be_shown(tokenizer: Tokenizer, token_ids: list[int]) -> None:
-    deltas = stream(IncrementalDetokenizer(tokenizer, skip_special=False), token_ids, [1])
-    assert "".join(deltas) == tokenizer.decode(token_ids, skip_special=False)
-
-
-def test_tokens_whose_text_is_not_their_bytes_are_decoded() -> None:
-    backend = tokenizers.Tokenizer(models.BPE(vocab={"a": 0}, merges=[]))
-    backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
-    assert TokenBytes.of(backend, ()) is None
-    assert isinstance(detokenizer_of(word_tokenizer()), IncrementalDetokenizer)
 
 
 def test_added_tokens_are_written_as_they_are() -> None:
@@ -99,25 +72,9 @@ def test_added_tokens_are_written_as_they_are() -> None:
     backend.decoder = decoders.ByteLevel()
     backend.add_tokens(["<tool call>"])
     backend.add_special_tokens(["<end>"])
-    token_bytes = TokenBytes.of(backend, {2})
-    assert token_bytes is not None
+    token_bytes = TokenBytes(backend, {2})
     assert [token_bytes[token_id] for token_id in range(4)] == [b" a", b"<tool call>", b"", b""]
-    assert ByteDetokenizer(token_bytes).add([0, 1, 2]) == backend.decode([0, 1, 2], skip_special_tokens=True)
-
-
-class CountingDecoder:
-    """Counts the tokens that are decoded."""
-
-    token_bytes = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.special_token_ids = tokenizer.special_token_ids
-        self.num_decoded_tokens = 0
-
-    def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
-        self.num_decoded_tokens += len(token_ids)
-        return self.tokenizer.decode(token_ids, skip_special)
+    assert Detokenizer(token_bytes).add([0, 1, 2]) == backend.decode([0, 1, 2], skip_special_tokens=True)
 
 
 EMOJI_CHAIN = [b"\xf0", *([b"\x9f", b"\x98", b"\x80\xf0"] * 150)]
@@ -138,18 +95,14 @@ EMOJI_CHAIN = [b"\xf0", *([b"\x9f", b"\x98", b"\x80\xf0"] * 150)]
         [b"a", *([b"\xf0\x9f"] * 40), b"\x98\x80", b"b"],
     ],
 )
-def test_long_runs_are_right_and_cost_the_same_for_each_token(
-    tokenizer: Tokenizer, token_of: Callable[[bytes], int], tokens: list[bytes]
-) -> None:
+def test_long_runs_are_right(tokenizer: Tokenizer, token_of: Callable[[bytes], int], tokens: list[bytes]) -> None:
     token_ids = [token_of(token) for token in tokens]
-    decoder = CountingDecoder(tokenizer)
-    deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
+    deltas = stream(Detokenizer(tokenizer.token_bytes), token_ids, [1])
     assert "".join(deltas) == tokenizer.decode(token_ids)
-    assert decoder.num_decoded_tokens < 50 * len(token_ids)
 
 
-def test_emoji_chain_streams(make: Callable[[], Detokenizer], token_of: Callable[[bytes], int]) -> None:
-    detokenizer = make()
+def test_emoji_chain_streams(tokenizer: Tokenizer, token_of: Callable[[bytes], int]) -> None:
+    detokenizer = Detokenizer(tokenizer.token_bytes)
     deltas = [detokenizer.add([token_of(token)]) for token in EMOJI_CHAIN]
     assert deltas == ["", *(["", "", "😀"] * 150)]
 
@@ -169,7 +122,7 @@ UNITS = st.sampled_from(
 def test_sentencepiece_spaces_and_byte_fallback(units: list[list[int]], sizes: list[int]) -> None:
     decoder = word_tokenizer()
     token_ids = [token_id for unit in units for token_id in unit]
-    deltas = stream(IncrementalDetokenizer(decoder), token_ids, sizes)
+    deltas = stream(Detokenizer(decoder.token_bytes), token_ids, sizes)
     assert "".join(deltas) == decoder.decode(token_ids)
 
 
@@ -182,7 +135,7 @@ def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
         [none, a, none, none, space],
         [a, *[part for byte in emoji for part in (none, byte)]],
     ):
-        deltas = stream(IncrementalDetokenizer(decoder), token_ids, [1])
+        deltas = stream(Detokenizer(decoder.token_bytes), token_ids, [1])
         assert "".join(deltas) == decoder.decode(token_ids)
 
 
@@ -190,6 +143,6 @@ def test_ids_without_a_token_are_as_if_they_were_not_there() -> None:
 def test_default_model(default_model_folder: Path) -> None:
     tokenizer = Tokenizer.load(default_model_folder)
     text = "Ünïcödé 👩‍👩‍👧‍👦 中文 — quick 1234\n\n12. " * 20
-    deltas = stream(IncrementalDetokenizer(tokenizer), tokenizer.encode(text), [1, 3, 6])
+    deltas = stream(Detokenizer(tokenizer.token_bytes), tokenizer.encode(text), [1, 3, 6])
     assert "".join(deltas) == text
     assert not any("\ufffd" in delta for delta in deltas)
