@@ -64,7 +64,7 @@ RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir dist . \
     && uv pip install --no-deps dist/*.whl
 # Elsewhere, so that the installed packages run and not the sources.
 WORKDIR /
-RUN if [ "${ROLE}" != router ]; then "${VIRTUAL_ENV}/bin/python" -m pilotfish.models.native.prebuilt; fi \
+RUN if [ "${ROLE}" != router ]; then "${VIRTUAL_ENV}/bin/python" -m pilotfish.models.native.build; fi \
     && "${VIRTUAL_ENV}/bin/pilotfish" --version
 
 # --- What runs.

@@ -14,8 +14,7 @@ from typing import Any
 
 from pilotfish.cli.checks.finding import Finding, Verdict
 from pilotfish.config import Config
-from pilotfish.models.native.prebuilt import find_prebuilt
-from pilotfish.models.native.source import FLAGS, find_compiler
+from pilotfish.models.native.build import FLAGS, find_compiler, find_prebuilt
 
 PROBE_TIMEOUT_S = 120.0
 COMPILE_TIMEOUT_S = 60.0

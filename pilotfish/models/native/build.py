@@ -1,23 +1,40 @@
-"""Compiles kernels.cpp and its headers for this machine, once, into the cache folder.
+"""Compiles kernels.cpp and its headers: for this machine, once, into the cache folder; or ahead of time, for images
+without a compiler, one library for each generation of x86-64.
 
-One call of the system's C++ compiler (a few seconds); the result is keyed by source, flags, compiler and
-processor, so that a cache folder shared by unlike machines never mixes them.
+One call of the system's C++ compiler (a few seconds). What is compiled here is keyed by source, flags, compiler and
+processor, so that a cache folder shared by unlike machines never mixes them. `python -m pilotfish.models.native.build`
+in an image's build stage compiles ahead, into the environment's share/ folder.
 """
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import logging
 import os
 import platform
+import shutil
 import subprocess
+import sys
+import sysconfig
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from pilotfish.models.native.prebuilt import find_prebuilt
-from pilotfish.models.native.source import BUILD_TIMEOUT_S, COMPILERS, FLAGS, SOURCE, find_compiler, source_digest
-
 logger = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+BUILD_TIMEOUT_S = 300
+PORTABLE_FLAGS = ("-O3", "-std=c++17", "-fPIC", "-shared", "-pthread", "-ffp-contract=fast")
+"""All but the processor's."""
+FLAGS = (*PORTABLE_FLAGS, "-march=native")
+STATIC_FLAGS = ("-static-libstdc++", "-static-libgcc")
+"""The build stage's C++ library need not be the one of the image that runs."""
+QUIET_FLAGS = ("-Wno-psabi",)
+"""Vectors wider than the processor's registers are passed within the library only."""
+PREBUILT = Path(sysconfig.get_path("data")) / "share" / "pilotfish" / "kernels"
+CPUINFO = Path("/proc/cpuinfo")
 
 _POINTER, _SIZE = ctypes.c_void_p, ctypes.c_int64
 _SIGNATURES = (
@@ -38,6 +55,31 @@ class NativeKernelsUnavailableError(Exception):
     """No compiler, or it failed; the caller falls back to torch and says why."""
 
 
+@dataclass(frozen=True)
+class Variant:
+    """One generation of processors."""
+
+    name: str
+    flags: tuple[str, ...]
+    """For the compiler."""
+    needs: frozenset[str]
+    """Of /proc/cpuinfo; the kernels use none beyond these."""
+
+    def library(self, folder: Path) -> Path:
+        """Where it lies; another release's sources have another name."""
+        return folder / f"kernels-{self.name}-{source_digest()}.so"
+
+
+_V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"})
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+VARIANTS = (
+    Variant("x86-64-v4-bf16", ("-march=x86-64-v4", "-mavx512bf16"), _V4 | {"avx512_bf16"}),
+    Variant("x86-64-v4", ("-march=x86-64-v4",), _V4),
+    Variant("x86-64-v3", ("-march=x86-64-v3",), _V3),
+)
+"""Fastest first."""
+
+
 def find_kernels(cache_dir: Path) -> Path:
     """Path of the shared library: compiled here, else compiled ahead. Raises NativeKernelsUnavailableError."""
     try:
@@ -52,8 +94,7 @@ def find_kernels(cache_dir: Path) -> Path:
 
 def build_kernels(cache_dir: Path) -> Path:
     """Path of the shared library, compiled if need be. Raises NativeKernelsUnavailableError."""
-    compiler = find_compiler()
-    if compiler is None:
+    if (compiler := find_compiler()) is None:
         raise NativeKernelsUnavailableError(f"no C++ compiler found (tried {', '.join(COMPILERS)})")
     folder = cache_dir / "native"
     try:
@@ -87,12 +128,52 @@ def load_kernels(library: Path) -> ctypes.CDLL:
 
 def _key(compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    return source_digest(" ".join(FLAGS).encode(), version.encode(), _processor().encode())
+    about = _cpuinfo(CPUINFO, "flags", "Features", "model name")
+    processor = "".join(about) if about else platform.processor() + platform.machine() + str(os.cpu_count())
+    return source_digest(" ".join(FLAGS).encode(), version.encode(), processor.encode())
 
 
-def _processor() -> str:
+def _cpuinfo(path: Path, *names: str) -> list[str]:
+    """Its lines that begin with one of the names, each once; nothing where it cannot be read."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return sorted({line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith(names)})
     except OSError:
-        return platform.processor() + platform.machine() + str(os.cpu_count())
-    return "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
+        return []
+
+
+def find_prebuilt(folder: Path = PREBUILT, cpuinfo: Path = CPUINFO) -> Path | None:
+    """The best library compiled ahead for this processor; None: there is none."""
+    # Cores of one machine are alike.
+    features = {feature for line in _cpuinfo(cpuinfo, "flags")[:1] for feature in line.partition(":")[2].split()}
+    libraries = (variant.library(folder) for variant in VARIANTS if variant.needs <= features)
+    return next((library for library in libraries if library.is_file()), None)
+
+
+def prebuild(folder: Path = PREBUILT) -> list[Path]:
+    """Compile every variant. Raises OSError without a compiler, CalledProcessError when it fails."""
+    if (compiler := find_compiler()) is None:
+        raise FileNotFoundError("no C++ compiler found")
+    folder.mkdir(parents=True, exist_ok=True)
+    for variant in VARIANTS:
+        command = [compiler, *PORTABLE_FLAGS, *variant.flags, *STATIC_FLAGS, *QUIET_FLAGS]
+        command += ["-o", str(variant.library(folder)), str(SOURCE)]
+        subprocess.run(command, timeout=BUILD_TIMEOUT_S, check=True)
+    return [variant.library(folder) for variant in VARIANTS]
+
+
+def find_compiler() -> str | None:
+    """Path of the system's C++ compiler; None: there is none."""
+    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
+
+
+def source_digest(*more: bytes) -> str:
+    """Of the sources, and of what else decides the result."""
+    digest = hashlib.sha256()
+    for part in (*(path.read_bytes() for path in (SOURCE, *sorted(SOURCE.parent.glob("*.h")))), *more):
+        digest.update(part + b"\0")
+    return digest.hexdigest()[:24]
+
+
+if __name__ == "__main__":
+    for path in prebuild(*map(Path, sys.argv[1:2])):
+        print(path)

@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from pilotfish.models.native import build
-from pilotfish.models.native.build import NativeKernelsUnavailableError, find_kernels
-from pilotfish.models.native.prebuilt import VARIANTS, Variant, find_prebuilt, prebuild
+from pilotfish.models.native.build import (
+    VARIANTS,
+    NativeKernelsUnavailableError,
+    Variant,
+    find_kernels,
+    find_prebuilt,
+    prebuild,
+)
 
 _, V4, V3 = VARIANTS
 

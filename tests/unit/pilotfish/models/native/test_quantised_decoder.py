@@ -16,11 +16,10 @@ from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.native import build
+from pilotfish.models.native.build import CPUINFO, FLAGS, VARIANTS
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import Format, unsupported_reason
-from pilotfish.models.native.prebuilt import CPUINFO, VARIANTS
 from pilotfish.models.native.quantise import quantise_as
-from pilotfish.models.native.source import FLAGS
 from tests.support.quantised_weights import dequantise
 from tests.support.tiny_models import tiny_model
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
+from pilotfish.models.native.build import SOURCE, find_compiler
 from pilotfish.models.native.decoder import NativeDecoder
-from pilotfish.models.native.source import SOURCE, find_compiler
 from pilotfish.types import BLOCK_SIZE
 from tests.support.tiny_llama import tiny_llama
 
