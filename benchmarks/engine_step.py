@@ -18,10 +18,10 @@ import torch
 from shared.report import Report, interleaved_ms, median_ms, parser
 from transformers import DynamicCache
 
-from pilotfish.config import Quantization, default_cache_dir
+from pilotfish.config import EngineConfig, Quantization, default_cache_dir
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
+from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import load_model
 from pilotfish.types import BLOCK_SIZE
 
@@ -70,14 +70,9 @@ def build(compile_kernels: bool, num_threads: int, quantization: Quantization = 
     torch.set_num_threads(num_threads)
     built = build_decoder(
         load_model(MODEL, cache_dir=default_cache_dir()),
-        DecoderOptions(
-            deterministic=True,
-            compile=compile_kernels,
-            num_threads=num_threads,
-            max_context_tokens=0,
-            cache_dir=Path(default_cache_dir()),
-            quantization=quantization,
-        ),
+        EngineConfig(compile=compile_kernels, quantization=quantization),
+        num_threads=num_threads,
+        cache_dir=Path(default_cache_dir()),
     )
     built.decoder.allocate(NUM_BLOCKS)
     return built

@@ -25,9 +25,10 @@ from shared.report import Report, median_ms, parser, times_ms
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from pilotfish.config import EngineConfig
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.types import BLOCK_SIZE
@@ -99,8 +100,11 @@ def built(name: str, options: argparse.Namespace, device: torch.device, *, graph
     limits = {"max_sequences": SEQUENCES[-1], "max_draft_tokens": max(ROWS_EACH) - 1}
     context = options.context + 2 * BLOCK_SIZE
     if device.type == "cuda":
-        gpu = GpuOptions(device=device, attention=options.attention, graphs=graphs, **limits)
-        decoder = build_gpu_decoder(model, gpu, quantization=options.quantization, max_context_tokens=context)
+        quantization, attention = options.quantization, options.attention
+        engine = EngineConfig(
+            quantization=quantization, device="cuda", attention=attention, cuda_graphs=graphs, **limits
+        )
+        decoder = build_gpu_decoder(model, engine, device, max_context_tokens=context)
         weight_bytes = _read_bytes(model)
     else:
         buckets = Buckets.of_engine(**limits, max_context_tokens=context) if graphs else None

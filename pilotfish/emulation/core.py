@@ -129,7 +129,7 @@ class EmulatedCore:
             case OpenSequence():
                 answer = self._intake.open(command)
             case CloseSequence():
-                self._close(command)
+                self._close(command.sequence_id)
             case Verify():
                 answer = self._intake.verify(command, now_ns)
             case Decode():
@@ -227,15 +227,16 @@ class EmulatedCore:
             self._intake.forget(sequence)
         return verdict
 
-    def _close(self, command: CloseSequence) -> None:
-        self._intake.close(command)
-        self._proposals.pop(command.sequence_id, None)
-        self.drafting.forget(command.sequence_id)
+    def _close(self, sequence_id: int) -> None:
+        if sequence_id in self._sequences:
+            self._intake.forget(self._sequences[sequence_id])
+        self._proposals.pop(sequence_id, None)
+        self.drafting.forget(sequence_id)
 
     def _refuse_oversized(self) -> list[Event]:
         events: list[Event] = []
         for sequence in self._scheduler.oversized:
-            self._close(CloseSequence(sequence.sequence_id))
+            self._close(sequence.sequence_id)
             message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
             code = SequenceErrorCode.RESOURCE_EXHAUSTED
             events.append(SequenceError(sequence.sequence_id, code, message))

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from pilotfish.errors import ConfigError
 
 FP8_CAPABILITY = (8, 9)
 """CUDA compute capability from which on matrices are multiplied in fp8 (Ada, Hopper)."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
-    """Bytes of a GPU."""
-
-    total_bytes: int
-    free_bytes: int
-    """Of the whole device: what other processes hold is not free."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -43,12 +32,6 @@ def enter_device(device: torch.device) -> None:
     """Make it the current device of this thread: what is allocated without a name lies there."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
-
-
-def device_memory(device: torch.device) -> DeviceMemory:
-    """Of a CUDA device."""
-    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-    return DeviceMemory(total_bytes, free_bytes)
 
 
 def require_fp8(device: torch.device) -> None:

@@ -8,34 +8,19 @@ from pathlib import Path
 
 import torch
 
-from pilotfish.config import Quantization
+from pilotfish.config import EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder, check_supported
 from pilotfish.models.determinism import blocks_needed, is_batch_invariant
 from pilotfish.models.device import require_fp8
-from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.layout import unsupported_reason
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderOptions:
-    """What of the engine's configuration shapes its decoder."""
-
-    deterministic: bool
-    compile: bool
-    num_threads: int
-    max_context_tokens: int
-    """0 takes the model's own limit."""
-    cache_dir: Path
-    quantization: Quantization = "none"
-    gpu: GpuOptions | None = None
-    """None computes on the CPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,31 +32,36 @@ class BuiltDecoder:
     """Probed, not promised: see determinism.py. False when it was not asked for."""
 
 
-def build_decoder(loaded: LoadedModel, options: DecoderOptions) -> BuiltDecoder:
-    """Take over the loaded model. Raises UnsupportedModelError, ConfigError."""
-    if options.max_context_tokens > loaded.max_context_tokens:
+def build_decoder(
+    loaded: LoadedModel,
+    engine: EngineConfig,
+    *,
+    num_threads: int,
+    cache_dir: Path,
+    device: torch.device = torch.device("cpu"),
+) -> BuiltDecoder:
+    """Take over the loaded model, to compute on the device. Raises UnsupportedModelError, ConfigError."""
+    if engine.max_context_tokens > loaded.max_context_tokens:
         raise ConfigError(
-            f"max_context_tokens is {options.max_context_tokens}; {loaded.model_id} was trained for "
+            f"max_context_tokens is {engine.max_context_tokens}; {loaded.model_id} was trained for "
             f"{loaded.max_context_tokens}"
         )
     check_supported(loaded.model)
-    max_context_tokens = options.max_context_tokens or loaded.max_context_tokens
-    if options.gpu is not None:
-        if options.deterministic:
+    max_context_tokens = engine.max_context_tokens or loaded.max_context_tokens
+    if device.type == "cuda":
+        if engine.deterministic:
             logger.info("logits may depend on the batch: deterministic is not attempted on a GPU")
-        on_gpu = build_gpu_decoder(
-            loaded.model, options.gpu, quantization=options.quantization, max_context_tokens=max_context_tokens
-        )
+        on_gpu = build_gpu_decoder(loaded.model, engine, device, max_context_tokens=max_context_tokens)
         return BuiltDecoder(decoder=on_gpu, deterministic=False)
-    if options.quantization == "fp8":
+    if engine.quantization == "fp8":
         require_fp8(loaded.model.device)
-    decoder = _native(loaded, options, max_context_tokens)
+    decoder = _native(loaded, engine, max_context_tokens, num_threads, cache_dir)
     if decoder is None:
-        torch.set_num_threads(options.num_threads)
+        torch.set_num_threads(num_threads)
         decoder = TransformersDecoder(
-            loaded.model, deterministic=options.deterministic, max_context_tokens=max_context_tokens
+            loaded.model, deterministic=engine.deterministic, max_context_tokens=max_context_tokens
         )
-    return probed(decoder, deterministic=options.deterministic)
+    return probed(decoder, deterministic=engine.deterministic)
 
 
 def probed(decoder: Decoder, *, deterministic: bool) -> BuiltDecoder:
@@ -85,8 +75,10 @@ def probed(decoder: Decoder, *, deterministic: bool) -> BuiltDecoder:
     return BuiltDecoder(decoder=decoder, deterministic=is_invariant)
 
 
-def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: int) -> Decoder | None:
-    reason = unsupported_reason(loaded.model, options.quantization) if options.compile else "compile is false"
+def _native(
+    loaded: LoadedModel, engine: EngineConfig, max_context_tokens: int, num_threads: int, cache_dir: Path
+) -> Decoder | None:
+    reason = unsupported_reason(loaded.model, engine.quantization) if engine.compile else "compile is false"
     if reason is None:
         # The kernels bring their own threads; torch's would spin on the same cores, while packing and between steps.
         torch.set_num_threads(1)
@@ -94,18 +86,18 @@ def _native(loaded: LoadedModel, options: DecoderOptions, max_context_tokens: in
             return NativeDecoder(
                 loaded.model,
                 max_context_tokens=max_context_tokens,
-                num_threads=options.num_threads,
-                cache_dir=options.cache_dir,
-                quantization=options.quantization,
+                num_threads=num_threads,
+                cache_dir=cache_dir,
+                quantization=engine.quantization,
             )
         except NativeKernelsUnavailableError as error:
             reason = str(error)
-    if options.quantization in ("int8", "int4"):
+    if engine.quantization in ("int8", "int4"):
         raise ConfigError(
-            f"engine.quantization is {options.quantization}, and only the native CPU kernels compute with quantised "
+            f"engine.quantization is {engine.quantization}, and only the native CPU kernels compute with quantised "
             f"weights; they cannot run {loaded.model_id}: {reason}. Set engine.quantization to none or lossless"
         )
-    if not options.compile:
+    if not engine.compile:
         return None
     logger.warning("native kernels are not used: %s", reason)
     return None

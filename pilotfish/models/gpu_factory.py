@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedModel
 
-from pilotfish.config import AttentionKernels, Quantization
+from pilotfish.config import AttentionKernels, EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.sdpa import SdpaBackend
@@ -26,45 +25,35 @@ _FLASHINFER_HEAD_SIZES = frozenset({64, 128, 256})
 """What its kernels are made for."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuOptions:
-    """What of the engine's configuration matters on a GPU."""
-
-    device: torch.device
-    attention: AttentionKernels = "auto"
-    graphs: bool = True
-    max_sequences: int = 64
-    max_draft_tokens: int = 32
-
-
 def build_gpu_decoder(
-    model: PreTrainedModel, options: GpuOptions, *, quantization: Quantization, max_context_tokens: int
+    model: PreTrainedModel, engine: EngineConfig, device: torch.device, *, max_context_tokens: int
 ) -> TransformersDecoder:
     """Take over the model, wherever it is, and bring it to the device.
 
     Raises ConfigError for a quantization or attention that cannot be had there.
     """
+    quantization = engine.quantization
     if quantization == "int4":
         raise ConfigError(
             "engine.quantization int4 needs the native CPU kernels: set engine.device to cpu, or quantization to int8, "
             "fp8 or none"
         )
     if quantization == "fp8":
-        require_fp8(options.device)
+        require_fp8(device)
     if quantization in ("int8", "fp8"):
-        num_linears = quantise_linears(model, quantization, options.device)
+        num_linears = quantise_linears(model, quantization, device)
         logger.info("%d linears have %s weights", num_linears, quantization)
-    model = model.to(options.device)
+    model = model.to(device)
     backend = choose_backend(
-        options.attention,
+        engine.attention,
         attention_shapes(model),
         dtype=model.dtype,
-        device=options.device,
+        device=device,
         max_context_tokens=max_context_tokens,
     )
     buckets = Buckets.of_engine(
-        max_sequences=options.max_sequences,
-        max_draft_tokens=options.max_draft_tokens,
+        max_sequences=engine.max_sequences,
+        max_draft_tokens=engine.max_draft_tokens,
         max_context_tokens=max_context_tokens,
     )
     return TransformersDecoder(
@@ -72,7 +61,7 @@ def build_gpu_decoder(
         deterministic=False,
         max_context_tokens=max_context_tokens,
         backend=backend,
-        buckets=buckets if options.graphs else None,
+        buckets=buckets if engine.cuda_graphs else None,
     )
 
 

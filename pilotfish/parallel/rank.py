@@ -17,10 +17,11 @@ from typing import NoReturn, assert_never
 import torch
 from transformers import PreTrainedModel
 
+from pilotfish.config import EngineConfig
 from pilotfish.errors import InternalError, PilotfishError
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, require_fp8
-from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder
+from pilotfish.models.gpu_factory import build_gpu_decoder
 from pilotfish.models.scaled_linear import quantise_linears
 from pilotfish.parallel.channel import RankPeer, dial
 from pilotfish.parallel.group import ProcessGroup
@@ -60,8 +61,8 @@ def _decoder(model: PreTrainedModel, setup: Setup, device: torch.device) -> Tran
         # Of the layers alone: a part of the output projection is a linear like any other.
         quantise_linears(model.get_decoder(), setup.quantization, device)
     # No graphs: they would have to be recorded by all ranks at once.
-    options = GpuOptions(device=device, attention=setup.attention, graphs=False)
-    return build_gpu_decoder(model, options, quantization="none", max_context_tokens=setup.max_context_tokens)
+    engine = EngineConfig(attention=setup.attention, cuda_graphs=False)
+    return build_gpu_decoder(model, engine, device, max_context_tokens=setup.max_context_tokens)
 
 
 def rank_device(device: str, rank: int, num_ranks: int) -> torch.device:

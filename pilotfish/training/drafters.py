@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa.checkpoint import save_medusa
+from pilotfish.models.medusa import save_medusa
 from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.draft import DraftObjective, new_draft_model

@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
 

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import torch
 
+from pilotfish.config import EngineConfig
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.config import default_feature_layers
-from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
@@ -164,14 +165,10 @@ def _target(request: TrainingRequest) -> tuple[LoadedModel, Decoder, tuple[int, 
     torch.set_num_threads(_num_threads(request))
     loaded = load_model(request.target, cache_dir=request.cache_dir)
     layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
-    options = DecoderOptions(
-        deterministic=False,
-        compile=True,
-        num_threads=_num_threads(request),
-        max_context_tokens=0,
-        cache_dir=request.cache_dir,
+    built = build_decoder(
+        loaded, EngineConfig(deterministic=False), num_threads=_num_threads(request), cache_dir=request.cache_dir
     )
-    return loaded, build_decoder(loaded, options).decoder, layers
+    return loaded, built.decoder, layers
 
 
 def _loop_config(request: TrainingRequest) -> LoopConfig:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.block_pool import BlockPool
-from pilotfish.engine.core.going_ahead import MoveKV
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.engine.core.intake import Intake
+from pilotfish.engine.core.intake import Intake, MoveKV
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence

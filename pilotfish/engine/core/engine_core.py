@@ -11,20 +11,21 @@ import msgspec
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.batching.step_costs import StepCosts
+from pilotfish.engine.core.drafts import NO_DRAFTS
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter, InTargetDrafting
-from pilotfish.engine.core.post_step import PostStep, verification_round
-from pilotfish.engine.core.proposing import DRAFTING_TASKS, draft_next, draft_plan
+from pilotfish.engine.core.proposing import DRAFTING_TASKS, add_drafted, draft_next, draft_plan
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
-from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.engine.core.step_rows import build_step
+from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, VerifyTask
+from pilotfish.engine.core.step_rows import build_step, kept_rows
 from pilotfish.messages import Event, Opened, Verdict
 from pilotfish.models.decoder import Decoder
-from pilotfish.speculation.rounds import verify
+from pilotfish.speculation.rounds import Outcome, Round, verify
+from pilotfish.speculation.stopping import cut
 from pilotfish.step_table import StepTable
-from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import BLOCK_SIZE, LoadReport, ModelInfo, SequenceErrorCode, Timings
 
 
 class EngineCore(Engine):
@@ -54,23 +55,16 @@ class EngineCore(Engine):
         self._top_m = top_m
         num_blocks = self.kv_cache.pool.num_usable + 1
         num_bytes = decoder.allocate(num_blocks).num_bytes
-        in_target: InTargetDrafting | None = None
+        self._features = features
+        self._in_target: InTargetDrafting | None = None
         if drafter is not None:
             num_bytes += drafter.allocate(num_blocks)
-            in_target = InTargetDrafting(
+            self._in_target = InTargetDrafting(
                 drafter, self.kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
             )
         if features is not None:
             features.allocate(num_blocks)
         self.kv_bytes_per_block = num_bytes // num_blocks
-        self._post_step = PostStep(
-            decoder,
-            self.kv_cache,
-            max_context_tokens=model.max_context_tokens,
-            features=features,
-            in_target=in_target,
-            clock_ns=clock_ns,
-        )
         self._scheduler = Scheduler(
             self.kv_cache, max_batch_tokens=config.max_batch_tokens, max_draft_tokens=config.max_draft_tokens
         )
@@ -120,17 +114,48 @@ class EngineCore(Engine):
         verified = [rows for rows in complete if not isinstance(rows.sequence.task, DRAFTING_TASKS)]
         drafting = complete[len(verified) :]
         num_verified_rows = sum(rows.num_logit_rows for rows in verified)
-        outcomes = verify(logits[:num_verified_rows], [verification_round(rows.sequence) for rows in verified])
+        outcomes = verify(logits[:num_verified_rows], [_round(rows.sequence) for rows in verified])
         drafted = draft_next(logits[num_verified_rows:], [draft_plan(rows.sequence) for rows in drafting], self._top_m)
+        elapsed_ns = self._clock_ns() - start_ns
         # What the target drafts for itself afterwards is no part of it.
-        self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, self._clock_ns() - start_ns)
-        events = self._post_step.finish(
-            scheduled,
-            list(zip(verified, outcomes, strict=True)),
-            list(zip(drafting, drafted, strict=True)),
-            start_ns,
-        )
-        return map(self._closed, events)
+        self._prefill_ns += self.step_costs.add(num_rows, num_prefill_rows, elapsed_ns)
+        decided = list(zip([rows.sequence for rows in verified], outcomes, strict=True))
+        verdicts = self._commit(scheduled, decided, elapsed_ns)
+        proposals = [add_drafted(rows.sequence, result) for rows, result in zip(drafting, drafted, strict=True)]
+        return map(self._closed, [*verdicts, *(event for event in proposals if event is not None)])
+
+    def _commit(
+        self, scheduled: Sequence[ScheduledRows], decided: Sequence[tuple[EngineSequence, Outcome]], elapsed_ns: int
+    ) -> list[Verdict]:
+        """What the computed step changes: tokens are committed, features kept, blocks made findable. If it raises,
+        nobody finds blocks that are not complete."""
+        for rows in scheduled:
+            rows.sequence.mark_computed(rows.first_position + rows.num_rows)
+            rows.sequence.compute_time_ns += elapsed_ns
+        verdicts: list[Verdict] = []
+        moves: list[tuple[int, int]] = []
+        for sequence, outcome in decided:
+            verdicts.append(_verdict(sequence, outcome, self.model.max_context_tokens))
+            path = outcome.path[: verdicts[-1].num_accepted_tokens]
+            moves.extend(self.kv_cache.path_moves(sequence, verdicts[-1].base_length, path))
+        if moves:
+            self._decoder.move_kv(moves)
+        kept = []
+        if self._features is not None or self._in_target is not None:
+            kept = kept_rows(scheduled, {sequence.sequence_id: outcome for sequence, outcome in decided})
+        if self._features is not None:
+            self._features.keep(kept)
+            verdicts = [
+                _with_features(verdict, sequence, self._features)
+                for verdict, (sequence, _) in zip(verdicts, decided, strict=True)
+            ]
+        for rows in scheduled:  # now that keys, values and features are in place
+            self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
+        if self._in_target is not None:
+            num_rows = sum(rows.num_rows for rows in scheduled)
+            num_tokens = sum(len(outcome.token_ids) for _, outcome in decided)
+            self._in_target.after_step(kept, num_rows, num_tokens, elapsed_ns)
+        return verdicts
 
     def _closed(self, event: Event) -> Event:
         """Forget a sequence that has ended, or whose grammar gave up and left the token free."""
@@ -143,3 +168,61 @@ class EngineCore(Engine):
         if event.finish_reason is not None:
             self._intake.forget(sequence)
         return event
+
+
+def _round(sequence: EngineSequence) -> Round:
+    """What the target decides for this sequence; a decode is a verification of nothing."""
+    return Round(
+        sampling=sequence.sampling,
+        first_position=len(sequence.tokens),
+        draft_token_ids=sequence.drafts.token_ids,
+        draft_probs=sequence.drafts.probs,
+        history=sequence.history,
+        tree=sequence.drafts.tree,
+        constraint=sequence.grammar,
+    )
+
+
+def _verdict(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int) -> Verdict:
+    """Append the decided tokens, cut at a stop; rolls rejected drafts back by lowering a number.
+
+    The caller moves the keys and values of a tree's accepted path before anybody may find the blocks.
+    """
+    task = sequence.task
+    assert isinstance(task, VerifyTask | DecodeTask)
+    base_length = len(sequence.tokens)
+    remaining = min(sequence.sampling.max_tokens - sequence.num_output_tokens, max_context_tokens - base_length)
+    token_ids, num_accepted, finish_reason = cut(
+        outcome.token_ids,
+        outcome.num_accepted,
+        stop_token_ids=sequence.sampling.stop_token_ids,
+        remaining_tokens=remaining,
+    )
+    sequence.append(token_ids, committed=True)
+    sequence.num_computed_tokens = base_length + num_accepted
+    timings = Timings(task.start_ns - task.arrival_ns, sequence.compute_time_ns)
+    drafts = task.drafts
+    if isinstance(task, VerifyTask) or len(sequence.tokens) >= task.goal_length:
+        sequence.task = None
+    else:
+        task.drafts = NO_DRAFTS
+    sequence.compute_time_ns = 0
+    return Verdict(
+        sequence_id=sequence.sequence_id,
+        base_length=base_length,
+        num_draft_tokens=len(drafts),
+        num_accepted_tokens=num_accepted,
+        token_ids=tuple(token_ids),
+        logprobs=outcome.logprobs[: len(token_ids)],
+        finish_reason=finish_reason,
+        timings=timings,
+        draft_depth=drafts.tree.depth if drafts.tree else 0,
+        ended_in_leaf=drafts.tree is not None and not drafts.tree.children[outcome.path[-1] + 1 if outcome.path else 0],
+    )
+
+
+def _with_features(verdict: Verdict, sequence: EngineSequence, features: FeatureStore) -> Verdict:
+    """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
+    if verdict.finish_reason is not None or sequence.task is not None or sequence.feature_request is None:
+        return verdict
+    return msgspec.structs.replace(verdict, features=features.take(sequence))

@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from pilotfish.engine.core.ahead_growth import AheadBranch
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
-from pilotfish.engine.core.going_ahead import MoveKV, go_on, resume, settle
 from pilotfish.engine.core.kv_cache import KVCache
-from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
+from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import (
-    AheadRequest,
-    CloseSequence,
-    Decode,
-    OpenSequence,
-    Proposal,
-    Propose,
-    SequenceError,
-    Verify,
-)
+from pilotfish.messages import AheadRequest, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 logger = logging.getLogger(__name__)
+
+MoveKV = Callable[[Sequence[tuple[int, int]]], None]
+"""See Decoder.move_kv."""
 
 _PROBS_TOLERANCE = 1e-3
 """Sums of float32 probabilities may be this far from 1."""
@@ -176,56 +170,69 @@ class Intake:
         bad = self._bad_token(command.new_token_ids)
         if bad is not None:
             return _invalid(command, f"token id {bad} is not in the vocabulary of {self._vocab_size}")
-        if not 1 <= command.num_draft_tokens <= self._limits.max_draft_tokens:
-            return _invalid(
-                command,
-                f"{command.num_draft_tokens} draft tokens wanted; 1 to {self._limits.max_draft_tokens} are possible",
-            )
-        if command.tree is not None and not (
-            1 <= command.tree.max_nodes <= self._limits.max_draft_tokens and command.tree.branching >= 1
-        ):
-            return _invalid(
-                command,
-                f"a tree needs a branching of at least 1 and 1 to {self._limits.max_draft_tokens} nodes",
-            )
+        most, tree = self._limits.max_draft_tokens, command.tree
+        if not 1 <= command.num_draft_tokens <= most:
+            return _invalid(command, f"{command.num_draft_tokens} draft tokens wanted; 1 to {most} are possible")
+        if tree is not None and not (1 <= tree.max_nodes <= most and tree.branching >= 1):
+            return _invalid(command, f"a tree needs a branching of at least 1 and 1 to {most} nodes")
         if command.base_length >= self._max_context_tokens:
             return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
-        branch = settle(sequence, command, self._kv_cache, self._move_kv)
+        branch = self._settle(sequence, command)
         common = start + num_common_tokens(sequence.tokens[start:], command.new_token_ids)
         if common < len(sequence.tokens):
             self._kv_cache.rewind(sequence, common)
         sequence.append(command.new_token_ids[common - start :], committed=True)
         sequence.num_committed_tokens = len(sequence.tokens)
+        ahead = self._ahead(command)
         if branch is not None and len(branch.drafts) >= command.num_draft_tokens:
-            return resume(sequence, branch, command, self._ahead(command))
+            drafts = branch.drafts.first(command.num_draft_tokens)
+            if ahead is not None:
+                sequence.draft_ahead(drafts, ahead)
+            return None if command.is_prepared else drafts.drafts.proposal(sequence.sequence_id, command.base_length)
         if branch is None:
             # The last token's logits are wanted even if drafting already computed it.
             self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
-        else:
-            go_on(sequence, branch)
+        else:  # in the middle of the draft: no step was in vain
+            sequence.append(branch.drafts.token_ids, committed=False)
+            sequence.num_computed_tokens = len(sequence.tokens) - 1
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
-        growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
+        growth = None if tree is None else TreeProposal(tree, num_drafts)
         sequence.task = ProposeTask(
             command.base_length,
             num_drafts,
             now_ns,
-            tree=command.tree,
+            tree=tree,
             growth=growth,
             drafts=DraftedChain() if branch is None else branch.drafts,
-            ahead=self._ahead(command),
+            ahead=ahead,
             is_prepared=command.is_prepared,
         )
         return None
+
+    def _settle(self, sequence: EngineSequence, command: Propose) -> AheadBranch | None:
+        """Keep what was drafted ahead and came true, and end the rest; the branch that assumed just what is committed
+        now.
+
+        Appends the command's tokens as far as they are in the KV cache already.
+        """
+        task, start = sequence.task, command.base_length - len(command.new_token_ids)
+        if not isinstance(task, AheadTask):
+            return None
+        sequence.task = None
+        if self._move_kv is None or start != len(sequence.tokens):
+            return None
+        path, branch = task.growth.follow(command.new_token_ids)
+        if moves := self._kv_cache.path_moves(sequence, start, path):
+            self._move_kv(moves)
+        num_known = min(len(path), len(command.new_token_ids))
+        sequence.append(command.new_token_ids[:num_known], committed=True)
+        sequence.num_computed_tokens += num_known
+        return branch if command.tree is None else None
 
     def _ahead(self, command: Propose) -> AheadRequest | None:
         """What may be drafted ahead: nothing of trees, and nothing past the end of the context."""
         end = command.base_length + 2 * command.num_draft_tokens + 1
         return command.ahead if command.tree is None and end < self._max_context_tokens else None
-
-    def close(self, command: CloseSequence) -> None:
-        sequence = self._sequences.get(command.sequence_id)
-        if sequence is not None:
-            self.forget(sequence)
 
     def forget(self, sequence: EngineSequence) -> None:
         """Release the sequence's blocks and its slot."""

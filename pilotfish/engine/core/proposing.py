@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pilotfish.engine.core.ahead_growth import AheadGrowth
-from pilotfish.engine.core.going_ahead import begin_ahead
 from pilotfish.engine.core.sequence import AheadTask, EngineSequence, ProposeTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import DraftEvent
@@ -123,5 +122,5 @@ def add_drafted(sequence: EngineSequence, drafted: Drafted) -> DraftEvent | None
     if task.ahead is not None:
         # The drafts stay where they are in the KV cache, as the first nodes of a tree.
         sequence.truncate(task.base_length)
-        begin_ahead(sequence, task.drafts, task.ahead)
+        sequence.draft_ahead(task.drafts, task.ahead)
     return None if task.is_prepared else task.drafts.drafts.proposal(sequence.sequence_id, task.base_length, timings)

@@ -183,6 +183,12 @@ class EngineSequence:
         elif isinstance(self.task, AheadTask):
             self.task = None
 
+    def draft_ahead(self, drafts: DraftedChain, request: AheadRequest) -> None:
+        """Go on behind the drafts, which the KV cache holds behind the tokens, the last of them left out."""
+        growth = AheadGrowth(drafts, request)
+        if growth.has_room:
+            self.task = AheadTask(growth)
+
     def append(self, token_ids: Sequence[int], *, committed: bool) -> None:
         """Add tokens at the end; drafts (not committed) may be truncated again."""
         self.tokens.extend(token_ids)

@@ -3,7 +3,7 @@
 Several sequences grow at once: each round asks the drafter for logits after the newest tokens of all
 drafts that go on. What it has computed for a tree lies behind the sequence's tokens, in the order it came.
 
-Legend: R rows, one per node whose next tokens are wanted; V_d draft vocabulary.
+Legend: T rows; R rows, one per node whose next tokens are wanted; V_d draft vocabulary, H hidden size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, select
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.eagle3.runtime import FeatureHead, HeadOutput, HeadStep
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
@@ -37,6 +38,10 @@ class DraftRows:
     block_ids: Sequence[int]
     tree: DraftTree | None = None
     """As in SequenceSlice."""
+    wish: int = 0
+    """Index of the wish that these are draft tokens of, after which logits are wanted."""
+    logit_rows: Sequence[int] = ()
+    """The rows of the last logits that they come from: their parents'."""
 
 
 def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[SequenceSlice]]:
@@ -52,19 +57,8 @@ def lay_out(parts: Sequence[DraftRows]) -> tuple[list[int], list[int], list[Sequ
     return token_ids, positions, slices
 
 
-@dataclass(frozen=True, slots=True)
-class Expansion:
-    """Draft tokens of one wish after which logits are wanted."""
-
-    wish: int
-    """Index of the wish."""
-    rows: DraftRows
-    logit_rows: Sequence[int]
-    """The rows of the last logits that the tokens come from: their parents'."""
-
-
-Expand = Callable[[Sequence[Expansion]], Tensor]
-"""Logits float32 [R, V_d] after the tokens of the expansions, one after the other."""
+Expand = Callable[[Sequence[DraftRows]], Tensor]
+"""Logits float32 [R, V_d] after the draft tokens of the rows, one after the other."""
 
 
 class _Chain:
@@ -91,10 +85,10 @@ class _Chain:
         self._confidence *= confidence
         self._wish.sequence.remember((chosen.token_id,))  # penalties and grammars look at earlier drafts
 
-    def expansion(self, wish: int, first_logit_row: int) -> Expansion:
+    def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
         sequence = self._wish.sequence
         place = len(sequence.tokens) + len(self._chain) - 1 - self._wish.first_position
-        return Expansion(wish, DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids), [first_logit_row])
+        return DraftRows(place, self._chain.token_ids[-1:], sequence.block_ids, None, wish, [first_logit_row])
 
     def drafts(self) -> Drafts:
         return self._chain.drafts
@@ -127,12 +121,12 @@ class _Tree:
         self._proposal.extend(drafted.candidates)
         self._first_parent, self._first = self._first, len(self._proposal.token_ids) - self._proposal.num_logit_rows
 
-    def expansion(self, wish: int, first_logit_row: int) -> Expansion:
+    def expansion(self, wish: int, first_logit_row: int) -> DraftRows:
         sequence, tree = self._wish.sequence, self._proposal.tree
         place = len(sequence.tokens) + self._first - self._wish.first_position
-        rows = DraftRows(place, self._proposal.token_ids[self._first :], sequence.block_ids, tree)
-        parents = tree.parents[self._first :]
-        return Expansion(wish, rows, [first_logit_row + parent - self._first_parent for parent in parents])
+        logit_rows = [first_logit_row + parent - self._first_parent for parent in tree.parents[self._first :]]
+        token_ids = self._proposal.token_ids[self._first :]
+        return DraftRows(place, token_ids, sequence.block_ids, tree, wish, logit_rows)
 
     def drafts(self) -> Drafts:
         return self._proposal.drafts(self._wish.sequence.sampling)
@@ -189,3 +183,35 @@ def _confidences(logits: Tensor, drawn: Sequence[tuple[int, int]], vocabulary: D
         (logits.gather(1, columns) - logits.logsumexp(1, keepdim=True)).exp_().squeeze(1).tolist()
     )
     return confidences
+
+
+class HeadGrowth:
+    """A head and how it drafts. The head's pool is the caller's to divide up."""
+
+    def __init__(self, head: FeatureHead, vocab_size: int, *, top_m: int) -> None:
+        self._head = head
+        self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size)
+        self._top_m = top_m
+        self.num_rounds = 0
+        """Forwards so far."""
+
+    def forward(self, parts: Sequence[DraftRows], states: Tensor, logit_rows: Sequence[int]) -> HeadOutput:
+        """Run the rows of all sequences, which the logit rows count through.
+
+        states: [T, 3H] features or [T, H] hidden states, of the tokens before.
+        """
+        self.num_rounds += 1
+        return self._head.forward(HeadStep(*lay_out(parts), logit_rows, states))
+
+    def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
+        """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
+        hidden = output.hidden[list(last_rows)]
+
+        def expand(expansions: Sequence[DraftRows]) -> Tensor:
+            nonlocal hidden
+            parents = [row for expansion in expansions for row in expansion.logit_rows]
+            output = self.forward(expansions, hidden[parents], range(len(parents)))
+            hidden = output.hidden
+            return output.logits
+
+        return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)

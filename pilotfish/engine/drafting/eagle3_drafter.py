@@ -20,8 +20,7 @@ from torch import Tensor
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.draft_growth import DraftRows
-from pilotfish.engine.drafting.head_growth import HeadGrowth
+from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.speculation.sampling.transfer import to_device

@@ -14,7 +14,7 @@ from torch import Tensor
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.draft_growth import DraftRows, Expansion, grow_drafts, lay_out
+from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 
@@ -45,12 +45,9 @@ class EarlyExitDrafter:
         if not wanted:
             return []
 
-        def expand(expansions: Sequence[Expansion]) -> Tensor:
-            return self._forward([expansion.rows for expansion in expansions])
-
         sequences = [wish.sequence for wish in wanted]
         last = [DraftRows(len(one.tokens) - 1, one.tokens[-1:], one.block_ids) for one in sequences]
-        return grow_drafts(wanted, self._forward(last), expand, self._vocabulary, top_m=self._top_m)
+        return grow_drafts(wanted, self._forward(last), self._forward, self._vocabulary, top_m=self._top_m)
 
     def _forward(self, parts: Sequence[DraftRows]) -> Tensor:
         """Logits float32 [R, V] after each of the rows."""

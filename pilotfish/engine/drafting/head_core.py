@@ -3,6 +3,12 @@
 A step drafts for every sequence that asks: one forward over the rows that features have come for, then one for each
 further token of the drafts. Rows whose state was the head's own guess are written again when the target's features
 of them come.
+
+The token at position q takes the feature of q - 1. Where the first features are those of position f, the sequence
+begins at f for the head: its place 0 holds the token at f, which has no feature before it and which nobody sees. Rotary
+embeddings are relative, so places do as well as positions.
+
+Legend: n positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -10,9 +16,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import torch
+from torch import Tensor
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
@@ -21,22 +29,52 @@ from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
-from pilotfish.engine.drafting.head_growth import HeadGrowth
-from pilotfish.engine.drafting.head_sequence import (
-    add_features,
-    begin_features,
-    can_draft,
-    finish_rows,
-    next_rows,
-    origin_of,
-)
+from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.features import Features
 from pilotfish.messages import Command, Decode, Event, Opened, OpenSequence, Propose, SequenceError, Verify
-from pilotfish.models.eagle3.runtime import FeatureHead
+from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.models.feature_codec import decode_features
 from pilotfish.types import ModelInfo, SequenceErrorCode, Timings
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FeatureWindow:
+    """Features of a sequence that rows will take, and where the head's part of the sequence begins."""
+
+    origin: int
+    """Position of the token at place 0."""
+    first_position: int
+    """Of values."""
+    values: Tensor
+    """[n, 3H]"""
+
+    def add(self, first_position: int, values: Tensor) -> bool:
+        """Take in features; False and no change where they do not continue those before."""
+        if not self.first_position <= first_position <= self.first_position + len(self.values):
+            return False
+        self.values = torch.cat((self.values[: first_position - self.first_position], values))
+        return True
+
+    def covers(self, sequence: EngineSequence) -> bool:
+        """Whether there are features for every row up to the last token's."""
+        first, end = sequence.num_computed_tokens, len(sequence.tokens)
+        return self.first_position < first < end <= self.first_position + len(self.values) + 1
+
+    def next_rows(self, sequence: EngineSequence) -> tuple[DraftRows, Tensor]:
+        """The rows that are not computed yet, the last token's at the end, and their states [n, 3H]."""
+        first, end = sequence.num_computed_tokens, len(sequence.tokens)
+        states = self.values[first - 1 - self.first_position : end - 1 - self.first_position]
+        return DraftRows(first - self.origin, sequence.tokens[first:], sequence.block_ids), states
+
+    def finish(self, sequence: EngineSequence) -> None:
+        """The rows up to the last token's are computed. Its own feature stays: a repeated question asks for it
+        again."""
+        sequence.num_computed_tokens = len(sequence.tokens)
+        num_done = len(sequence.tokens) - 2 - self.first_position
+        self.values = self.values[num_done:].clone()
+        self.first_position += num_done
 
 
 class HeadCore(Engine):
@@ -97,9 +135,11 @@ class HeadCore(Engine):
             logger.warning("the features of a sequence are dropped: %s", error)
             return
         values = values.to(self._head.device, self._head.dtype)
-        if not add_features(sequence, features.first_position, values):
+        window, first = sequence.drafter_state, features.first_position
+        if not isinstance(window, FeatureWindow) or not window.add(first, values):
             self.kv_cache.release(sequence)
-            begin_features(sequence, features.first_position, values)
+            sequence.drafter_state = FeatureWindow(first, first, values)
+            sequence.num_computed_tokens = first + FIRST_KEY
 
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
         """All rows of those who wait for a proposal, the longest waiting first, with blocks for them; who cannot draft
@@ -112,7 +152,9 @@ class HeadCore(Engine):
             num_rows = len(sequence.tokens) - sequence.num_computed_tokens
             if scheduled and num_rows > left:
                 break
-            if not can_draft(sequence) or not self._reserve(sequence, task):
+            window = sequence.drafter_state
+            can_draft = isinstance(window, FeatureWindow) and window.covers(sequence)
+            if not can_draft or not self._reserve(sequence, task):
                 sequence.task = None
                 now_ns = self._clock_ns()
                 timings = Timings(max(0, now_ns - task.arrival_ns), 0)
@@ -128,7 +170,7 @@ class HeadCore(Engine):
         num_drafts = task.num_draft_tokens
         if task.tree is not None:
             num_drafts = num_tree_places(task.tree, task.num_draft_tokens)
-        num_places = len(sequence.tokens) - origin_of(sequence) + num_drafts
+        num_places = len(sequence.tokens) - _window(sequence).origin + num_drafts
         while not self.kv_cache.reserve(sequence, num_places):
             idle = [other for other in self._sequences.values() if other.block_ids and other.task is None]
             victim = min(idle, key=lambda other: other.last_step, default=None)
@@ -143,7 +185,7 @@ class HeadCore(Engine):
         compute_time_ns = self._clock_ns() - start_ns
         proposals: list[Event] = []
         for (sequence, task), drafted in zip(batch, drafts, strict=True):
-            finish_rows(sequence)
+            _window(sequence).finish(sequence)
             sequence.task = None
             timings = Timings(max(0, start_ns - task.arrival_ns), compute_time_ns)
             proposals.append(drafted.proposal(sequence.sequence_id, task.base_length, timings))
@@ -152,17 +194,22 @@ class HeadCore(Engine):
     @torch.inference_mode()
     def _draft(self, batch: Sequence[tuple[EngineSequence, ProposeTask]]) -> list[Drafts]:
         """Run the rows and draft; changes no sequence."""
-        rows, states = zip(*(next_rows(sequence) for sequence, _ in batch), strict=True)
+        rows, states = zip(*(_window(sequence).next_rows(sequence) for sequence, _ in batch), strict=True)
         last_rows = [end - 1 for end in accumulate(len(part.token_ids) for part in rows)]
         output = self._growth.forward(rows, torch.cat(states), last_rows)
         wishes = [
-            DraftWish(sequence, task.num_draft_tokens, origin_of(sequence), task.tree) for sequence, task in batch
+            DraftWish(sequence, task.num_draft_tokens, _window(sequence).origin, task.tree) for sequence, task in batch
         ]
         return self._growth.grow(wishes, output, last_rows)
 
 
 def _task_of(sequence: EngineSequence) -> ProposeTask | None:
     return sequence.task if isinstance(sequence.task, ProposeTask) else None
+
+
+def _window(sequence: EngineSequence) -> FeatureWindow:
+    assert isinstance(sequence.drafter_state, FeatureWindow), "the sequence has features"
+    return sequence.drafter_state
 
 
 def _rewrites(sequence: EngineSequence, command: Propose) -> bool:

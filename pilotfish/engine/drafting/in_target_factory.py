@@ -17,7 +17,7 @@ from pilotfish.models.decoder import Decoder
 from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa.checkpoint import load_medusa
+from pilotfish.models.medusa import load_medusa
 from pilotfish.models.store.head_config import HeadConfig
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 

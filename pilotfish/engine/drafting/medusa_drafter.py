@@ -17,9 +17,9 @@ from torch import Tensor
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.engine.drafting.draft_growth import Expansion, grow_drafts
+from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaHeads
 from pilotfish.models.packing import pack_linears
 from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 
@@ -53,10 +53,10 @@ class MedusaDrafter:
         logits = self._heads(self._decoder.last_hidden[last_rows])  # K times [S, V_d]
         level = 0
 
-        def expand(expansions: Sequence[Expansion]) -> Tensor:
+        def expand(expansions: Sequence[DraftRows]) -> Tensor:
             nonlocal level
             level += 1
-            rows = [expansion.wish for expansion in expansions for _ in expansion.rows.token_ids]
+            rows = [expansion.wish for expansion in expansions for _ in expansion.token_ids]
             selected: Tensor = logits[level][rows].float()
             return selected
 

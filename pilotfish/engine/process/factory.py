@@ -18,14 +18,14 @@ from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter, with_lookup
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
-from pilotfish.engine.process.gpu import gpu_options, loading_device, record_graphs, with_kv_cache_tokens
+from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.wire import Role
 from pilotfish.errors import ConfigError
 from pilotfish.features import FeatureFormat
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
-from pilotfish.models.factory import BuiltDecoder, DecoderOptions, build_decoder
+from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
@@ -135,19 +135,14 @@ def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[Load
         threads = engine.num_threads or max(1, _num_threads(engine) // config.target.tensor_parallel_size)
         return build_parallel_decoder(config, threads, rank_folder)
     torch.set_num_threads(_num_threads(engine))
-    gpu = gpu_options(engine)
-    device = loading_device(engine, gpu)
-    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=_DTYPES[engine.dtype], device=device)
-    options = DecoderOptions(
-        deterministic=engine.deterministic,
-        compile=engine.compile,
-        num_threads=_num_threads(engine),
-        max_context_tokens=engine.max_context_tokens,
-        cache_dir=Path(config.cache_dir),
-        quantization=engine.quantization,
-        gpu=gpu,
+    device = resolve_device(engine.device)
+    enter_device(device)
+    # What is to be rounded is loaded to the CPU, so that a GPU never holds it whole.
+    loading_device = torch.device("cpu") if engine.quantization in ("int8", "fp8") else device
+    loaded = load_model(service.model, cache_dir=config.cache_dir, dtype=_DTYPES[engine.dtype], device=loading_device)
+    return loaded, build_decoder(
+        loaded, engine, num_threads=_num_threads(engine), cache_dir=Path(config.cache_dir), device=device
     )
-    return loaded, build_decoder(loaded, options)
 
 
 def _proposer(role: Role, drafter: InTargetDrafter | None) -> str:

@@ -1,4 +1,4 @@
-"""What an engine does on a GPU before its first step: which device, how much memory for the KV cache, graphs."""
+"""What an engine does on a GPU before its first step: how much memory for the KV cache, graphs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.device import device_memory, enter_device, resolve_device
-from pilotfish.models.gpu_factory import GpuOptions
-from pilotfish.models.kv_memory import MemoryBudget, num_blocks_that_fit, tokens_of
 from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
@@ -24,33 +21,10 @@ CONTEXT_BYTES = 600 << 20
 """What CUDA and its libraries take of a GPU beside what torch allocates; seen between 300 and 600 MB."""
 GRAPH_BYTES = 3 << 20
 """Of one recorded shape: some thousand kernels and their arguments. An allowance, as the context's is."""
+MIN_BLOCKS = 3
+"""Block 0, which belongs to nobody, and two for a sequence."""
 GATHERED_LAYERS = 2.0
 """SDPA copies the keys and values of one layer, in powers of two of their number: at most twice."""
-
-
-def gpu_options(engine: EngineConfig) -> GpuOptions | None:
-    """The device to compute on and what is wanted there; None for the CPU. Makes it the current device.
-
-    Raises ConfigError for a device that is not there.
-    """
-    device = resolve_device(engine.device)
-    if device.type != "cuda":
-        return None
-    enter_device(device)
-    return GpuOptions(
-        device=device,
-        attention=engine.attention,
-        graphs=engine.cuda_graphs,
-        max_sequences=engine.max_sequences,
-        max_draft_tokens=engine.max_draft_tokens,
-    )
-
-
-def loading_device(engine: EngineConfig, gpu: GpuOptions | None) -> torch.device:
-    """Where the weights are loaded to: the CPU where they are to be rounded, so that the GPU never holds them whole."""
-    if gpu is None or engine.quantization in ("int8", "fp8"):
-        return torch.device("cpu")
-    return gpu.device
 
 
 def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per_block: int = 0) -> EngineConfig:
@@ -65,19 +39,30 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
         return replace(engine, kv_cache_tokens=DEFAULT_KV_CACHE_TOKENS)
     if not isinstance(decoder, TransformersDecoder):
         raise ConfigError(f"engine.kv_cache_tokens is 0, which {decoder.name} cannot measure: name a number of tokens")
-    budget, decoder_bytes = _measured(engine, decoder)
-    bytes_per_block = decoder_bytes + extra_bytes_per_block
+    bytes_per_block, held_bytes, step_bytes = _measured(engine, decoder)
+    bytes_per_block += extra_bytes_per_block
+    free_bytes, total_bytes = torch.cuda.mem_get_info(decoder.device)
+    allowed_bytes = int(total_bytes * engine.gpu_memory_utilization) - held_bytes
+    # Of all sequences in one step as much again of every block.
     gathered_layers = GATHERED_LAYERS / decoder.num_layers if decoder.backend.gathers(()) else 0.0
-    num_blocks = num_blocks_that_fit(budget, bytes_per_block, gathered_layers=gathered_layers)
+    num_blocks = int((min(allowed_bytes, free_bytes) - step_bytes) / (bytes_per_block * (1 + gathered_layers)))
+    if num_blocks < MIN_BLOCKS:
+        raise ConfigError(
+            f"no memory is left for the KV cache: of {_gb(total_bytes)} (engine.gpu_memory_utilization "
+            f"{engine.gpu_memory_utilization:g}; {_gb(free_bytes)} free) the weights take {_gb(held_bytes)} and a step "
+            f"{_gb(step_bytes)}. Use a smaller model, engine.quantization, a smaller engine.max_batch_tokens, or more "
+            "memory"
+        )
+    num_tokens = (num_blocks - 1) * BLOCK_SIZE
     logger.info(
-        "KV cache of %d tokens (%.1f GB) on %s: weights take %.1f GB, a step %.1f GB",
-        tokens_of(num_blocks),
-        num_blocks * bytes_per_block / 1e9,
+        "KV cache of %d tokens (%s) on %s: weights take %s, a step %s",
+        num_tokens,
+        _gb(num_blocks * bytes_per_block),
         decoder.device,
-        budget.held_bytes / 1e9,
-        (budget.step_bytes + budget.graph_bytes) / 1e9,
+        _gb(held_bytes),
+        _gb(step_bytes),
     )
-    return replace(engine, kv_cache_tokens=tokens_of(num_blocks))
+    return replace(engine, kv_cache_tokens=num_tokens)
 
 
 def record_graphs(decoder: Decoder, exit_layers: Sequence[int | None] = (None,)) -> None:
@@ -87,14 +72,15 @@ def record_graphs(decoder: Decoder, exit_layers: Sequence[int | None] = (None,))
     if decoder.device.type != "cuda":
         decoder.record_graphs(exit_layers)
         return
-    free_bytes = device_memory(decoder.device).free_bytes
+    free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
     decoder.record_graphs(exit_layers)
-    taken_gb = (free_bytes - device_memory(decoder.device).free_bytes) / 1e9
-    logger.info("recorded steps take %.2f GB on %s", taken_gb, decoder.device)
+    taken_bytes = free_bytes - torch.cuda.mem_get_info(decoder.device)[0]
+    logger.info("recorded steps take %s on %s", _gb(taken_bytes), decoder.device)
 
 
-def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[MemoryBudget, int]:
-    """What the device holds and the largest step takes; bytes of a block."""
+def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[int, int, int]:
+    """Bytes of a block; what this process holds of the device; the most that a step takes for itself, once outside of
+    graphs and once in them, with what the graphs take beside it."""
     num_rows = min(engine.max_batch_tokens, decoder.max_context_tokens)
     num_blocks = -(-num_rows // BLOCK_SIZE) + 1
     bytes_per_block = decoder.allocate(num_blocks).num_bytes // num_blocks
@@ -110,14 +96,10 @@ def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[Memor
     step_bytes = torch.cuda.max_memory_allocated(device) - held_bytes
     del logits
     torch.cuda.empty_cache()
-    memory = device_memory(device)
-    num_graphs = decoder.num_graphs
-    budget = MemoryBudget(
-        total_bytes=memory.total_bytes,
-        free_bytes=memory.free_bytes,
-        utilization=engine.gpu_memory_utilization,
-        held_bytes=held_bytes + CONTEXT_BYTES,
-        step_bytes=step_bytes * (2 if num_graphs else 1),
-        graph_bytes=num_graphs * GRAPH_BYTES + decoder.graph_attention_bytes,
-    )
-    return budget, bytes_per_block
+    if num_graphs := decoder.num_graphs:
+        step_bytes = 2 * step_bytes + num_graphs * GRAPH_BYTES + decoder.graph_attention_bytes
+    return bytes_per_block, held_bytes + CONTEXT_BYTES, step_bytes
+
+
+def _gb(num_bytes: int) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from pilotfish.config import Quantization
+from pilotfish.config import EngineConfig, Quantization
 from pilotfish.errors import ConfigError, UnsupportedModelError
-from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.loading import LoadedModel
 from tests.support.tiny_llama import tiny_llama
 
@@ -22,22 +22,22 @@ def loaded(**changes: Any) -> LoadedModel:
     return LoadedModel(model, Path(), "tiny", 64, CONTEXT, "none")
 
 
-def options(tmp_path: Path, **changes: Any) -> DecoderOptions:
-    values = {"deterministic": False, "compile": True, "num_threads": 1, "max_context_tokens": 0, "cache_dir": tmp_path}
-    return DecoderOptions(**{**values, **changes})
+def build(tmp_path: Path, model: LoadedModel | None = None, **settings: Any) -> BuiltDecoder:
+    engine = EngineConfig(**{"deterministic": False, **settings})
+    return build_decoder(model or loaded(), engine, num_threads=1, cache_dir=tmp_path)
 
 
 def test_rotary_scaling_by_length_is_refused_whatever_the_decoder(tmp_path: Path) -> None:
     """The kernels' tables hold one angle a position: they would run such a model, and wrongly."""
     rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
     with pytest.raises(UnsupportedModelError, match="dynamic"):
-        build_decoder(loaded(rope_parameters=rope), options(tmp_path))
+        build(tmp_path, loaded(rope_parameters=rope))
     assert list(tmp_path.iterdir()) == [], "refused before anything is compiled"
 
 
 def test_a_context_beyond_the_models_own_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="trained for 128"):
-        build_decoder(loaded(), options(tmp_path, max_context_tokens=129))
+        build(tmp_path, max_context_tokens=129)
 
 
 @pytest.mark.parametrize("quantization", ["none", "lossless"])
@@ -47,22 +47,19 @@ def test_without_a_compiler_torch_computes(
     monkeypatch.setenv("PATH", "/nonexistent")
     num_threads = torch.get_num_threads()
     try:
-        built = build_decoder(loaded(), options(tmp_path, quantization=quantization))
+        built = build(tmp_path, quantization=quantization)
     finally:
         torch.set_num_threads(num_threads)
     assert (built.decoder.name, built.decoder.max_context_tokens) == ("transformers", CONTEXT)
 
 
-@pytest.mark.parametrize("compile_kernels", [True, False])
-def test_quantised_weights_without_the_kernels_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compile_kernels: bool
-) -> None:
+def test_quantised_weights_without_the_kernels_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replica that quietly ran on bfloat16 would be slower, and answer otherwise, than its neighbours."""
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(ConfigError, match=r"engine\.quantization is int4.*cannot run tiny.*Set engine\.quantization"):
-        build_decoder(loaded(), options(tmp_path, quantization="int4", compile=compile_kernels))
+        build(tmp_path, quantization="int4")
 
 
 def test_blocks_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="intermediate_size is 48, not a multiple of 32"):
-        build_decoder(loaded(), options(tmp_path, quantization="int8"))
+        build(tmp_path, quantization="int8")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.config import Quantization
+from pilotfish.config import EngineConfig, Quantization
 from pilotfish.errors import ConfigError
+from pilotfish.models import factory
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.factory import DecoderOptions, build_decoder
-from pilotfish.models.gpu_factory import GpuOptions, build_gpu_decoder, choose_backend, flashinfer_obstacle
+from pilotfish.models.gpu_factory import build_gpu_decoder, choose_backend, flashinfer_obstacle
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.scaled_linear import ScaledLinear
 from tests.support.tiny_llama import tiny_llama
 
 CPU = torch.device("cpu")
-OPTIONS = GpuOptions(device=CPU, max_sequences=2, max_draft_tokens=3)
+CUDA = torch.device("cuda", 0)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +34,8 @@ def model() -> LlamaForCausalLM:
 @pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("none", False), ("int8", True)])
 def test_a_decoder_computes_the_model(model: LlamaForCausalLM, quantization: Quantization, graphs: bool) -> None:
     ours = copy.deepcopy(model)
-    options = GpuOptions(device=CPU, graphs=graphs, max_sequences=2, max_draft_tokens=3)
-    decoder = build_gpu_decoder(ours, options, quantization=quantization, max_context_tokens=64)
+    engine = EngineConfig(quantization=quantization, cuda_graphs=graphs, max_sequences=2, max_draft_tokens=3)
+    decoder = build_gpu_decoder(ours, engine, CPU, max_context_tokens=64)
     assert any(isinstance(module, ScaledLinear) for module in ours.modules()) == (quantization == "int8")
     decoder.allocate(8)
     decoder.record_graphs()
@@ -45,25 +47,32 @@ def test_a_decoder_computes_the_model(model: LlamaForCausalLM, quantization: Qua
     assert (logits - theirs).norm() / theirs.norm() < (0.05 if quantization == "int8" else 1e-4)
 
 
-def test_nothing_is_promised_about_batches(model: LlamaForCausalLM, tmp_path: Path) -> None:
+def test_nothing_is_promised_about_batches(
+    model: LlamaForCausalLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_cpu = functools.partial(build_gpu_decoder, device=CPU)
+    monkeypatch.setattr(factory, "build_gpu_decoder", lambda model, engine, _, **more: on_cpu(model, engine, **more))
     loaded = LoadedModel(copy.deepcopy(model), tmp_path, "tiny", 64, 64, "none")
-    options = DecoderOptions(
-        deterministic=True, compile=True, num_threads=1, max_context_tokens=32, cache_dir=tmp_path, gpu=OPTIONS
-    )
-    built = build_decoder(loaded, options)
+    engine = EngineConfig(max_context_tokens=32)
+    built = factory.build_decoder(loaded, engine, num_threads=1, cache_dir=tmp_path, device=CUDA)
     assert not built.deterministic
     assert (built.decoder.name, built.decoder.max_context_tokens) == ("transformers", 32)
 
 
-@pytest.mark.parametrize(("quantization", "message"), [("int4", "set engine.device to cpu"), ("fp8", "CUDA device")])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"quantization": "int4", "device": "auto"}, "set engine.device to cpu"),
+        ({"quantization": "fp8", "device": "cuda"}, "CUDA device"),
+    ],
+)
 def test_formats_that_cannot_be_had_are_refused(
-    model: LlamaForCausalLM, quantization: Quantization, message: str
+    model: LlamaForCausalLM, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_gpu_decoder(copy.deepcopy(model), OPTIONS, quantization=quantization, max_context_tokens=64)
+        build_gpu_decoder(copy.deepcopy(model), EngineConfig(**settings), CPU, max_context_tokens=64)
 
 
-CUDA = torch.device("cuda", 0)
 LAYERS = [AttentionShape(num_kv_heads=8, head_dim=128, scale=0.1)]
 
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from pilotfish.config import EngineConfig
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.determinism import is_batch_invariant
-from pilotfish.models.factory import DecoderOptions, build_decoder
+from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import load_model
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES, DraftTree
@@ -208,10 +209,7 @@ def test_moves_read_everything_before_they_write(exact_decoder: Decoder) -> None
 @pytest.mark.model
 def test_trees_on_the_default_model(default_model_folder: Path, kernel_cache: Path) -> None:
     loaded = load_model(str(default_model_folder), cache_dir=str(kernel_cache), dtype=torch.bfloat16, device="cpu")
-    options = DecoderOptions(
-        deterministic=True, compile=True, num_threads=2, max_context_tokens=512, cache_dir=kernel_cache
-    )
-    built = build_decoder(loaded, options)
+    built = build_decoder(loaded, EngineConfig(max_context_tokens=512), num_threads=2, cache_dir=kernel_cache)
     if not built.deterministic:
         pytest.skip("this machine's torch rounds by the batch")
     built.decoder.allocate(NUM_BLOCKS)

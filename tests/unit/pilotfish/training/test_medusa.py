@@ -7,8 +7,7 @@ from collections.abc import Callable
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.medusa import HEAD_DECAY, MedusaObjective
 

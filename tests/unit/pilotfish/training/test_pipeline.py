@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
 from pilotfish.models.eagle3.checkpoint import load_eagle3
-from pilotfish.models.medusa.checkpoint import load_medusa
+from pilotfish.models.medusa import load_medusa
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training

@@ -24,8 +24,7 @@ from pilotfish.messages import Decode, OpenSequence
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode, prompts
 

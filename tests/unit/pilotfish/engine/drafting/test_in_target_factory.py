@@ -16,9 +16,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.loading import LoadedModel
-from pilotfish.models.medusa.checkpoint import save_medusa
-from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads, save_medusa
 from tests.support.tiny_models import tiny_eagle3_config
 
 

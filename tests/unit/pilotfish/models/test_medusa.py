@@ -10,9 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pilotfish.errors import ModelError
-from pilotfish.models.medusa.checkpoint import load_medusa, save_medusa
-from pilotfish.models.medusa.config import MedusaConfig
-from pilotfish.models.medusa.module import MedusaHeads
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads, load_medusa, save_medusa
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""Medusa heads (2401.10774): each predicts one token further ahead from the target's last hidden state."""
