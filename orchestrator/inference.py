@@ -188,16 +188,18 @@ class InferenceService:
             drafter=link.model.proposer,
         )
 
-    def _tree(self, link: ReplicaLink) -> TreeRequest | None:
+    def _tree(self, link: ReplicaLink, *, in_target: bool) -> TreeRequest | None:
         """How drafts may branch; None: they are chains."""
-        speculation = self._config.speculation
-        if speculation.tree_nodes == 0:
-            return None
-        return TreeRequest(min(speculation.tree_nodes, link.limits.max_draft_tokens), speculation.tree_branching)
+        speculation, most = self._config.speculation, link.limits.max_draft_tokens
+        num_nodes = speculation.tree_nodes
+        if num_nodes == "auto":
+            num_nodes = most if in_target else 0
+        return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
 
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
-        config, model, tree = self._config, link.model, self._tree(link)
+        config, model = self._config, link.model
         drafts_in_target = _drafts_in_target(request, model)
+        tree = self._tree(link, in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
         features = FeatureFeed(model.feature_layers)
         return Session(

@@ -29,7 +29,7 @@ class Proposer:
         return replace(self, overrides=(*self.overrides, f"{self.model_key}={model}"))
 
 
-_TREE = ("orchestrator.speculation.tree_nodes=16",)
+_CHAIN, _TREE = ("orchestrator.speculation.tree_nodes=0",), ("orchestrator.speculation.tree_nodes=16",)
 _CHAINS = (
     # As the configuration has it: the target's drafter if it has one, and the draft service.
     Proposer("auto", "auto"),
@@ -39,21 +39,21 @@ _CHAINS = (
     Proposer("suffix", "suffix"),
     Proposer("ngram-remote", "draft", ("draft.proposer=ngram",)),
     Proposer("suffix-remote", "draft", ("draft.proposer=suffix",)),
-    Proposer("ngram-in-target", "ngram", ("target.drafter.proposer=none", "target.drafter.lookup=ngram")),
-    Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix")),
+    Proposer("ngram-in-target", "ngram", ("target.drafter.proposer=none", "target.drafter.lookup=ngram", *_CHAIN)),
+    Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix", *_CHAIN)),
     # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
     Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
     Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
     # In the target, alone and after a lookup.
-    Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3",), "target.drafter.model"),
+    Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3", *_CHAIN), "target.drafter.model"),
     Proposer(
         *("eagle3-suffix", "eagle3"),
-        ("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix"),
+        ("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", *_CHAIN),
         "target.drafter.model",
     ),
-    Proposer("medusa", "medusa", ("target.drafter.proposer=medusa",), "target.drafter.model"),
-    Proposer("early_exit", "early_exit", ("target.drafter.proposer=early_exit",)),
+    Proposer("medusa", "medusa", ("target.drafter.proposer=medusa", *_CHAIN), "target.drafter.model"),
+    Proposer("early_exit", "early_exit", ("target.drafter.proposer=early_exit", *_CHAIN)),
 )
 _BRANCHING = (
     "suffix",

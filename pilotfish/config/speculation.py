@@ -27,9 +27,9 @@ class SpeculationConfig:
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator; the draft pool is asked only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""
-    tree_nodes: int = 0
-    """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0:
-    chains."""
+    tree_nodes: Literal["auto"] | int = "auto"
+    """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
+    `auto`: of drafters in the target, as many as do not make its step longer; elsewhere chains."""
     tree_branching: int = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
@@ -58,7 +58,10 @@ class SpeculationConfig:
 
     def __post_init__(self) -> None:
         require(self.num_speculative_tokens >= 1, "speculation.num_speculative_tokens must be at least 1")
-        require(0 <= self.tree_nodes <= 63, "speculation.tree_nodes must be between 0 (chains) and 63")
+        require(
+            self.tree_nodes == "auto" or 0 <= self.tree_nodes <= 63,
+            "speculation.tree_nodes must be auto, or between 0 (chains) and 63",
+        )
         require(self.tree_branching >= 1, "speculation.tree_branching must be at least 1")
         require(0 <= self.draft_ahead_tokens <= 256, "speculation.draft_ahead_tokens must be between 0 (off) and 256")
         require(self.draft_deadline_ms >= 0, "speculation.draft_deadline_ms must be at least 0 (0: measured)")

@@ -1,24 +1,19 @@
-"""What drafts cost a target that drafts for itself, as measured: how far to draft.
+"""What drafts cost a target that drafts for itself: how far to draft, and how far to branch.
 
-A step of T seconds yields Y tokens. Whatever makes it t seconds longer pays if it adds more than t * Y / T
-tokens: a further round of the drafter by the chance that the target comes to its newest tokens, a further
-row of the verification by the chance that the target comes to the row's token.
+A step of T seconds, drafts included, yields Y tokens. Whatever makes it t seconds longer pays if it adds more than
+t * Y / T tokens. A draft token adds as much as the target is likely to come to it; it takes its row of the verification
+and its share of the drafter's round.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _DECAY = 0.98
-"""Of what was measured, each step: about the last fifty steps count."""
-_ROW_SHARE, _ROUND_SHARE = 0.014, 0.1
-"""Of a step of one row, where nothing has been measured: SmolLM2-135M and its EAGLE-3 head on two cores."""
-_PRIOR_STEPS = 10.0
-"""So many steps of evidence stand behind those shares."""
-_FORGOTTEN = 0.001
-"""Of a step: with less left than that, 500 steps have passed of which none said anything."""
-_MAX_ROWS = 64
-"""Steps of more rows hold a prefill, and say little about a decode."""
+"""Of what was measured, each step: about the last fifty count."""
+_FREE = 1.1
+"""A tree may fill a step with nodes as long as it takes no more than this times the step of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,51 +29,40 @@ class Thresholds:
 DEFAULT_THRESHOLDS = Thresholds()
 
 
-_SUMS = ("steps", "rows", "time_s", "rows_squared", "rows_times_s", "tokens", "rounds", "draft_s")
-
-
 class DraftCosts:
     """Moving sums over steps. Pure: time is an argument."""
 
     def __init__(self) -> None:
-        self._sums = dict.fromkeys(_SUMS, 0.0)
-        self._counts = False
-        """Whether the last step is among the sums."""
+        self._num_tokens = self._time_s = self._num_rounds = self._draft_s = 0.0
 
-    def add_step(self, num_rows: int, forward_s: float, num_tokens: int) -> None:
-        """A step of the target; num_tokens: what it has committed for all its sequences."""
-        self._sums = {name: _DECAY * value for name, value in self._sums.items()}
-        self._counts = 0 < num_rows <= _MAX_ROWS and num_tokens > 0
-        if self._counts:
-            values = (1, num_rows, forward_s, num_rows**2, num_rows * forward_s, num_tokens)
-            for name, value in zip(self._sums, values, strict=False):
-                self._sums[name] += value
+    def add(self, num_tokens: int, step_s: float, num_rounds: int, draft_s: float) -> None:
+        """A step without prefills that committed num_tokens, and the drafts that were made after it."""
+        self._num_tokens = _DECAY * self._num_tokens + num_tokens
+        self._time_s = _DECAY * self._time_s + step_s + draft_s
+        self._num_rounds = _DECAY * self._num_rounds + num_rounds
+        self._draft_s = _DECAY * self._draft_s + draft_s
 
-    def add_draft(self, num_rounds: int, draft_s: float) -> None:
-        """What the drafter did after that step; without a round its time tells nothing.
+    def thresholds(self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int) -> Thresholds:
+        """For drafts of so many sequences; the defaults before the first step.
 
-        It counts as its step does: beside a step that is left out its time would stand without that step's tokens.
+        step_s: seconds of a step by its rows. num_draft_tokens: of a sequence, at most.
         """
-        if num_rounds == 0 or not self._counts:
-            return
-        self._sums["rounds"] += num_rounds
-        self._sums["draft_s"] += draft_s
-
-    def thresholds(self) -> Thresholds:
-        """As things stand; the defaults before the first step, and where all that told something are long past."""
-        num_steps, rows, time_s, rows_squared, rows_times_s, num_tokens, num_rounds, draft_s = self._sums.values()
-        if num_steps < _FORGOTTEN or time_s == 0:
+        if self._time_s == 0 or self._num_rounds == 0:
             return DEFAULT_THRESHOLDS
-        mean_rows, forward_s = rows / num_steps, time_s / num_steps
-        # A line through (rows, seconds); the prior is a line of the assumed slope through the mean.
-        variance = rows_squared / num_steps - mean_rows**2
-        covariance = rows_times_s / num_steps - mean_rows * forward_s
-        prior = _PRIOR_STEPS / (num_steps + _PRIOR_STEPS)
-        assumed_row_s = _ROW_SHARE * forward_s / (1 + _ROW_SHARE * (mean_rows - 1))
-        row_s = (covariance + prior * assumed_row_s) / (variance + prior)
-        round_s = (draft_s + _PRIOR_STEPS * _ROUND_SHARE * forward_s) / (num_rounds + _PRIOR_STEPS)
-        tokens_per_s = num_tokens / (time_s + draft_s)
+        tokens_per_s = self._num_tokens / self._time_s
+        num_rows = num_sequences * num_draft_tokens
+        row_s = max(0.0, step_s(num_sequences + num_rows) - step_s(num_sequences)) / num_rows
+        round_s = self._draft_s / self._num_rounds
         return Thresholds(
-            round=min(max(round_s * tokens_per_s, 0.02), 0.9),
+            round=min(max((round_s / num_sequences + row_s) * tokens_per_s, 0.02), 0.9),
             node=min(max(row_s * tokens_per_s, 0.005), 0.5),
         )
+
+
+def num_free_nodes(step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int, most: int) -> int:
+    """Nodes that each sequence's tree may have, with the step about as short as for chains of num_draft_tokens."""
+    longest_s = _FREE * step_s(num_sequences * (1 + num_draft_tokens))
+    num_nodes = num_draft_tokens
+    while num_nodes < most and step_s(num_sequences * (2 + num_nodes)) <= longest_s:
+        num_nodes += 1
+    return num_nodes

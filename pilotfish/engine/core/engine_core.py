@@ -60,7 +60,11 @@ class EngineCore(Engine):
         if drafter is not None:
             num_bytes += drafter.allocate(num_blocks)
             self._in_target = InTargetDrafting(
-                drafter, self.kv_cache, max_context_tokens=model.max_context_tokens, clock_ns=clock_ns
+                drafter,
+                self.kv_cache,
+                max_context_tokens=model.max_context_tokens,
+                step_s=lambda num_rows: self.step_costs.step_ns(num_rows) / 1e9,
+                clock_ns=clock_ns,
             )
         if features is not None:
             features.allocate(num_blocks)
@@ -152,9 +156,9 @@ class EngineCore(Engine):
         for rows in scheduled:  # now that keys, values and features are in place
             self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         if self._in_target is not None:
-            num_rows = sum(rows.num_rows for rows in scheduled)
-            num_tokens = sum(len(outcome.token_ids) for _, outcome in decided)
-            self._in_target.after_step(kept, num_rows, num_tokens, elapsed_ns)
+            has_prefill = any(not rows.is_decode for rows in scheduled)
+            num_decoded = 0 if has_prefill else sum(len(outcome.token_ids) for _, outcome in decided)
+            self._in_target.after_step(kept, num_decoded, elapsed_ns)
         return verdicts
 
     def _closed(self, event: Event) -> Event:

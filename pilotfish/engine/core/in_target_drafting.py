@@ -11,13 +11,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
+import msgspec
+
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds, num_free_nodes
 from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
-from pilotfish.types import BLOCK_SIZE
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
+from pilotfish.types import BLOCK_SIZE, TreeRequest
 
 logger = logging.getLogger(__name__)
 
@@ -48,28 +51,35 @@ class InTargetDrafting:
     """Shows the drafter every step and gives its drafts to the sequences."""
 
     def __init__(
-        self, drafter: InTargetDrafter, kv_cache: KVCache, *, max_context_tokens: int, clock_ns: Callable[[], int]
+        self,
+        drafter: InTargetDrafter,
+        kv_cache: KVCache,
+        *,
+        max_context_tokens: int,
+        step_s: Callable[[float], float],
+        clock_ns: Callable[[], int],
     ) -> None:
+        """step_s: seconds of a step by its rows, as things stand."""
         self._drafter = drafter
         self._kv_cache = kv_cache
         self._max_context_tokens = max_context_tokens
+        self._step_s = step_s
         self._clock_ns = clock_ns
         self._costs = DraftCosts()
 
-    def after_step(self, kept: Sequence[KeptRows], num_rows: int, num_tokens: int, elapsed_ns: int) -> None:
+    def after_step(self, kept: Sequence[KeptRows], num_decoded: int, elapsed_ns: int) -> None:
         """Call it when the step is committed, before finished sequences let go of their blocks.
 
-        num_rows, num_tokens, elapsed_ns: rows that the step computed, tokens that it committed, and its time.
+        num_decoded: tokens that it committed; 0 for a step with a prefill. elapsed_ns: its time.
         """
-        self._costs.add_step(num_rows, elapsed_ns / 1e9, num_tokens)
         start_ns, num_rounds = self._clock_ns(), self._drafter.num_rounds
         self._draft(kept)
-        self._costs.add_draft(self._drafter.num_rounds - num_rounds, (self._clock_ns() - start_ns) / 1e9)
+        if num_decoded:
+            num_rounds = self._drafter.num_rounds - num_rounds
+            self._costs.add(num_decoded, elapsed_ns / 1e9, num_rounds, (self._clock_ns() - start_ns) / 1e9)
 
     def _draft(self, kept: Sequence[KeptRows]) -> None:
-        thresholds = self._costs.thresholds()
-        wanted = ((index, self._wish(rows.sequence, thresholds)) for index, rows in enumerate(kept))
-        wishes = {index: wish for index, wish in wanted if wish is not None}
+        wishes = self._wishes(kept)
         try:
             drafts = dict(zip(wishes, self._drafter.follow(kept, wishes), strict=True))
         except Exception:
@@ -82,26 +92,50 @@ class InTargetDrafting:
             if isinstance(entry.sequence.task, DecodeTask):
                 entry.sequence.task.drafts = drafts.get(index, NO_DRAFTS)
 
-    def _wish(self, sequence: EngineSequence, thresholds: Thresholds) -> DraftWish | None:
-        """What the run asks for, as far as it could be output and the cache has room for it."""
-        task = sequence.task
-        if not isinstance(task, DecodeTask) or task.num_draft_tokens == 0:
-            return None
-        length = len(sequence.tokens)
-        if sequence.num_computed_tokens + 1 < length:
-            return None  # still catching up with its tokens
+    def _wishes(self, kept: Sequence[KeptRows]) -> dict[int, DraftWish]:
+        """By index in kept: what the runs ask for, as far as it could be output and the cache has room for it."""
+        lengths = {index: self._num_draft_tokens(rows.sequence) for index, rows in enumerate(kept)}
+        lengths = {index: length for index, length in lengths.items() if length > 0}
+        if not lengths:
+            return {}
+        num_sequences, longest = len(lengths), max(lengths.values())
+        thresholds = self._costs.thresholds(self._step_s, num_sequences, longest)
+        num_nodes = num_free_nodes(self._step_s, num_sequences, longest, MAX_TREE_NODES)
+        wishes = {}
+        for index, length in lengths.items():
+            sequence = kept[index].sequence
+            assert isinstance(sequence.task, DecodeTask)
+            tree = sequence.task.tree
+            if tree is not None:
+                tree = msgspec.structs.replace(tree, max_nodes=min(tree.max_nodes, num_nodes))
+                if tree.max_nodes <= length:  # no room to branch
+                    tree = None
+            wish = self._wish(sequence, length, tree, thresholds)
+            if wish is not None:
+                wishes[index] = wish
+        return wishes
+
+    def _num_draft_tokens(self, sequence: EngineSequence) -> int:
+        """That the sequence's run wants next and could output, one after the other."""
+        task, length = sequence.task, len(sequence.tokens)
+        if not isinstance(task, DecodeTask) or sequence.num_computed_tokens + 1 < length:  # catching up with its tokens
+            return 0
         num_remaining = min(
             task.goal_length - length,
             sequence.sampling.max_tokens - sequence.num_output_tokens,
             self._max_context_tokens - length,
         )
-        num_drafts = min(task.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
-        if num_drafts < 1:
-            return None
-        if task.tree is not None:
-            if self._kv_cache.reserve(sequence, length + num_tree_places(task.tree, num_drafts)):
-                return DraftWish(sequence, num_drafts, tree=task.tree, thresholds=thresholds)
-        elif self._kv_cache.reserve(sequence, length + num_drafts):
-            return DraftWish(sequence, num_drafts, thresholds=thresholds)
-        num_drafts = min(num_drafts, len(sequence.block_ids) * BLOCK_SIZE - length)
-        return DraftWish(sequence, num_drafts, thresholds=thresholds) if num_drafts > 0 else None
+        return min(task.num_draft_tokens, num_remaining - 1)  # the target adds a token of its own
+
+    def _wish(
+        self, sequence: EngineSequence, num_draft_tokens: int, tree: TreeRequest | None, thresholds: Thresholds
+    ) -> DraftWish | None:
+        """With room for the tree, else for a chain, else for as much of one as there is."""
+        length = len(sequence.tokens)
+        if tree is not None:
+            if self._kv_cache.reserve(sequence, length + num_tree_places(tree, num_draft_tokens)):
+                return DraftWish(sequence, num_draft_tokens, tree=tree, thresholds=thresholds)
+        elif self._kv_cache.reserve(sequence, length + num_draft_tokens):
+            return DraftWish(sequence, num_draft_tokens, thresholds=thresholds)
+        num_draft_tokens = min(num_draft_tokens, len(sequence.block_ids) * BLOCK_SIZE - length)
+        return DraftWish(sequence, num_draft_tokens, thresholds=thresholds) if num_draft_tokens > 0 else None

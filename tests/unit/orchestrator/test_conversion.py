@@ -23,7 +23,7 @@ DEFAULTS = SpeculationConfig()
 def test_what_is_absent_takes_its_default() -> None:
     options = options_from_proto(pb.GenerateRequest(seed=1), DEFAULTS)
     assert options.sampling == SamplingParams(seed=1)
-    assert options.speculation == SpeculationOptions(mode="auto", num_speculative_tokens=None, proposer="draft")
+    assert options.speculation == SpeculationOptions(mode="auto", num_speculative_tokens=None, proposer="auto")
     assert (options.stop, options.ignore_eos) == ((), False)
 
 

@@ -10,12 +10,15 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
+from pilotfish.engine.core import in_target_drafting
+from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
 from tests.support.engine_events import MakeCore
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
@@ -81,3 +84,10 @@ def make_core(tiny_llama: LlamaForCausalLM) -> MakeCore:
         )
 
     return make
+
+
+@pytest.fixture
+def drafts_are_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What drafts and rows take on this machine shortens none."""
+    monkeypatch.setattr(DraftCosts, "thresholds", lambda *_: Thresholds(0.0, 0.0))
+    monkeypatch.setattr(in_target_drafting, "num_free_nodes", lambda *_: MAX_TREE_NODES)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
@@ -195,10 +194,8 @@ def test_a_drafter_that_fails_costs_nobody_anything(
     assert "out of ideas" in caplog.text
 
 
-def test_medusa_heads_guess_from_the_last_kept_row(
-    make_drafted: MakeCore, tiny_llama: LlamaForCausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
+@pytest.mark.usefixtures("drafts_are_free")
+def test_medusa_heads_guess_from_the_last_kept_row(make_drafted: MakeCore, tiny_llama: LlamaForCausalLM) -> None:
     heads = medusa_heads()
 
     def make(decoder: TransformersDecoder) -> InTargetDrafter:

@@ -11,7 +11,6 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
@@ -67,18 +66,17 @@ class Reference:
         return spread
 
 
+@pytest.mark.usefixtures("drafts_are_free")
 @pytest.mark.parametrize("tree", [None, TreeRequest(max_nodes=10, branching=3)], ids=["chain", "tree"])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_head_sees_what_it_would_see_in_one_piece(
     make_core: MakeCore,
     tiny_llama: LlamaForCausalLM,
     eagle3_module: Eagle3Head,
-    monkeypatch: pytest.MonkeyPatch,
     seed: int,
     tree: TreeRequest | None,
 ) -> None:
     """Chunked prefills, rejected drafts, plain stretches, prefixes from the cache."""
-    monkeypatch.setattr(DraftCosts, "thresholds", lambda _: Thresholds(0.0, 0.0))
     chance = random.Random(seed)
 
     def make(decoder: TransformersDecoder) -> InTargetDrafter:

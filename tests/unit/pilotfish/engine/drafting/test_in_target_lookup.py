@@ -101,6 +101,7 @@ def test_a_confident_lookup_spares_the_other_drafter_the_work(make_drafted: Make
     assert not all(other.asked)
 
 
+@pytest.mark.usefixtures("drafts_are_free")
 def test_a_doubtful_lookup_joins_the_others_tree(make_drafted: MakeCore) -> None:
     other = Other()
     drafter = lookup(other=other, min_accepted_tokens=100.0)
