@@ -43,11 +43,6 @@ class FairQueue(Generic[ItemT]):
     def __len__(self) -> int:
         return self._num_items
 
-    @property
-    def num_clients(self) -> int:
-        """Clients that are remembered, with items or without."""
-        return len(self._clients)
-
     def num_items(self, client_id: str) -> int:
         """Items of one client."""
         client = self._backlogged.get(client_id)

@@ -113,11 +113,6 @@ class EmulatedDrafting:
         num_context_tokens = sum(len(job.trunk.context) for job in batch)
         return StepSize(len(batch), sum(job.num_rows for job in batch), num_context_tokens)
 
-    @property
-    def num_sequences_held(self) -> int:
-        """Sequences with drafts here."""
-        return len(self._jobs)
-
     def propose(self, command: Propose, committed: Sequence[int], sampling: SamplingParams) -> None:
         """Take a Propose. `committed` ends at its base_length and is not changed."""
         last = self._jobs.get(command.sequence_id)

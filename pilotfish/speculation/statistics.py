@@ -65,11 +65,6 @@ class AcceptanceStatistics:
             self._accepted_at[position] += position < num_accepted_tokens
 
     @property
-    def acceptance_rate(self) -> float:
-        """Accepted over draft tokens; 0 before any."""
-        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
-
-    @property
     def mean_acceptance_length(self) -> float:
         """Output tokens per round, the recovered or bonus token counted: 1 + accepted / rounds."""
         return 1 + self.num_accepted_tokens / self.num_rounds if self.num_rounds else 1.0

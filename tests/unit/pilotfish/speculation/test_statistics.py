@@ -11,7 +11,6 @@ def test_counts():
         statistics.add(num_drafts, num_accepted)
     assert (statistics.num_rounds, statistics.num_draft_tokens, statistics.num_accepted_tokens) == (3, 7, 3)
     assert statistics.mean_acceptance_length == 2
-    assert statistics.acceptance_rate == 3 / 7
     assert statistics.num_accepted_tokens_per_position == (2, 1, 0)
     assert statistics.acceptance_per_position == (2 / 3, 1 / 2, 0)
 
