@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.kubernetes_schemas import CustomResources, custom_resources
+from tests.support.scripts import SCRIPTS, load_script
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "pilotfish"
@@ -38,20 +37,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("major", MAJORS)
 
 
-def load_script(name: str) -> ModuleType:
-    """A module of scripts/, which is no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def kubernetes_tools() -> ModuleType:
-    return load_script("kubernetes_tools")
+    return load_script(SCRIPTS / "kubernetes_tools.py")
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +54,7 @@ def programs(kubernetes_tools: ModuleType) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def chart_scripts(kubernetes_tools: ModuleType) -> tuple[ModuleType, ModuleType]:
     """scripts/kustomize_files.py and scripts/helm_chart.py."""
-    return load_script("kustomize_files"), load_script("helm_chart")
+    return load_script(SCRIPTS / "kustomize_files.py"), load_script(SCRIPTS / "helm_chart.py")
 
 
 @pytest.fixture(scope="session")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from pilotfish.models.eagle3.checkpoint import save_eagle3
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
+from tests.support.tiny_models import tiny_eagle3_config
 
-VOCAB, HIDDEN, NUM_LAYERS, CONTEXT = PRINTABLE_VOCAB_SIZE, 32, 6, 512
+VOCAB, NUM_LAYERS, CONTEXT = PRINTABLE_VOCAB_SIZE, 6, 512
 
 
 @pytest.fixture(scope="session")
@@ -37,16 +37,9 @@ def head_folder(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("heads") / "head"
     torch.manual_seed(5)
     head = Eagle3Head(
-        Eagle3Config(
-            hidden_size=HIDDEN,
-            intermediate_size=48,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            head_dim=8,
+        tiny_eagle3_config(
             vocab_size=VOCAB,
             draft_vocab_size=VOCAB - 20,
-            rms_norm_eps=1e-5,
-            rope_theta=10000.0,
             max_position_embeddings=CONTEXT,
             feature_layers=(2, NUM_LAYERS // 2, NUM_LAYERS - 3),
             tokenizer_fingerprint=tokenizer_fingerprint(target_folder),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import re
 import signal
 import sys
@@ -16,6 +15,7 @@ from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.types import SamplingParams
+from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.peer import RecordingPeer
 
 Process = asyncio.subprocess.Process
@@ -40,13 +40,7 @@ async def service(module: str, *settings: str) -> AsyncIterator[Process]:
 
 @pytest.fixture
 def tokenizer_folder(tmp_path: Path) -> Path:
-    """A model folder as far as prompt lookup needs one."""
-    vocabulary = {f"t{index}": index for index in range(50)}
-    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    config = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "model.safetensors").touch()
+    save_lookup_folder(tmp_path)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ makes them, with a byte each for what is no word. Both have special tokens, and 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +70,16 @@ def word_tokenizer() -> Tokenizer:
     )
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     return _held(backend)
+
+
+def save_lookup_folder(folder: Path, vocab_size: int = 50) -> None:
+    """A model's folder as far as lookups need one: tokens t0, t1 and so on, and no weights."""
+    vocabulary = {f"t{token_id}": token_id for token_id in range(vocab_size)}
+    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config = {"model_type": "llama", "vocab_size": vocab_size, "max_position_embeddings": 64}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").touch()
 
 
 def _held(backend: tokenizers.Tokenizer) -> Tokenizer:

@@ -120,7 +120,7 @@ class StackThread:
         """make_engine: makes the target's, on the services' event loop."""
         self._config, self._make_engine, self._with_draft = config, make_engine, with_draft
         self._exits = contextlib.AsyncExitStack()
-        self.engine: EngineClient | None = None
+        self.engine: Any = None
         self.stack: Stack
 
     def __enter__(self) -> Self:
@@ -159,6 +159,11 @@ class StackThread:
                 await asyncio.sleep(0.001)
 
         self.call(wait())
+
+    def wait_until_idle(self) -> None:
+        """Until no request runs and no sequence is held."""
+        service = self.orchestrator.service
+        self.wait_until(lambda: service.num_active_requests == 0 and self.engine.num_sequences == 0)
 
     def stop(self) -> None:
         """All services. Idempotent."""

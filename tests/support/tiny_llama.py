@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
@@ -39,12 +40,16 @@ def tiny_llama(seed: int = 3, *, spread: float = 8.0, **sizes: int | None) -> Ll
     return model
 
 
-def save_printable_tokenizer(folder: Path) -> None:
-    """A tokenizer of printable ASCII characters, one token each, beside the weights of PRINTABLE_VOCAB_SIZE tokens."""
+def save_printable_tokenizer(folder: Path, special: Sequence[str] = (), **config: str) -> None:
+    """A tokenizer of printable ASCII characters, one token each, beside the weights of PRINTABLE_VOCAB_SIZE tokens.
+
+    special: tokens in place of the end token. config: of tokenizer_config.json.
+    """
     characters = [_SPACE, *(chr(code) for code in range(0x21, 0x7F))]
-    vocabulary = {token: index for index, token in enumerate([END_TOKEN, *characters])}
+    vocabulary = {token: index for index, token in enumerate([*(special or [END_TOKEN]), *characters])}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(list(special))
     backend.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({}), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 from pilotfish.config import Config, load_config
+from tests.support.scripts import SCRIPTS, load_script
 
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    path = REPOSITORY / "scripts" / "configuration_reference.py"
-    spec = importlib.util.spec_from_file_location("configuration_reference", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+reference = load_script(SCRIPTS / "configuration_reference.py")
 
 
-def test_the_page_is_current(reference: ModuleType) -> None:
+def test_the_page_is_current() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "run `make docs-config`"
 
 
-def test_every_key_says_what_it_means(reference: ModuleType) -> None:
+def test_every_key_says_what_it_means() -> None:
     assert reference.undocumented() == []
 
 
-def test_every_link_leads_to_a_heading(reference: ModuleType) -> None:
+def test_every_link_leads_to_a_heading() -> None:
     text = reference.page()
     headings = re.findall(r"^#+ `?([^`\n]+)`?$", text, flags=re.MULTILINE)
     anchors = {heading.replace(".", "").lower() for heading in headings}
@@ -42,7 +28,7 @@ def test_every_link_leads_to_a_heading(reference: ModuleType) -> None:
     assert set(links) <= anchors
 
 
-def test_the_example_loads(reference: ModuleType, tmp_path: Path) -> None:
+def test_the_example_loads(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", reference.page(), flags=re.DOTALL)
     file = tmp_path / "example.yaml"
     file.write_text(example)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +17,9 @@ from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.speculation.lookup.lookups import LOOKUPS, Lookup
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams, TreeRequest
+from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.peer import RecordingPeer
+from tests.support.scripts import load_script
 
 PAGE = Path(__file__).parents[2] / "docs" / "proposers.md"
 CODE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
@@ -29,17 +27,11 @@ TOKENS = st.lists(st.integers(0, 3), max_size=20)
 
 
 @pytest.fixture(scope="module")
-def echo_lookup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookup]:
+def echo_lookup(tmp_path_factory: pytest.TempPathFactory) -> Lookup:
     """The page's file, imported."""
-    path = tmp_path_factory.mktemp("page") / "echo.py"
+    path = tmp_path_factory.mktemp("page") / "page_echo.py"
     path.write_text(CODE_BLOCKS[0], encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("page_echo", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["page_echo"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module.echo_lookup
-    del sys.modules["page_echo"]
+    return load_script(path).echo_lookup
 
 
 @pytest.fixture(params=[*sorted(LOOKUPS), "echo"], scope="module")
@@ -76,12 +68,7 @@ def test_every_lookup_fulfils_the_contract(
 
 
 async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = {f"t{index}": index for index in range(50)}
-    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    config = {"model_type": "llama", "vocab_size": 50, "max_position_embeddings": 64}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    (tmp_path / "model.safetensors").touch()
+    save_lookup_folder(tmp_path)
     monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
     proposers = {**registry.PROPOSERS, "echo": lookup.lookup_proposer("echo")}
     monkeypatch.setattr(registry, "PROPOSERS", proposers)

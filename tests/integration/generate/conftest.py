@@ -10,8 +10,6 @@ from typing import Any
 
 import grpc.aio
 import pytest
-import tokenizers
-from tokenizers import decoders, models, pre_tokenizers
 
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.server import OrchestratorServer
@@ -24,6 +22,7 @@ from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc
+from tests.support.tiny_llama import save_printable_tokenizer
 from tests.support.until import until
 
 SPECIAL_TOKENS = ["<|start|>", "<|end|>"]
@@ -36,14 +35,7 @@ MAX_CONTEXT_TOKENS = 100_000
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer of printable ASCII characters, one token each; no weights."""
     folder = tmp_path_factory.mktemp("ascii")
-    characters = ["\u0120", *(chr(code) for code in range(0x21, 0x7F))]
-    backend = tokenizers.Tokenizer(
-        models.BPE(vocab={token: index for index, token in enumerate([*SPECIAL_TOKENS, *characters])}, merges=[])
-    )
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(SPECIAL_TOKENS)
-    backend.save(str(folder / "tokenizer.json"))
+    save_printable_tokenizer(folder, SPECIAL_TOKENS, chat_template=CHAT_TEMPLATE)
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -52,7 +44,6 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "eos_token_id": 1,
     }
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
     return folder
 
 

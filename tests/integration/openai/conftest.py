@@ -85,23 +85,28 @@ def emulated_server(start_server: Callable[..., StackThread]) -> Iterator[StackT
         yield server
 
 
-def client_of(server: StackThread) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60)
+def closing_client(server: StackThread) -> contextlib.closing[openai.OpenAI]:
+    return contextlib.closing(openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60))
+
+
+@pytest.fixture(scope="session")
+def client_of() -> Callable[[StackThread], contextlib.closing[openai.OpenAI]]:
+    return closing_client
 
 
 @pytest.fixture
 def real_client(real_server: StackThread) -> Iterator[openai.OpenAI]:
-    with contextlib.closing(client_of(real_server)) as client:
+    with closing_client(real_server) as client:
         yield client
 
 
 @pytest.fixture
 def emulated_client(emulated_server: StackThread) -> Iterator[openai.OpenAI]:
-    with contextlib.closing(client_of(emulated_server)) as client:
+    with closing_client(emulated_server) as client:
         yield client
 
 
 @pytest.fixture
 def bytes_client(bytes_server: StackThread) -> Iterator[openai.OpenAI]:
-    with contextlib.closing(client_of(bytes_server)) as client:
+    with closing_client(bytes_server) as client:
         yield client

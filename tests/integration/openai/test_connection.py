@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import subprocess
 import threading
@@ -14,23 +13,18 @@ LONG = {"max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
 MESSAGES = [{"role": "user", "content": "sea"}]
 
 
-def until_idle(server) -> None:
-    service = server.orchestrator.service
-    server.wait_until(lambda: service.num_active_requests == 0 and server.engine.num_sequences == 0)
-
-
 def test_leaving_a_stream_frees_the_sequence(emulated_server, emulated_client: openai.OpenAI) -> None:
     with emulated_client.chat.completions.create(model="", messages=MESSAGES, stream=True, n=2, **LONG) as stream:
         for _ in range(5):
             next(stream)
         assert emulated_server.orchestrator.service.num_active_requests == 2
-    until_idle(emulated_server)
+    emulated_server.wait_until_idle()
 
 
 def test_leaving_before_the_answer_frees_the_sequence(emulated_server, emulated_client: openai.OpenAI) -> None:
     with pytest.raises(openai.APITimeoutError):
         emulated_client.with_options(timeout=0.2).completions.create(model="", prompt="sea", **LONG)
-    until_idle(emulated_server)
+    emulated_server.wait_until_idle()
 
 
 def test_models(emulated_client: openai.OpenAI) -> None:
@@ -83,8 +77,8 @@ def test_curl(emulated_server) -> None:
     assert "version" in curl(f"{emulated_server.url}/version")
 
 
-def test_a_server_that_ends_lets_answers_end(start_server) -> None:
-    with start_server() as server, client_to(server) as client:
+def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
+    with start_server() as server, client_of(server) as client:
         stream = client.completions.create(
             model="", prompt="sea", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
         )
@@ -98,9 +92,9 @@ def test_a_server_that_ends_lets_answers_end(start_server) -> None:
             client.models.list()
 
 
-def test_a_full_server_says_when_to_come_back(start_server) -> None:
+def test_a_full_server_says_when_to_come_back(start_server, client_of) -> None:
     limits = {"max_concurrent_requests": 1, "max_queued_requests": 0}
-    with start_server(**limits) as server, client_to(server) as client:
+    with start_server(**limits) as server, client_of(server) as client:
         with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
             next(stream)
             with pytest.raises(openai.RateLimitError) as failure:
@@ -111,8 +105,8 @@ def test_a_full_server_says_when_to_come_back(start_server) -> None:
         assert client.with_options(max_retries=5).completions.create(model="", prompt="sky").choices
 
 
-def test_without_a_replica_nothing_is_ready(start_server) -> None:
-    with start_server(connect_timeout_s=0.2) as server, client_to(server) as client:
+def test_without_a_replica_nothing_is_ready(start_server, client_of) -> None:
+    with start_server(connect_timeout_s=0.2) as server, client_of(server) as client:
         server.call(server.stack.target.drain_and_stop(0))
         server.wait_until(lambda: server.orchestrator.service.targets.num_connected == 0)
         assert client.models.list().data == []
@@ -123,10 +117,6 @@ def test_without_a_replica_nothing_is_ready(start_server) -> None:
             client.get(at_root(client, "ready"), cast_to=object)
         assert failure.value.status_code == 503
         assert client.get(at_root(client, "health"), cast_to=object) == {"status": "ok"}
-
-
-def client_to(server):
-    return contextlib.closing(openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60))
 
 
 def at_root(client, path: str) -> str:

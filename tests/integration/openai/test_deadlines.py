@@ -10,11 +10,6 @@ IN_TIME = {"x-request-timeout-ms": "60000"}
 SOON = {"x-request-timeout-ms": "100"}
 
 
-def until_idle(server) -> None:
-    service = server.orchestrator.service
-    server.wait_until(lambda: service.num_active_requests == 0 and server.engine.num_sequences == 0)
-
-
 def test_an_answer_that_takes_too_long_is_ended(emulated_server, emulated_client: openai.OpenAI) -> None:
     failures = emulated_server.orchestrator.service.statistics.failures
     num_late = failures["deadline_exceeded"]
@@ -25,7 +20,7 @@ def test_an_answer_that_takes_too_long_is_ended(emulated_server, emulated_client
         )
     assert failure.value.status_code == 504
     assert (failure.value.type, failure.value.code) == ("timeout_error", "deadline_exceeded")
-    until_idle(emulated_server)
+    emulated_server.wait_until_idle()
     assert failures["deadline_exceeded"] == num_late + 1
 
 
@@ -34,16 +29,14 @@ def test_a_stream_says_that_it_was_ended(emulated_server, emulated_client: opena
     with pytest.raises(openai.APIError, match="before the answer was complete") as failure:
         assert list(stream)
     assert failure.value.code == "deadline_exceeded"
-    until_idle(emulated_server)
+    emulated_server.wait_until_idle()
 
 
-def test_it_holds_in_the_queue(start_server) -> None:
-    with start_server(max_concurrent_requests=1) as server:
-        base = {"base_url": f"{server.url}/v1", "api_key": "none", "max_retries": 0, "timeout": 60}
-        with openai.OpenAI(**base) as client:
-            with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
-                next(stream)
-                with pytest.raises(openai.InternalServerError, match="waited for its turn") as failure:
-                    client.completions.create(model="", prompt="sky", extra_headers=SOON)
-                assert failure.value.status_code == 504
-            assert client.completions.create(model="", prompt="sky", extra_headers=IN_TIME).choices
+def test_it_holds_in_the_queue(start_server, client_of) -> None:
+    with start_server(max_concurrent_requests=1) as server, client_of(server) as client:
+        with client.completions.create(model="", prompt="sea", stream=True, **LONG) as stream:
+            next(stream)
+            with pytest.raises(openai.InternalServerError, match="waited for its turn") as failure:
+                client.completions.create(model="", prompt="sky", extra_headers=SOON)
+            assert failure.value.status_code == 504
+        assert client.completions.create(model="", prompt="sky", extra_headers=IN_TIME).choices

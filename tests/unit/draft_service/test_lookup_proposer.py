@@ -8,19 +8,12 @@ import pytest
 
 from draft_service.proposers.lookup import LookupProposer, start_lookup_proposer
 from draft_service.proposers.lookup_table import TOKENS_PER_TURN
-from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config, DraftConfig
-from pilotfish.errors import ConfigError, ModelNotFoundError, UnavailableError
+from pilotfish.errors import ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.lookup.ngram import NgramIndex
-from pilotfish.types import (
-    Limits,
-    ModelInfo,
-    SamplingParams,
-    SequenceErrorCode,
-    TreeRequest,
-)
+from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -54,13 +47,6 @@ async def propose(
 async def opened(proposer: LookupProposer, token_ids: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
     proposer.send([OpenSequence(1, tuple(token_ids), sampling)])
     assert await events(proposer, 1) == [Opened(1, 0)]
-
-
-async def test_proposes_from_prompt_and_output(proposer: LookupProposer) -> None:
-    proposer.send([OpenSequence(1, (1, 2, 3, 4), GREEDY, (9, 1, 2))])
-    await events(proposer, 1)
-    assert (await propose(proposer, 7)).draft_token_ids == (3, 4, 9)
-    assert (await propose(proposer, 9, (3, 4), k=2)).draft_token_ids == (9, 1)
 
 
 async def test_rewinds_by_statement(proposer: LookupProposer) -> None:
@@ -134,11 +120,6 @@ async def test_suffix_branches_where_it_may(proposer: LookupProposer) -> None:
     assert event.draft_token_ids == (4, 3, 6, 5)
     assert event.parents == (-1, -1, 0, 1)
     await subject.close()
-
-
-async def test_the_registry_knows_its_names() -> None:
-    with pytest.raises(ConfigError, match=r"draft\.proposer is 'parrot'; known are .*hybrid, model, ngram, suffix"):
-        await start_proposer(Config(draft=DraftConfig(proposer="parrot")))
 
 
 async def test_an_unknown_model_is_told(tmp_path: Path) -> None:

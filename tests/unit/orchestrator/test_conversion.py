@@ -8,14 +8,7 @@ from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
-from pilotfish.types import (
-    AcceptanceMode,
-    Grammar,
-    GrammarKind,
-    SamplingParams,
-    TokenLogprobs,
-    TokenOrigin,
-)
+from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
 
 DEFAULTS = SpeculationConfig()
 

@@ -6,12 +6,7 @@ import pytest
 
 from pilotfish.features import FeatureFormat, Features
 from pilotfish.messages import Verdict, join_plain
-from pilotfish.types import (
-    FinishReason,
-    Timings,
-    TokenLogprobs,
-    TokenOrigin,
-)
+from pilotfish.types import FinishReason, Timings, TokenLogprobs, TokenOrigin
 
 PLAIN, ACCEPTED = TokenOrigin.PLAIN, TokenOrigin.ACCEPTED
 RECOVERED, BONUS = TokenOrigin.RECOVERED, TokenOrigin.BONUS

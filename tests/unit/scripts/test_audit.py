@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tests.support.scripts import SCRIPTS, load_script
+
 ROOT = Path(__file__).parents[3]
 _PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)", re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", ROOT / "scripts" / "audit.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+audit = load_script(SCRIPTS / "audit.py")
 
 
 def package(*vulnerabilities: str, **values: str) -> dict[str, object]:
@@ -29,20 +20,20 @@ def package(*vulnerabilities: str, **values: str) -> dict[str, object]:
     return {"name": "a", "version": "1", **({} if values else {"vulns": vulns}), **values}
 
 
-def test_a_vulnerability_is_told_and_fails(audit: ModuleType) -> None:
+def test_a_vulnerability_is_told_and_fails() -> None:
     text, status = audit.verdict({"dependencies": [package("CVE-1"), package()]})
     assert status == 1
     assert "a 1: CVE-1, mended in 2" in text
     assert "2 packages checked, 1 known" in text
 
 
-def test_nothing_found_passes_and_names_what_was_not_there(audit: ModuleType) -> None:
+def test_nothing_found_passes_and_names_what_was_not_there() -> None:
     text, status = audit.verdict({"dependencies": [package(), package(skip_reason="not found")]})
     assert (text, status) == ("1 packages checked, 0 known vulnerabilities, 1 packages not found", 0)
 
 
 @pytest.mark.parametrize("report", [None, {"dependencies": [package(skip_reason="not found")]}])
-def test_silence_is_no_all_clear(audit: ModuleType, report: dict[str, object] | None) -> None:
+def test_silence_is_no_all_clear(report: dict[str, object] | None) -> None:
     text, status = audit.verdict(report)
     assert status == 0
     assert text.startswith("nothing was checked")

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tests.support.scripts import SCRIPTS, load_script
+
 ROOT = Path(__file__).parents[3]
 SHA256 = "0" * 64
+script = load_script(SCRIPTS / "cpu_requirements.py")
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cpu_requirements", ROOT / "scripts" / "cpu_requirements.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_torch_apart_and_nothing_of_cuda(script: ModuleType, tmp_path: Path) -> None:
+def test_torch_apart_and_nothing_of_cuda(tmp_path: Path) -> None:
     lock = ROOT / "requirements.lock"
     torch, rest = tmp_path / "torch.txt", tmp_path / "rest.txt"
     assert script.main([str(lock), "--torch-sha256", SHA256, "--torch", str(torch), "--rest", str(rest)]) == 0
@@ -35,7 +26,7 @@ def test_torch_apart_and_nothing_of_cuda(script: ModuleType, tmp_path: Path) -> 
     assert {"transformers", "grpcio", "ray", "numpy"} <= set(names)
 
 
-def test_a_hash_must_be_given(script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hash_must_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lock = str(ROOT / "requirements.lock")
     arguments = [lock, "--torch-sha256", "", "--torch", str(tmp_path / "t"), "--rest", str(tmp_path / "r")]
     assert script.main(arguments) == 1

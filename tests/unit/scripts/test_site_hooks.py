@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
-
 import pytest
 
+from tests.support.scripts import SCRIPTS, load_script
 
-@pytest.fixture(scope="module")
-def hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("site_hooks", Path(__file__).parents[3] / "scripts" / "site_hooks.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+hooks = load_script(SCRIPTS / "site_hooks.py")
 
 
 @pytest.mark.parametrize(
@@ -36,10 +26,10 @@ def hooks() -> ModuleType:
         ("routing.md", "`[x](../a.py)`", "`[x](../a.py)`"),
     ],
 )
-def test_links_lead_where_they_lead_in_the_repository(hooks: ModuleType, page: str, link: str, expected: str) -> None:
+def test_links_lead_where_they_lead_in_the_repository(page: str, link: str, expected: str) -> None:
     assert hooks.site_markdown(link, page) == expected
 
 
-def test_files_are_linked_where_the_repository_has_an_address(hooks: ModuleType) -> None:
+def test_files_are_linked_where_the_repository_has_an_address() -> None:
     mended = hooks.site_markdown("[x](../pilotfish/types.py)", "routing.md", "https://example.org/r/")
     assert mended == "[x](https://example.org/r/blob/main/pilotfish/types.py)"

@@ -6,11 +6,8 @@ import pytest
 from pilotfish.config import Config, TargetConfig
 from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.errors import UnavailableError
-from pilotfish.messages import Opened, OpenSequence
 from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.types import SamplingParams
 from target_service.server import start_target
-from tests.support.peer import RecordingPeer
 
 
 @pytest.fixture
@@ -18,23 +15,6 @@ async def server() -> AsyncIterator[ReplicaServer]:
     server = await start_target(Config(target=TargetConfig(port=0)), engine=EmulatedEngine())
     yield server
     await server.drain_and_stop(0)
-
-
-async def test_serves_its_engine_on_a_free_port(server: ReplicaServer) -> None:
-    assert server.address.startswith("127.0.0.1:")
-    assert not server.address.endswith(":0")
-    async with RecordingPeer(server.address, "target") as peer:
-        assert peer.stream.model == server.model
-        assert await peer.ask(OpenSequence(1, (1, 2), SamplingParams())) == Opened(1, 0)
-
-
-async def test_the_port_of_another_is_refused(server: ReplicaServer) -> None:
-    config = Config(target=TargetConfig(port=int(server.address.rpartition(":")[2])))
-    engine = EmulatedEngine()
-    with pytest.raises(UnavailableError, match=r"the port is in use.*target\.port"):
-        await start_target(config, engine=engine)
-    with pytest.raises(UnavailableError, match="closed"):
-        engine.send([])
 
 
 @pytest.mark.parametrize("setting", ["port", "metrics_port"])

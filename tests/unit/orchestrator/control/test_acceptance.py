@@ -28,10 +28,6 @@ def of(request: RequestAcceptance, proposer: ProposerAcceptance) -> tuple[float,
     return request.probabilities(proposer.probabilities(K))
 
 
-def test_before_any_draft_drafts_are_worth_a_try() -> None:
-    assert ProposerAcceptance().probabilities(K) == (0.6,) * K
-
-
 @pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.9])
 def test_a_new_request_believes_what_all_know(acceptance) -> None:
     proposer = shared(acceptance)
@@ -55,17 +51,6 @@ def test_a_position_that_was_never_drafted_is_like_the_one_before_it() -> None:
         request.add(2, 2, is_probe=False)
     assert proposer.probabilities(8) == pytest.approx([1.0] * 8, abs=0.02)
     assert len(of(request, proposer)) == K
-
-
-def test_a_request_that_differs_for_long_is_believed() -> None:
-    proposer = shared(0.8)
-    odd, other = RequestAcceptance(proposer), RequestAcceptance(proposer)
-    for _ in range(200):
-        odd.add(K, 0, is_probe=False)
-        for _ in range(9):
-            other.add(K, K, is_probe=False)
-    assert of(odd, proposer)[0] < 0.3
-    assert of(other, proposer)[0] > 0.85
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.9, 0.1), (0.1, 0.9)])

@@ -33,11 +33,12 @@ def speeds(replica, request, seconds: float) -> float:
     [
         ({"mode": "off"}, Reason.MODE_OFF),
         ({"mode": "on", "k": 0}, Reason.NO_DRAFT_TOKENS),
-        ({"max_tokens": 9}, Reason.SHORT_OUTPUT),
+        ({"max_tokens": 8}, Reason.SHORT_OUTPUT),
     ],
 )
-def test_one_that_never_drafts_is_one_run_over_everything_that_is_left(virtual_replica, values, reason) -> None:
-    request = virtual_replica().begin(**({"max_tokens": 300} | values))
+@pytest.mark.parametrize("kind", [Controller, InTargetController])
+def test_one_that_never_drafts_is_one_run_over_everything_that_is_left(virtual_replica, kind, values, reason) -> None:
+    request = virtual_replica().begin(kind=kind, **({"max_tokens": 300} | values))
     assert request.latest == Decision(0, values.get("max_tokens", 300), reason)
     assert not request.controller.will_draft_soon
     assert (request.controller.limitation.reason, request.controller.limitation.text) == (reason, reason.text)

@@ -31,20 +31,6 @@ def test_on_is_one_drafted_run(virtual_replica) -> None:
     assert request.num_tokens == 2000
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"mode": "off"}, Reason.MODE_OFF),
-        ({"mode": "on", "k": 0}, Reason.NO_DRAFT_TOKENS),
-        ({"max_tokens": 8}, Reason.SHORT_OUTPUT),
-    ],
-)
-def test_off_is_one_plain_run(virtual_replica, values, reason) -> None:
-    request = begin(virtual_replica(), **({"max_tokens": 300} | values))
-    assert request.latest == Decision(0, values.get("max_tokens", 300), reason)
-    assert request.controller.limitation.text == reason.text
-
-
 def test_it_begins_with_drafts_in_runs_and_goes_on_where_they_are_faster(virtual_replica) -> None:
     replica = virtual_replica()
     replica.in_target_token_s = 0.6 * PLAIN_S
@@ -120,13 +106,3 @@ def test_operators_rules_hold(virtual_replica) -> None:
     replica.run(3.0)
     assert (request.latest.num_draft_tokens, request.latest.reason) == (0, Reason.BATCH_SIZE)
     assert request.controller.limitation.reason is Reason.BATCH_SIZE
-
-
-@pytest.mark.parametrize("mode", ["auto", "on"])
-def test_without_its_drafter_it_decodes_plainly_and_says_why(virtual_replica, mode) -> None:
-    replica = virtual_replica()
-    replica.facts = {"drafter_absence": "the replica has none"}
-    request = begin(replica, mode)
-    replica.run(1.0)
-    assert not any(decision.num_draft_tokens for decision in request.decisions)
-    assert request.controller.limitation.text == "the replica has none"

@@ -21,13 +21,6 @@ def overhead_s(costs: RoundCosts, load: int, k: int) -> float:
     return costs.seconds(load, k, k + 1) - costs.table.step_s(load * (k + 1)) - k * DRAFT_S
 
 
-def test_before_anything_is_measured_the_table_holds(table) -> None:
-    costs = RoundCosts(table)
-    assert costs.plain_s(4) == table.step_s(4)
-    assert costs.seconds(4, 5, 6) == table.step_s(24)
-    assert costs.empty_s(4) == 0
-
-
 @pytest.mark.parametrize("load", [1, 8, 64])
 def test_a_round_takes_its_step_its_drafting_and_an_overhead(table, load) -> None:
     costs = RoundCosts(table)
@@ -68,18 +61,3 @@ def test_plain_decoding_is_measured_against_the_table(table) -> None:
         costs.add_plain(4, 1.3 * table.step_s(4))
     assert costs.plain_s(4) == pytest.approx(1.3 * table.step_s(4), rel=0.03)
     assert costs.plain_s(64) == pytest.approx(1.3 * table.step_s(64), rel=0.03), "as under the nearest load"
-
-
-def test_an_empty_proposal_costs_what_its_run_does_not_take(table) -> None:
-    costs = RoundCosts(table)
-    for _ in range(50):
-        costs.add_empty(1, 1, 8, 8 * table.step_s(1) + 0.004)
-    assert costs.empty_s(1) == pytest.approx(0.004)
-
-
-def test_a_drafter_in_the_target_is_worth_a_try_and_then_what_it_was_measured_to_be(table) -> None:
-    costs = RoundCosts(table)
-    assert costs.in_target_gain(4) > 1.05
-    for _ in range(50):
-        costs.add_in_target(4, 0.5 * table.step_s(4))
-    assert costs.in_target_gain(4) == pytest.approx(2.0)

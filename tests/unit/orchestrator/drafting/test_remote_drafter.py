@@ -10,13 +10,7 @@ from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, OpenSequence, Proposal, Propose, SequenceError, Verdict
-from pilotfish.types import (
-    AcceptanceMode,
-    SamplingParams,
-    SequenceErrorCode,
-    SparseDistribution,
-    TreeRequest,
-)
+from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
 PROMPT = (1, 2, 3)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.drafting.speculation_cache import AheadCounters, SpeculationCache
-from pilotfish.messages import PreparedDrafts, Proposal
+from pilotfish.messages import PreparedDrafts
 
 
 def prepared(base_length: int, *outcomes: tuple[int, ...]) -> PreparedDrafts:
@@ -23,13 +23,6 @@ def cache_at(base_length: int) -> tuple[SpeculationCache, AheadCounters]:
     cache = SpeculationCache(counters)
     cache.begin(base_length, is_expecting=True)
     return cache, counters
-
-
-def test_a_draft_is_found_by_what_was_committed() -> None:
-    cache, counters = cache_at(10)
-    cache.add(prepared(10, (1, 4), (1, 3), (5,)))
-    assert cache.take((1, 3)) == Proposal(1, 12, (73, 74, 75))
-    assert (counters.num_hits, counters.num_misses) == (1, 0)
 
 
 def test_what_was_not_verified_is_no_outcome() -> None:

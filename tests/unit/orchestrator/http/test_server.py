@@ -49,21 +49,6 @@ async def asking(server: HttpServer) -> AsyncIterator[asyncio.StreamReader]:
             await writer.wait_closed()
 
 
-async def test_stopping_lets_answers_end() -> None:
-    application = Application()
-    server = await start(application)
-    async with asking(server) as reader:
-        await application.asked.wait()
-        stopping = asyncio.create_task(server.stop(10))
-        await asyncio.sleep(0)
-        application.may_answer.set()
-        assert (await reader.read()).startswith(b"HTTP/1.1 204")
-        await stopping
-    assert not application.was_left
-    with pytest.raises(OSError):
-        await asking(server).__aenter__()
-
-
 async def test_without_grace_it_is_as_if_clients_had_left() -> None:
     application = Application()
     server = await start(application)

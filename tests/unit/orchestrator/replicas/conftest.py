@@ -18,9 +18,9 @@ from pilotfish.types import Limits, ModelInfo
 
 
 class MemoryStream:
-    def __init__(self, address, handlers, model, on_close) -> None:
+    def __init__(self, address, handlers, model) -> None:
         self.address = address
-        self.on_close = on_close
+        self.on_close = lambda: None
         self.handlers = handlers
         self.model = model
         self.limits = Limits(max_draft_tokens=4, max_sequences=8)
@@ -42,7 +42,6 @@ class Network:
         self.models: dict[str, ModelInfo] = {}
         self.streams: list[MemoryStream] = []
         self.num_dials = 0
-        self.second_stream_closed = asyncio.Event()
 
     def add(self, address: str, **model) -> None:
         values = {"model_id": "m", "tokenizer_fingerprint": "f", "vocab_size": 10, "max_context_tokens": 100} | model
@@ -52,8 +51,7 @@ class Network:
         self.num_dials += 1
         if address not in self.models:
             raise UnavailableError(f"nobody listens on {address}")
-        on_close = self.second_stream_closed.set if len(self.streams) == 1 else lambda: None
-        stream = MemoryStream(address, handlers, self.models[address], on_close)
+        stream = MemoryStream(address, handlers, self.models[address])
         self.streams.append(stream)
         return stream
 

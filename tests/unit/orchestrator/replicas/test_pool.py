@@ -67,18 +67,6 @@ async def test_a_lost_replica_fails_its_sequences_and_is_dialled_again(network, 
         assert pool.num_sequences == 0
 
 
-async def test_a_target_with_another_model_is_refused_with_a_reason(network, directory, running) -> None:
-    network.add("b:2", model_id="other")
-    async with running(network, directory) as pool:
-        await pool.acquire(5)
-        directory.set_replicas("target", BOTH)
-        await network.second_stream_closed.wait()
-        assert pool.num_connected == 1
-        assert "model_id 'other', the pool's first target 'm'" in next(
-            link.problem for link in pool.links if link.replica_id == "b"
-        )
-
-
 async def test_a_replica_that_falls_silent_is_lost(network, directory, running) -> None:
     clock = itertools.count(step=0.002)
     async with running(network, directory, clock=lambda: next(clock), silence_timeout_s=0.02) as pool:

@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from orchestrator.replicas.routing import PrefixAwareRouter
 from pilotfish.config import RoutingConfig
-from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
+from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.types import BLOCK_SIZE, LoadReport
 
 BOTH = {"a": "a:1", "b": "b:2"}
@@ -73,18 +72,6 @@ async def test_draining_and_failing_replicas_are_not_picked(network, directory, 
         assert pool.pick() is failing
         failing.report_success()
         assert failing.problem == ""
-
-
-async def test_a_refused_handshake_is_reported(network, directory) -> None:
-    async def refuse(address, handlers):
-        raise HandshakeError("tokenizers differ")
-
-    directory.set_replicas("target", {"a": "a:1"})
-    pool = ReplicaPool("target", directory, refuse)
-    pool.start()
-    with pytest.raises(UnavailableError, match="a:1: tokenizers differ"):
-        await pool.acquire(0.02)
-    await pool.close()
 
 
 async def test_a_failing_replica_is_tried_by_one_sequence_at_a_time(network, directory, running) -> None:

@@ -9,12 +9,7 @@ import pytest
 
 from orchestrator.control.decision import Decision, RoundResult
 from pilotfish.messages import Decode, Event, Verify
-from pilotfish.types import (
-    FinishReason,
-    LoadReport,
-    TokenOrigin,
-    TreeRequest,
-)
+from pilotfish.types import FinishReason, LoadReport, TokenOrigin, TreeRequest
 
 PROMPT = (1, 2, 3)
 
@@ -40,14 +35,6 @@ async def test_speculation_saves_rounds_and_its_statistics_add_up(world) -> None
     assert origins.count(TokenOrigin.ACCEPTED) == statistics.num_accepted_tokens
     assert origins.count(TokenOrigin.PLAIN) == session.sequence.num_plain_tokens
     assert session.controller.limitation.text == ""
-
-
-@pytest.mark.parametrize("proposer", ["draft", "ngram", "suffix"])
-@pytest.mark.parametrize("mode", ["on", "auto"])
-async def test_trees_yield_the_targets_own_tokens(world, toy_continuation, mode, proposer) -> None:
-    chunks = await world.collect(world.session(mode=mode, proposer=proposer, tree=TreeRequest(8, 2)))
-    assert world.tokens_of(chunks) == toy_continuation(PROMPT, 40)
-    world.assert_nothing_is_left()
 
 
 async def test_statistics_of_trees_are_by_depth(world) -> None:

@@ -7,25 +7,9 @@ import pytest
 
 from pilotfish.errors import InternalError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import OpenSequence, Proposal, SequenceError, Verdict
-from pilotfish.types import (
-    SequenceErrorCode,
-)
+from pilotfish.types import SequenceErrorCode
 
 PROMPT = (1, 2, 3)
-
-
-async def test_a_target_without_the_drafter_decodes_plainly_and_says_why(world, toy_continuation) -> None:
-    session = world.session(proposer="medusa", max_tokens=20)
-    assert await world.tokens(session) == toy_continuation(PROMPT, 20)
-    assert "no drafter medusa in the target: it has none" in session.controller.limitation.text
-    assert session.sequence.num_plain_tokens == 20
-
-
-async def test_without_a_drafter_a_request_decodes_plainly_and_says_why(world, toy_continuation) -> None:
-    world.drafts.links.clear()
-    session = world.session()
-    assert await world.tokens(session) == toy_continuation(PROMPT, 40)
-    assert session.controller.limitation.text == "there is no replica"
 
 
 async def test_a_silent_drafter_costs_its_rounds_only(world, toy_continuation) -> None:

@@ -11,9 +11,7 @@ from orchestrator.session import Session
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Decode, Propose, SequenceError, Verify
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import (
-    SequenceErrorCode,
-)
+from pilotfish.types import SequenceErrorCode
 
 PROMPT = (1, 2, 3)
 

@@ -12,16 +12,7 @@ from pilotfish.emulation.engine import EmulatedEngine
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost
 from pilotfish.errors import UnavailableError
-from pilotfish.messages import (
-    Decode,
-    Opened,
-    OpenSequence,
-    Proposal,
-    Propose,
-    SequenceError,
-    Verdict,
-    Verify,
-)
+from pilotfish.messages import Decode, Opened, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SequenceErrorCode
 
 LANGUAGE_MODEL = HashLanguageModel()

@@ -20,7 +20,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import ModelInfo
-from tests.support.engine_events import MakeCore
+from tests.support.engine_events import GreedyText, MakeCore
 from tests.support.tiny_llama import tiny_llama as make_tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
 
@@ -35,7 +35,7 @@ def tiny_llama() -> LlamaForCausalLM:
 
 
 @pytest.fixture(scope="session")
-def greedy_text(tiny_llama: LlamaForCausalLM) -> Callable[[Sequence[int], int], list[int]]:
+def greedy_text(tiny_llama: LlamaForCausalLM) -> GreedyText:
     """transformers' own greedy continuation, one forward over the whole text a token."""
 
     def decode(prompt: Sequence[int], num_tokens: int) -> list[int]:

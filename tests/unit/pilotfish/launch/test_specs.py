@@ -5,13 +5,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.config import Config, config_from_yaml, load_config
-from pilotfish.launch.specs import (
-    prepare,
-    ray_environment,
-    standalone_specs,
-    with_link_token,
-    with_local_addresses,
-)
+from pilotfish.launch.specs import prepare, ray_environment, standalone_specs, with_link_token, with_local_addresses
 from pilotfish.security.link_token import LinkToken
 
 FOLDER = Path("/tmp/x")

@@ -13,9 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel
 
-from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import Decoder, StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
@@ -267,10 +266,3 @@ def test_a_prefill_step_that_wants_no_logits(kernel_cache: Path) -> None:
         assert decoder.forward(StepInput([5, 6], range(2), [SequenceSlice(0, 2, 0, [2])], [])).shape == (0, VOCAB)
         rest = decoder.forward(StepInput([7, 8], range(2, 4), [SequenceSlice(0, 2, 2, [2])], [0, 1]))
         assert torch.equal(rest.float(), whole[2:]), decoder.name
-
-
-def test_rotary_scaling_that_depends_on_length_is_refused() -> None:
-    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
-    model = LlamaForCausalLM(LlamaConfig(**SIZES, rope_parameters=rope)).eval()
-    with pytest.raises(UnsupportedModelError, match="dynamic"):
-        TransformersDecoder(model, deterministic=False, max_context_tokens=256)

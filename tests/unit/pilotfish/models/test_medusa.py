@@ -76,11 +76,7 @@ def test_a_new_head_passes_its_input_on() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(
-    heads: MedusaHeads,
-    tmp_path: Path,
-    tensors: dict[str, torch.Tensor | None],
-    values: dict[str, object],
-    message: str,
+    heads: MedusaHeads, tmp_path: Path, tensors: dict[str, torch.Tensor | None], values: dict[str, object], message: str
 ) -> None:
     save_medusa(heads, tmp_path)
     found = load_file(tmp_path / "model.safetensors") | tensors

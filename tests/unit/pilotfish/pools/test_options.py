@@ -4,13 +4,7 @@ import pytest
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import ConfigError
-from pilotfish.pools.options import (
-    computes_on_gpu,
-    gpus_per_replica,
-    pools,
-    scaling_options,
-    with_gpus_per_replica,
-)
+from pilotfish.pools.options import computes_on_gpu, gpus_per_replica, pools, scaling_options, with_gpus_per_replica
 
 ON_GPU = ("target.engine.device=cuda", "draft.engine.device=cuda:1", "draft.proposer=model")
 

@@ -1,7 +1,6 @@
 """A target replica with an emulated engine on a free port of the loopback interface."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -21,14 +20,3 @@ async def replica(engine: EmulatedEngine) -> AsyncIterator[ReplicaServer]:
     server = await ReplicaServer.start(TargetFrames(), engine, host="127.0.0.1", port=0, port_setting="target.port")
     yield server
     await server.drain_and_stop(0)
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], bool]], Awaitable[None]]:
-    """Waits until a condition holds; the test's own time limit ends it."""
-
-    async def wait(condition: Callable[[], bool]) -> None:
-        while not condition():  # noqa: ASYNC110  # what is waited for has no event of its own
-            await asyncio.sleep(0.005)
-
-    return wait

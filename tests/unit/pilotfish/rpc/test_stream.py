@@ -4,7 +4,7 @@ import asyncio
 import functools
 import itertools
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import grpc
@@ -29,6 +29,7 @@ from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
 from pilotfish.types import LoadReport, SamplingParams
 from tests.support.peer import RecordingPeer
+from tests.support.until import until
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -212,9 +213,7 @@ async def test_the_queue_is_bounded(replica: ReplicaServer, monkeypatch: pytest.
         peer.send(CloseSequence(1))  # or it would be held there for as long as the stream lives
 
 
-async def test_cancelled_at_any_await_of_connect(
-    replica: ReplicaServer, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
-) -> None:
+async def test_cancelled_at_any_await_of_connect(replica: ReplicaServer) -> None:
     num_awaits = 0
     for index in itertools.count():
         peer = RecordingPeer(replica.address, "target")
@@ -226,7 +225,7 @@ async def test_cancelled_at_any_await_of_connect(
             await peer.stream.close()
             break
     assert num_awaits >= 2
-    await eventually(lambda: replica.streams.num_connections == 0)
+    await until(lambda: replica.streams.num_connections == 0)
     assert [task for task in asyncio.all_tasks() if "MuxStream" in repr(task.get_coro())] == []
 
 

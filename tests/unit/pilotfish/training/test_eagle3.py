@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaForCausalLM
 
-from pilotfish.models.eagle3.config import Eagle3Config
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.eagle3 import DEPTH_DECAY, Eagle3Objective
+from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB, DEPTHS = 16, 30, 3
 DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
@@ -21,18 +21,13 @@ DRAFT_TOKENS = torch.tensor([0, 3, 4, 7, 9, 12, 20, 25, 28])
 def head() -> Eagle3Head:
     torch.manual_seed(3)
     head = Eagle3Head(
-        Eagle3Config(
+        tiny_eagle3_config(
             hidden_size=HIDDEN,
             intermediate_size=24,
-            num_attention_heads=4,
-            num_key_value_heads=2,
             head_dim=4,
             vocab_size=VOCAB,
             draft_vocab_size=len(DRAFT_TOKENS),
-            rms_norm_eps=1e-5,
             rope_theta=500.0,
-            max_position_embeddings=64,
-            feature_layers=(0, 0, 0),
         )
     )
     head.set_draft_vocabulary(DRAFT_TOKENS)

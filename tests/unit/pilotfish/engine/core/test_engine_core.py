@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.messages import (
-    CloseSequence,
-    Decode,
-    Opened,
-    OpenSequence,
-    Proposal,
-    Propose,
-    SequenceError,
-    Verdict,
-    Verify,
-)
-from pilotfish.models.decoder import StepInput
+from pilotfish.messages import CloseSequence, Decode, Opened, OpenSequence, Proposal, Propose, Verify
 from pilotfish.types import (
     AcceptanceMode,
     FinishReason,
-    Grammar,
-    GrammarKind,
     SamplingParams,
     SequenceErrorCode,
     SparseDistribution,
@@ -35,7 +19,6 @@ from pilotfish.types import (
 from tests.support.engine_events import GreedyText, MakeCore, errors_of, settle, text_of, verdicts_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
-ANY_A = Grammar(GrammarKind.REGEX, "a*")
 PROMPT = (1, 5, 9, 2, 33, 7)
 
 
@@ -58,54 +41,6 @@ def test_chained_runs_extend_each_other(make_core: MakeCore, greedy_text: Greedy
     core.submit(Decode(1, len(PROMPT) + 1, 9))  # to 10 tokens, sent while the first run is on
     core.submit(Decode(1, len(PROMPT), 2))  # shorter than what is agreed: no effect
     assert text_of(settle(core)) == greedy_text(PROMPT, 10)[1:]
-
-
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data(), num_sequences=st.integers(1, 4), budget=st.integers(9, 40), blocks=st.integers(4, 40))
-def test_any_schedule_gives_the_greedy_text(
-    make_core: MakeCore, greedy_text: GreedyText, data: st.DataObject, num_sequences: int, budget: int, blocks: int
-) -> None:
-    """Prefills in chunks, decodes, verifications of good and bad drafts, rollbacks and preemptions, mixed."""
-    core = make_core(max_batch_tokens=budget, kv_cache_tokens=blocks * 16)
-    token = st.integers(0, 63)
-    wanted = 12
-    prompts = {
-        index: tuple(data.draw(st.lists(token, min_size=1, max_size=40), label="prompt"))
-        for index in range(num_sequences)
-    }
-    expected = {index: greedy_text(prompt, wanted + 9) for index, prompt in prompts.items()}
-    output: dict[int, list[int]] = {index: [] for index in prompts}
-    for index, prompt in prompts.items():
-        core.submit(OpenSequence(index, prompt, GREEDY))
-    busy: set[int] = set()
-    for _ in range(3000):
-        for index in prompts:
-            if index in busy or len(output[index]) >= wanted:
-                continue
-            base = len(prompts[index]) + len(output[index])
-            if data.draw(st.booleans(), label="speculate"):
-                num_drafts = data.draw(st.integers(1, 8), label="K")
-                drafts = expected[index][len(output[index]) :][:num_drafts]
-                wrong_from = data.draw(st.integers(0, num_drafts), label="right drafts")
-                drafts = [*drafts[:wrong_from], *((draft + 1) % 64 for draft in drafts[wrong_from:])]
-                core.submit(Verify(index, base, tuple(drafts)))
-            else:
-                core.submit(Decode(index, base, 1))
-            busy.add(index)
-        for event in core.step():
-            assert not isinstance(event, SequenceError), event
-            if isinstance(event, Verdict):
-                output[event.sequence_id].extend(event.token_ids)
-                busy.discard(event.sequence_id)
-        if all(len(tokens) >= wanted for tokens in output.values()):
-            break
-    for index, tokens in output.items():
-        assert tokens == expected[index][: len(tokens)]
-        assert len(tokens) >= wanted
-    for index in prompts:
-        core.submit(CloseSequence(index))
-    core.step()
-    assert core.kv_cache.pool.num_used == 0
 
 
 def test_verification_reports_what_became_of_the_drafts(make_core: MakeCore, greedy_text: GreedyText) -> None:
@@ -254,30 +189,3 @@ def test_a_rewind_into_a_shared_block_leaves_it_alone(make_core: MakeCore, greed
     core.submit(OpenSequence(2, tuple(range(40)), GREEDY))
     core.submit(Decode(2, 40, 4))
     assert text_of(settle(core), 2) == greedy_text(range(40), 4)
-
-
-def test_a_repeated_statement_writes_into_no_shared_block(make_core: MakeCore) -> None:
-    """Asking again for the logits of a block's last token computes it again, in a block of its own."""
-    core = make_core()
-    written: list[int] = []
-    run = core._decoder.forward
-
-    def forward(step: StepInput) -> Tensor:
-        for part in step.slices:
-            last = part.first_position + part.num_rows - 1
-            written.extend(part.block_ids[part.first_position // 16 : last // 16 + 1])
-        return run(step)
-
-    core._decoder.forward = forward  # type: ignore[method-assign]
-    core.submit(OpenSequence(1, tuple(range(32)), GREEDY))
-    core.submit(Propose(1, 32, (), 3))
-    first = settle(core)[-1]
-    shared = {block for block in written if core.kv_cache.pool.is_registered(block)}
-    assert len(shared) == 2
-    written.clear()
-    core.submit(Propose(1, 32, (), 3))
-    second = settle(core)[-1]
-    assert isinstance(first, Proposal)
-    assert isinstance(second, Proposal)
-    assert first.draft_token_ids == second.draft_token_ids
-    assert not shared.intersection(written)

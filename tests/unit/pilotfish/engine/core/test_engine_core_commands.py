@@ -6,21 +6,8 @@ from typing import Any
 
 import pytest
 
-from pilotfish.messages import (
-    Decode,
-    OpenSequence,
-    Propose,
-    Verdict,
-    Verify,
-)
-from pilotfish.types import (
-    Grammar,
-    GrammarKind,
-    SamplingParams,
-    SequenceErrorCode,
-    SparseDistribution,
-    TreeRequest,
-)
+from pilotfish.messages import Decode, OpenSequence, Propose, Verdict, Verify
+from pilotfish.types import Grammar, GrammarKind, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, errors_of, settle, text_of, verdicts_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)

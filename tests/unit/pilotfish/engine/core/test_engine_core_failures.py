@@ -26,13 +26,7 @@ from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.speculation.lookup.suffix import SuffixIndex
 from pilotfish.structured.compiler import GrammarCompiler
-from pilotfish.types import (
-    Grammar,
-    GrammarKind,
-    ModelInfo,
-    SamplingParams,
-    SequenceErrorCode,
-)
+from pilotfish.types import Grammar, GrammarKind, ModelInfo, SamplingParams, SequenceErrorCode
 from tests.support.engine_events import GreedyText, MakeCore, settle, text_of
 from tests.support.small_vocabulary import EOS_TOKEN_ID, SmallVocabulary
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,16 +15,7 @@ from llguidance import LLMatcher
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.grammars import Grammars
-from pilotfish.messages import (
-    Decode,
-    Event,
-    OpenSequence,
-    Proposal,
-    Propose,
-    SequenceError,
-    Verdict,
-    Verify,
-)
+from pilotfish.messages import Decode, Event, OpenSequence, Proposal, Propose, SequenceError, Verdict, Verify
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.structured.compiler import GrammarCompiler
 from pilotfish.structured.grammar import engine_grammar
@@ -217,8 +209,22 @@ class Broken(Grammars):
         raise KeyError("dictionary is empty")
 
 
+class Unreadable(Grammars):
+    """Its compiler fails: another replica may do better."""
+
+    def __init__(self, _: GrammarCompiler) -> None:
+        failed: Future[LLMatcher] = Future()
+        failed.set_exception(OSError("no tokenizer.json"))
+        super().__init__(SimpleNamespace(compile=lambda _: failed))
+
+
 @pytest.mark.parametrize(
-    ("kind", "code"), [(Grammars, SequenceErrorCode.INVALID), (Broken, SequenceErrorCode.INTERNAL)]
+    ("kind", "code"),
+    [
+        (Grammars, SequenceErrorCode.INVALID),
+        (Broken, SequenceErrorCode.INTERNAL),
+        (Unreadable, SequenceErrorCode.INTERNAL),
+    ],
 )
 def test_a_grammar_or_command_that_fails_costs_its_own_sequence_only(
     make_core: MakeCore, compiler: GrammarCompiler, kind: type[Grammars], code: SequenceErrorCode

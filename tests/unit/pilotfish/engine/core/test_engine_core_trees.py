@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Decode, OpenSequence, SequenceError, Verdict, Verify
-from pilotfish.types import (
-    AcceptanceMode,
-    FinishReason,
-    SamplingParams,
-    SparseDistribution,
-    TokenOrigin,
-)
+from pilotfish.types import AcceptanceMode, FinishReason, SamplingParams, SparseDistribution, TokenOrigin
 from tests.support.engine_events import MakeCore, settle, verdicts_of
 
 VOCAB = 64

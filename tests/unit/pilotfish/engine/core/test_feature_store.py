@@ -16,7 +16,7 @@ from pilotfish.features import FeatureFormat, FeatureRequest, Features
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.types import SamplingParams
-from tests.support.engine_events import MakeCore, settle
+from tests.support.engine_events import GreedyText, MakeCore, settle
 
 VOCAB, CONTEXT, LAYERS = 64, 128, (0, 1, 1)
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
@@ -69,9 +69,7 @@ def test_chunks_of_a_prompt_and_steps_of_a_run_come_as_one(
 
 
 def test_rejected_drafts_leave_nothing_and_accepted_ones_what_they_are(
-    make_featured: MakeCore,
-    whole_text_features: Callable[[Sequence[int]], Features],
-    greedy_text: Callable[[Sequence[int], int], list[int]],
+    make_featured: MakeCore, whole_text_features: Callable[[Sequence[int]], Features], greedy_text: GreedyText
 ) -> None:
     core = make_featured()
     text = list(prompt_of(21))
@@ -95,9 +93,7 @@ def test_rejected_drafts_leave_nothing_and_accepted_ones_what_they_are(
 
 
 def test_a_tree_brings_the_features_of_its_accepted_path(
-    make_featured: MakeCore,
-    whole_text_features: Callable[[Sequence[int]], Features],
-    greedy_text: Callable[[Sequence[int], int], list[int]],
+    make_featured: MakeCore, whole_text_features: Callable[[Sequence[int]], Features], greedy_text: GreedyText
 ) -> None:
     core = make_featured()
     text = list(prompt_of(9))

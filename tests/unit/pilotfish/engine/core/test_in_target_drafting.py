@@ -136,9 +136,7 @@ def test_rejection_sampling_gets_its_distributions(make_drafted: MakeCore, make_
 
 @pytest.mark.parametrize("num_draft_tokens", [1, 8])
 def test_a_run_ends_where_it_was_asked_to(
-    make_drafted: MakeCore,
-    greedy_text: GreedyText,
-    num_draft_tokens: int,
+    make_drafted: MakeCore, greedy_text: GreedyText, num_draft_tokens: int
 ) -> None:
     core = make_drafted(lambda _: Oracle(greedy_text, 0))
     prompt = [5, 9, 2]
@@ -175,9 +173,7 @@ def test_nobody_drafts_unasked_or_without_a_drafter(make_drafted: MakeCore, make
 
 
 def test_a_drafter_that_fails_costs_nobody_anything(
-    make_drafted: MakeCore,
-    greedy_text: GreedyText,
-    caplog: pytest.LogCaptureFixture,
+    make_drafted: MakeCore, greedy_text: GreedyText, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Faulty(Oracle):
         def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.messages import Decode, Event, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.types import AcceptanceMode, FinishReason, SamplingParams, SequenceErrorCode, SparseDistribution
-from tests.support.engine_events import GreedyText, MakeCore, settle
+from tests.support.engine_events import GreedyText, MakeCore, errors_of, settle, text_of, verdicts_of
 
 GREEDY = SamplingParams(temperature=0, max_tokens=100)
 PROMPT = (1, 5, 9, 2, 33, 7)
@@ -30,12 +30,8 @@ def run_with_draft(
 
 
 def verdicts(events: Sequence[Event]) -> list[Verdict]:
-    assert not [event for event in events if isinstance(event, SequenceError)]
-    return [event for event in events if isinstance(event, Verdict)]
-
-
-def text(found: Sequence[Verdict]) -> list[int]:
-    return [token_id for verdict in found for token_id in verdict.token_ids]
+    assert not errors_of(events)
+    return verdicts_of(events)
 
 
 @pytest.mark.parametrize("num_steps", [0, 1, 3])
@@ -43,7 +39,7 @@ def test_a_draft_that_foresaw_the_run_ends_it(make_core: MakeCore, greedy_text: 
     expected = greedy_text(PROMPT, RUN)
     found = verdicts(run_with_draft(make_core(), expected[:5], num_steps=num_steps))
     assert [verdict.num_draft_tokens for verdict in found] == [0] * num_steps + [5 - num_steps]
-    assert text(found) == expected[:6]
+    assert text_of(found) == expected[:6]
 
 
 def test_its_wrong_end_is_rejected_as_ever(make_core: MakeCore, greedy_text: GreedyText) -> None:
@@ -64,14 +60,14 @@ def test_a_draft_that_comes_to_nothing_leaves_no_trace(
     events = run_with_draft(make_core(), draft.get(fault, expected[:4]), num_steps=2, parents=parents)
     found = verdicts(events)
     assert [verdict.num_draft_tokens for verdict in found] == [0] * RUN
-    assert text(found) == expected
+    assert text_of(found) == expected
 
 
 def test_a_run_whose_last_token_is_due_goes_on_to_its_end(make_core: MakeCore, greedy_text: GreedyText) -> None:
     sampling = SamplingParams(temperature=0, max_tokens=3)
     expected = greedy_text(PROMPT, 6)
     found = verdicts(run_with_draft(make_core(), expected, num_steps=2, sampling=sampling))
-    assert text(found) == expected[:3]
+    assert text_of(found) == expected[:3]
     assert found[-1].finish_reason is FinishReason.LENGTH
     assert found[-1].num_draft_tokens == 0
 

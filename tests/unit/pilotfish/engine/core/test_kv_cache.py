@@ -25,18 +25,6 @@ def computed(cache: KVCache, *tokens: int) -> EngineSequence:
     return result
 
 
-def test_reserving_takes_whole_blocks_and_nothing_when_they_run_out() -> None:
-    pool = BlockPool(4, SIZE)
-    cache = KVCache(pool)
-    owner = sequence(1)
-    assert cache.reserve(owner, 5)
-    assert len(owner.block_ids) == 2
-    assert cache.reserve(owner, 8)
-    assert len(owner.block_ids) == 2
-    assert not cache.reserve(owner, 17)
-    assert pool.num_used == 2
-
-
 def test_a_prefix_hit_leaves_the_last_token_to_compute() -> None:
     cache = KVCache(BlockPool(9, SIZE))
     first = computed(cache, 1, 2, 3, 4, 5, 6, 7, 8)
@@ -47,14 +35,6 @@ def test_a_prefix_hit_leaves_the_last_token_to_compute() -> None:
     longer = sequence(1, 2, 3, 4, 5, 6, 7, 8, 9)
     cache.attach_prefix(longer)
     assert longer.num_computed_tokens == 8
-
-
-def test_rewinding_within_private_blocks_is_a_number() -> None:
-    cache = KVCache(BlockPool(9, SIZE))
-    owner = computed(cache, 1, 2, 3, 4, 5, 6)
-    held = list(owner.block_ids)
-    cache.rewind(owner, 5)
-    assert (owner.tokens, owner.num_computed_tokens, owner.block_ids) == ([1, 2, 3, 4, 5], 5, held)
 
 
 def test_rewinding_into_a_findable_block_lets_it_go() -> None:
@@ -82,11 +62,3 @@ def test_drafts_are_not_registered() -> None:
     owner.num_computed_tokens = 5
     cache.register_full_blocks(owner, owner.num_committed_tokens)
     assert not cache.pool.is_registered(owner.block_ids[0])
-
-
-def test_release_gives_everything_back() -> None:
-    pool = BlockPool(9, SIZE)
-    cache = KVCache(pool)
-    owner = computed(cache, *range(20))
-    cache.release(owner)
-    assert (pool.num_used, owner.block_ids, owner.num_computed_tokens) == (0, [], 0)

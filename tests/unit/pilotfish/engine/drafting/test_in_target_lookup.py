@@ -70,10 +70,7 @@ def run(
 @pytest.mark.parametrize("tree", TREES, ids=["chains", "trees"])
 @pytest.mark.parametrize("sampling", SAMPLINGS[:2], ids=["greedy", "coupled"])
 def test_the_text_is_that_of_plain_decoding(
-    make_drafted: MakeCore,
-    name: str,
-    tree: TreeRequest | None,
-    sampling: SamplingParams,
+    make_drafted: MakeCore, name: str, tree: TreeRequest | None, sampling: SamplingParams
 ) -> None:
     prompts = [REPETITIVE, (3, 1, 4, 1, 5, 9, 2, 6), (8, 8, 8, 8)]
     plain, _, num_steps = run(make_drafted(None), prompts, sampling)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.shapes import Buckets, StepShape
 from pilotfish.types import ModelInfo, SamplingParams
-from tests.support.engine_events import settle
+from tests.support.engine_events import GreedyText, settle
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 
@@ -118,9 +117,7 @@ def test_where_nothing_is_left_the_engine_does_not_start(tiny_llama: LlamaForCau
 
 @pytest.mark.parametrize("records", [False, True])
 def test_an_engine_over_recorded_steps_is_lossless(
-    tiny_llama: LlamaForCausalLM,
-    greedy_text: Callable[[Sequence[int], int], list[int]],
-    records: bool,
+    tiny_llama: LlamaForCausalLM, greedy_text: GreedyText, records: bool
 ) -> None:
     """Three sequences, one with right drafts, one with wrong ones in a tree, one without: the target's own text."""
     buckets = Buckets(num_sequences=(2, 4), rows_each=(1, 4), key_blocks=(8,))

@@ -92,11 +92,7 @@ def verify(sequence_id: int) -> Verify:
     return Verify(sequence_id, 4, (1, 2))
 
 
-def served(
-    front: Front,
-    delay: BatchingDelay | None = None,
-    core: Core | None = None,
-) -> Core:
+def served(front: Front, delay: BatchingDelay | None = None, core: Core | None = None) -> Core:
     core = core or Core()
     with pytest.raises(SystemExit):
         run(core, front, delay)  # type: ignore[arg-type]
@@ -129,13 +125,6 @@ def test_each_arrival_is_a_reason_to_wait_on() -> None:
     core = served(front, Delay(3_000_000, 2_000_000, 1_000_000))
     assert core.steps == [3]
     assert front.waits_s[1:4] == [pytest.approx(0.003), pytest.approx(0.002), pytest.approx(0.001)]
-
-
-def test_an_idle_core_waits_for_nobody() -> None:
-    front = Front([], [])
-    core = served(front, Delay(3_000_000))
-    assert core.steps == []
-    assert front.waits_s[1:] == [LOAD_INTERVAL_S] * 2
 
 
 def test_the_load_is_told_before_any_command_comes() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,15 +17,14 @@ from draft_service.proposers.lookup import LookupProposer
 from draft_service.server import start_draft
 from orchestrator.replicas.remote_sequence import Mailbox
 from pilotfish.config import Config, load_config
-from pilotfish.engine.process.client import EngineClient
 from pilotfish.errors import UnavailableError
 from pilotfish.integrations.vllm.proposer import RemoteProposer
-from pilotfish.messages import Command, Propose
+from pilotfish.messages import Command, Event, Proposal, Propose
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.types import Limits, LoadReport, ModelInfo
-from tests.support.faulty_drafter import Fault, FaultyDrafter
+from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.loop_thread import LoopThread
 
 VOCAB_SIZE = 100
@@ -35,14 +35,19 @@ PERIOD = (11, 12, 13, 14, 15)
 _PATIENCE_S = 10.0
 _STEP_S = 0.002
 """Between looks at what comes about behind the engine."""
+_LATE_S = 0.3
+Fault = Literal["slow", "silent", "garbage"]
+"""slow: everything comes late. silent: no proposal comes. garbage: token ids that no vocabulary has."""
 
 
 class RecordingProposer(LookupProposer):
-    """A lookup that keeps what it was told: a list for each frame's commands that came together."""
+    """A lookup that keeps what it was told, a list for each frame's commands that came together, and may misbehave."""
 
-    def __init__(self, model: ModelInfo, limits: Limits, config: Config) -> None:
+    def __init__(self, model: ModelInfo, config: Config, fault: Fault | None, after_rounds: int) -> None:
+        limits = Limits(max_draft_tokens=8, max_sequences=64)
         super().__init__(model, limits, LOOKUPS["ngram"](config.draft))
         self.batches: list[list[Command]] = []
+        self._fault, self._num_sound_rounds = fault, after_rounds
 
     @property
     def commands(self) -> list[Command]:
@@ -50,7 +55,20 @@ class RecordingProposer(LookupProposer):
 
     def send(self, commands: Sequence[Command]) -> None:
         self.batches.append(list(commands))
-        super().send(commands)
+        self._num_sound_rounds -= sum(isinstance(command, Propose) for command in commands)
+        is_silent = self._fault == "silent" and self._num_sound_rounds < 0
+        super().send([command for command in commands if not (is_silent and isinstance(command, Propose))])
+
+    async def receive(self) -> Sequence[Event]:
+        events = await super().receive()
+        if self._fault == "slow":
+            await asyncio.sleep(_LATE_S)
+        return [self._spoilt(event) if self._fault == "garbage" else event for event in events]
+
+    def _spoilt(self, event: Event) -> Event:
+        if not isinstance(event, Proposal):
+            return event
+        return msgspec.structs.replace(event, draft_token_ids=(2**32 - 1,) * len(event.draft_token_ids))
 
 
 class DraftPool:
@@ -69,7 +87,7 @@ class DraftPool:
         return f"127.0.0.1:{self.port}"
 
     def start(self, fault: Fault | None = None, *, after_rounds: int = 0, **overrides: str) -> None:
-        """fault: what is wrong with it after so many drafts. overrides: of the configuration, `__` for the dot."""
+        """after_rounds: drafts before it falls silent. overrides: of the configuration, `__` for the dot."""
         settings = [f"{key.replace('__', '.')}={value}" for key, value in overrides.items()]
         config = load_config(overrides=[f"draft.port={self.port}", *settings])
         self._loop.run(self._start(config, fault, after_rounds))
@@ -83,11 +101,8 @@ class DraftPool:
             proposer="ngram",
             feature_layers=self.feature_layers,
         )
-        self.engine = RecordingProposer(model, Limits(max_draft_tokens=8, max_sequences=64), config)
-        engine: EngineClient = self.engine
-        if fault is not None:
-            engine = FaultyDrafter(self.engine, fault, after_rounds=after_rounds, delay_s=0.3)
-        self.server = await start_draft(config, engine=engine)
+        self.engine = RecordingProposer(model, config, fault, after_rounds)
+        self.server = await start_draft(config, engine=self.engine)
         self.port = int(self.server.address.rpartition(":")[2])
 
     def frames_that_ask_on(self, length: int) -> list[list[Command]]:
@@ -205,9 +220,7 @@ class FakeLink:
 @pytest.fixture(scope="session")
 def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    vocabulary = {f"t{token_id}": token_id for token_id in range(VOCAB_SIZE)}
-    tokenizer = {"model": {"type": "BPE", "vocab": vocabulary, "merges": []}, "added_tokens": []}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    save_lookup_folder(folder, VOCAB_SIZE)
     return folder
 
 

@@ -192,10 +192,6 @@ def test_no_logits_at_all(case: Case) -> None:
     assert_close(rest.logits, whole.logits[50:].float(), case.tolerance / 10)
 
 
-def test_draft_token_ids(case: Case) -> None:
-    assert case.head.draft_token_ids.tolist() == list(range(2, 52))
-
-
 def test_sizes_that_the_kernels_cannot_cut_are_refused(case: Case) -> None:
     if case.decoder.name != "native":
         pytest.skip("torch knows all sizes")

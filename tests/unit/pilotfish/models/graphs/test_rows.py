@@ -19,27 +19,6 @@ def filled(step: StepInput, shape: StepShape = SHAPE) -> StaticRows:
     return rows
 
 
-def test_rows_of_a_sequence_begin_at_its_place_and_the_rest_is_padding() -> None:
-    slices = [SequenceSlice(0, 2, 15, [5, 9, 30]), SequenceSlice(2, 3, 0, [4])]
-    step = StepInput([11, 12, 21, 22, 23], [15, 16, 0, 1, 2], slices, [1, 4])
-    rows = filled(step)
-    assert rows.token_ids.tolist() == [11, 12, 0, 0, 21, 22, 23, 0, 0, 0, 0, 0]
-    assert rows.positions.tolist() == [15, 16, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0]
-    assert rows.places.tolist() == rows.positions.tolist()
-    assert rows.ancestors.tolist() == [1] * 12
-    assert rows.slots.tolist() == [5 * 16 + 15, 9 * 16, 0, 0, 64, 65, 66, 0, 0, 0, 0, 0]
-    assert rows.logit_rows.tolist() == [1, 6, *[0] * 10]
-    assert rows.block_table.tolist() == [5, 9, 4, 0, 0, 0]
-    assert rows.row_of(step) == [0, 1, 4, 5, 6]
-
-
-def test_a_fill_leaves_nothing_of_the_one_before() -> None:
-    rows = filled(StepInput([9] * 12, [3] * 12, [SequenceSlice(4 * i, 4, 3, [7, 8]) for i in range(3)], range(12)))
-    step = StepInput([5], [2], [SequenceSlice(0, 1, 2, [6])], [0])
-    rows.fill(step)
-    assert torch.equal(rows.buffer, filled(step).buffer)
-
-
 def test_a_trees_nodes_see_by_ancestors_what_lies_behind_the_root() -> None:
     tree = DraftTree((-1, -1, 1))
     part = SequenceSlice(0, 4, 20, [5, 9], tree)  # the root and three nodes

@@ -121,10 +121,3 @@ def test_lossless_changes_nothing_and_packs_what_it_can(kernel_cache: Path) -> N
         assert torch.equal(logits(ours, CUTS[1]), logits(plain, CUTS[0]))
         formats.append(formats_of(ours))
     assert formats == [{"BFLOAT16"}, {"INT4", "INT8"}]
-
-
-def test_blocks_that_do_not_fit_are_refused() -> None:
-    model = tiny_model("llama", torch.bfloat16, intermediate_size=80)
-    assert unsupported_reason(model) is None
-    assert unsupported_reason(model, "lossless") is None
-    assert "intermediate_size is 80, not a multiple of 32" in (unsupported_reason(model, "int8") or "")

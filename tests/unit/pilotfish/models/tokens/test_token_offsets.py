@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from pilotfish.models.tokens.detokenizer import TokenOffsets
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from tests.support.byte_tokenizer import (
-    VOCAB_SIZE,
-    byte_tokenizer,
-    byte_vocabulary,
-    word_tokenizer,
-    word_vocabulary,
-)
+from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary, word_tokenizer, word_vocabulary
 
 TOKENS = byte_vocabulary()
 WORDS = word_vocabulary()

@@ -1,7 +1,6 @@
 """The listening end: sequences of peers, what is refused, and what is freed."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import grpc.aio
 import pytest
@@ -19,10 +18,10 @@ from pilotfish.rpc.target_frames import TargetFrames
 from pilotfish.rpc.v1 import target_pb2
 from pilotfish.types import FinishReason, SamplingParams, SequenceErrorCode
 from tests.support.peer import RecordingPeer
+from tests.support.until import until
 
 GREEDY = SamplingParams(temperature=0, max_tokens=1 << 15)
 CODEC = TargetFrames()
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 def opened(sequence_id: int, *token_ids: int) -> OpenSequence:
@@ -73,21 +72,19 @@ async def test_two_peers_with_equal_ids_do_not_meet(replica: ReplicaServer, engi
         assert one.num_unread_events == two.num_unread_events == 0
 
 
-async def test_loss_of_a_stream_frees_its_sequences_only(
-    replica: ReplicaServer, engine: EmulatedEngine, eventually: Eventually
-) -> None:
+async def test_loss_of_a_stream_frees_its_sequences_only(replica: ReplicaServer, engine: EmulatedEngine) -> None:
     async with RecordingPeer(replica.address, "target") as stays:
         await stays.ask(opened(1))
         async with RecordingPeer(replica.address, "target") as goes:
             goes.send(opened(1), opened(2), Decode(1, 3, 10_000))
             await goes.events(3)
             assert engine.num_sequences == 3
-        await eventually(lambda: engine.num_sequences == 1)
+        await until(lambda: engine.num_sequences == 1)
         assert len(replica.streams.table) == 1
         assert isinstance(await stays.ask(Decode(1, 3, 1)), Verdict)
-    await eventually(lambda: engine.num_sequences == 0)
+    await until(lambda: engine.num_sequences == 0)
     assert engine.load.num_kv_blocks_used == 0
-    await eventually(lambda: replica.streams.num_connections == 0)
+    await until(lambda: replica.streams.num_connections == 0)
 
 
 async def test_a_finished_sequence_is_forgotten(replica: ReplicaServer, engine: EmulatedEngine) -> None:
@@ -182,16 +179,14 @@ async def test_a_stream_that_begins_with_no_hello(replica: ReplicaServer, frame:
     assert message in str(error)
 
 
-async def test_garbage_after_the_hello_frees_the_sequences(
-    replica: ReplicaServer, engine: EmulatedEngine, eventually: Eventually
-) -> None:
+async def test_garbage_after_the_hello_frees_the_sequences(replica: ReplicaServer, engine: EmulatedEngine) -> None:
     hello = CODEC.hello_frame(Hello(peer="test")).SerializeToString()
     opening = frame_of(opened(1)).SerializeToString()
     closing = frame_of(CloseSequence(1))  # what was closed in the same frame is to be closed in the engine, too
     closing.requests.add()  # holds no item
     for garbage in (b"\xff\xff\xff", closing.SerializeToString()):
         assert isinstance(await raw_status(replica.address, hello, opening, garbage), InvalidRequestError)
-        await eventually(lambda: engine.num_sequences == 0)
+        await until(lambda: engine.num_sequences == 0)
     async with RecordingPeer(replica.address, "target") as peer:
         assert await peer.ask(opened(1)) == Opened(1, 0)
 
@@ -202,7 +197,7 @@ async def test_a_peer_that_never_says_hello(replica: ReplicaServer, monkeypatch:
 
 
 async def test_a_peer_that_does_not_read_is_cut_off(
-    replica: ReplicaServer, engine: EmulatedEngine, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    replica: ReplicaServer, engine: EmulatedEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_connection, "MAX_UNSENT_ITEMS", 64)
     small_window = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 1024))
@@ -215,10 +210,10 @@ async def test_a_peer_that_does_not_read_is_cut_off(
         endless = OpenSequence(1, (1, 2, 3), SamplingParams(temperature=0, max_tokens=2**31))
         await call.write(frame_of(endless))
         await other.ask(opened(1))
-        await eventually(lambda: engine.num_sequences == 2)
+        await until(lambda: engine.num_sequences == 2)
         # More than any window between the two holds, and nobody reads it.
         await call.write(frame_of(Decode(1, 3, 2**31)))
-        await eventually(lambda: engine.num_sequences == 1)
+        await until(lambda: engine.num_sequences == 1)
         assert isinstance(await other.ask(Decode(1, 3, 1)), Verdict)
         call.cancel()
 
@@ -282,15 +277,13 @@ async def test_death_of_the_engine_reaches_everybody(replica: ReplicaServer, eng
     assert len(replica.streams.table) == 0
 
 
-async def test_a_peer_that_is_killed_at_any_await(
-    replica: ReplicaServer, engine: EmulatedEngine, eventually: Eventually
-) -> None:
+async def test_a_peer_that_is_killed_at_any_await(replica: ReplicaServer, engine: EmulatedEngine) -> None:
     for num_steps in range(0, 60, 2):
         async with RecordingPeer(replica.address, "target") as peer:
             peer.send(opened(1), Decode(1, 3, 10_000), opened(2), Verify(2, 3, (1, 2)))
             for _ in range(num_steps):
                 await asyncio.sleep(0)
-    await eventually(lambda: replica.streams.num_connections == 0)
-    await eventually(lambda: engine.num_sequences == 0)
+    await until(lambda: replica.streams.num_connections == 0)
+    await until(lambda: engine.num_sequences == 0)
     assert len(replica.streams.table) == 0
     assert engine.load.num_kv_blocks_used == 0
