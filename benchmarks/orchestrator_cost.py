@@ -1,17 +1,18 @@
 """What does the orchestrator cost per token, how much does one process of it sustain, and what do HTTP and traces add?
 
-Its replicas compute nothing (`echo/core.py`), so that it has as much to do as it can take; on real models it has far
-less. It has a processor core of its own where the machine has two; the replicas and the clients share the others, and
-where they cannot keep up says nothing about the orchestrator. So the figure is its CPU time: the tokens that it passes
-on in a second of that. `--http` asks the same over server-sent events, `--traces` asks further orchestrators that send
-their spans to a collector; variants are measured in turns, and the calmest turn of each counts: what else runs on the
-machine can only add to a CPU time.
+Its replicas compute nothing (emulation profile `instant`), so that it has as much to do as it can take; on real models
+it has far less. It has a processor core of its own where the machine has two; the replicas and the clients share the
+others, and where they cannot keep up says nothing about the orchestrator. So the figure is its CPU time: the tokens
+that it passes on in a second of that. `--http` asks the same over server-sent events, `--traces` asks further
+orchestrators that send their spans to a collector; variants are measured in turns, and the calmest turn of each
+counts: what else runs on the machine can only add to a CPU time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import statistics
 import sys
@@ -23,13 +24,12 @@ from typing import Literal
 import psutil
 import shared.checkout  # noqa: F401  # finds tests.support
 import uvloop
-from echo.clients import PROMPT_TOKENS, Heard, Protocol, listen
-from echo.replica import replica
 from shared.report import Report, parser
 from shared.services import orchestrator
+from shared.streams import PROMPT_TOKENS, Heard, Protocol, listen
 
-from pilotfish.config import Config, OrchestratorConfig, TelemetryConfig
-from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
+from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, TelemetryConfig
+from pilotfish.launch.local_stack import LocalStack
 from tests.support.otlp_collector import OtlpCollector
 
 STREAMS = (1, 16, 64, 256, 1000)
@@ -82,14 +82,10 @@ class Cost:
         return 1e6 * self.cpu_s / self.heard.num_tokens
 
 
-def config(target: str, draft: str, telemetry: TelemetryConfig | None = None) -> Config:
-    """Of an orchestrator over these replicas."""
-    return Config(
-        orchestrator=OrchestratorConfig(
-            target_addresses=(target,), draft_addresses=(draft,), max_concurrent_requests=2 * max(STREAMS)
-        ),
-        telemetry=telemetry or TelemetryConfig(),
-    )
+CONFIG = Config(
+    emulation=EmulationConfig(profile="instant"),
+    orchestrator=OrchestratorConfig(max_concurrent_requests=2 * max(STREAMS)),
+)
 
 
 def isolate(*orchestrator_processes: psutil.Process) -> bool:
@@ -110,18 +106,16 @@ def _pin(process: psutil.Process, cores: Iterable[int]) -> None:
 @contextlib.asynccontextmanager
 async def variants(*, http: bool, traces: bool) -> AsyncIterator[dict[str, Variant]]:
     """The replicas and all orchestrators over them, started; plain gRPC comes first."""
-    tokenizer = str(emulated_tokenizer_folder(Config()))
     async with contextlib.AsyncExitStack() as stack:
-        target = await stack.enter_async_context(replica("target", tokenizer=tokenizer))
-        draft = await stack.enter_async_context(replica("draft", tokenizer=tokenizer))
-        plain = stack.enter_context(orchestrator(config(target, draft)))
-        result = {"gRPC": Variant("gRPC", plain.address, plain.process)}
+        services = stack.enter_context(LocalStack(CONFIG))
+        process = psutil.Process(services.pid("orchestrator"))
+        result = {"gRPC": Variant("gRPC", services.address, process)}
         if http:
-            result["HTTP"] = Variant("HTTP", plain.url, plain.process)
+            result["HTTP"] = Variant("HTTP", services.http_url, process)
         for round_spans in ROUND_SPANS if traces else ():
             collector = await stack.enter_async_context(OtlpCollector())
             telemetry = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans=round_spans)
-            traced = stack.enter_context(orchestrator(config(target, draft, telemetry)))
+            traced = stack.enter_context(orchestrator(dataclasses.replace(services.config, telemetry=telemetry)))
             result[f"traces, rounds {round_spans}"] = Variant("gRPC", traced.address, traced.process, has_traces=True)
         yield result
 

@@ -1,8 +1,8 @@
 """What does one round cost besides the models?
 
 A round proposes and verifies for every sequence: over gRPC to a draft replica and back, then to a target
-replica and back, on the loopback interface. The engines compute nothing (`echo/core.py`); as in production they and the
-replicas' fronts are processes of their own.
+replica and back, on the loopback interface. The engines compute nothing (`shared/echo.py`); as in production they and
+the replicas' fronts are processes of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from time import perf_counter_ns
 
 import uvloop
-from echo.replica import replica
+from shared.echo import replica
 from shared.report import Report, parser
 
 from pilotfish.errors import PilotfishError
@@ -99,7 +99,7 @@ class Rounds:
 
 
 async def measure(num_rounds: int, report: Report) -> None:
-    async with replica("target", has_worker=True) as target, replica("draft", has_worker=True) as draft:
+    async with replica("target") as target, replica("draft") as draft:
         for num_sequences in (1, 8, 64):
             times = await Rounds(num_sequences).run(target, draft, num_rounds)
             median_ms = statistics.median(times)

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from echo.core import FIRST_TOKEN_ID
-
 from pilotfish.client.answer import GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
 
 Protocol = Literal["gRPC", "HTTP"]
+FIRST_TOKEN_ID = 1000
 PROMPT_TOKENS = 64
 _TIMEOUT_S = 300.0
 _EVENT, _END = b"data: {", b"data: [DONE]"
