@@ -1,8 +1,9 @@
 """How does the service hold up under load, with speculation off, on, and left to the controller?
 
-The modes in turns over the same requests: an emulated 70B on A100s at 1 to 64 requests in flight, or with `--real` the
-default models on this machine, with the `--drafter` of one's choice; `--levels` says how many in flight. 1,000 streams
-at once are orchestrator_cost.py's.
+The modes in turns over the same requests: an emulated 70B on A100s at 1 to 64 requests in flight, with prompts and
+answers as long as in chat traffic and the `--acceptance` of one's choice, or with `--real` the default models on this
+machine, with the `--drafter` of one's choice; `--levels` says how many in flight. 1,000 streams at once are
+orchestrator_cost.py's.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ TIMEOUT_S = 600.0
 
 
 def emulated(options: argparse.Namespace) -> tuple[Config, LoadSettings]:
-    """Prompts and answers as long as in chat traffic."""
+    """Of `--acceptance`."""
     settings = LoadSettings(
         concurrencies=_levels(options, (1, 4, 16, 64)),
         modes=MODES,
-        options=GenerateOptions(temperature=0, ignore_eos=True),
-        prompt_lengths=parse_lengths("lognormal:256,0.6,1024"),
+        options=GenerateOptions(temperature=0, ignore_eos=True, num_speculative_tokens=options.k),
+        prompt_lengths=parse_lengths(options.prompt_tokens),
         output_lengths=parse_lengths("lognormal:128,0.4,256"),
         num_requests=8 if options.quick else None,
         num_turns=1 if options.quick else 5,
         timeout_s=TIMEOUT_S,
     )
-    return load_config(overrides=[*STACK_DEFAULTS, f"emulation.profile={PROFILE}"]), settings
+    emulation = f"emulation.profile={PROFILE}", f"emulation.acceptance={options.acceptance}"
+    return load_config(overrides=[*STACK_DEFAULTS, *emulation]), settings
 
 
 def real(options: argparse.Namespace) -> tuple[Config, LoadSettings]:
@@ -95,6 +97,13 @@ def _time_per_token_ms(point: LoadPoint) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     options_parser = parser(__doc__, dataset=True)
     options_parser.add_argument("--real", action="store_true", help="the default models instead of emulated ones")
+    options_parser.add_argument(
+        "--acceptance", type=float, default=0.8, help="of an emulated draft token (default 0.8)"
+    )
+    options_parser.add_argument(
+        "--prompt-tokens", default="lognormal:256,0.6,1024", metavar="LENGTHS", help="of synthetic prompts"
+    )
+    options_parser.add_argument("-k", type=int, help="draft tokens of an emulated round (default: the server's)")
     options_parser.add_argument("--levels", metavar="N,...", help="requests in flight")
     options_parser.add_argument(
         "--drafter", default="draft", metavar="NAME[=FOLDER]", help="with --real (default: draft)"

@@ -1,11 +1,11 @@
 """Is `auto` never slower than the better of always off and always on, apart from this machine's noise?
 
-The loads of `emulated.py --only never-slower` in virtual time: the orchestrator's controllers and the target's batching
-are the real ones, the replicas are simulated (profile a100-70b). Every seed starts with a controller that has measured
-nothing. A load's figure leaves out the first second, in which the controller tries what it does not know; `from_start`
-includes it, over the first 7 seconds from 32 sequences on and up to 31 below. The machine's noise is simulated too: a
-processor that handles one message at a time and stalls now and then. `--no-noise` leaves it out. The result is the same
-on every machine.
+Loads of 1 to 128 requests in virtual time: the orchestrator's controllers and the target's batching are the real ones,
+the replicas are simulated (profile a100-70b). Every seed starts with a controller that has measured nothing. A load's
+figure leaves out the first second, in which the controller tries what it does not know; `from_start` includes it, over
+the first 7 seconds from 32 sequences on and up to 31 below. The machine's noise is simulated too: a processor that
+handles one message at a time and stalls now and then. `--no-noise` leaves it out. The result is the same on every
+machine.
 """
 
 from __future__ import annotations

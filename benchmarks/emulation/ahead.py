@@ -10,8 +10,9 @@ import math
 import shared.checkout  # noqa: F401  # finds tests.support
 from emulation.client import Span, connected, span_of
 from emulation.grid import expected_noise
-from emulation.stack import another_orchestrator, emulated_config
+from emulation.stack import emulated_config
 from shared.report import Report
+from shared.services import orchestrator
 
 from pilotfish.launch.local_stack import LocalStack
 from tests.support.conditions import Conditions
@@ -76,10 +77,11 @@ async def _measure(num_rounds: int) -> tuple[Span, dict[tuple[str, float], Span]
             for way, setting in (("synchronous", "off"), ("ahead", "on")):
                 for delay_ms, address in ((0.0, draft_address), (DELAY_MS, proxy.address)):
                     speculation = dataclasses.replace(config.orchestrator.speculation, draft_ahead=setting)
-                    public = resources.enter_context(
-                        another_orchestrator(stack, draft_addresses=(address,), speculation=speculation)
+                    section = dataclasses.replace(
+                        stack.config.orchestrator, draft_addresses=(address,), speculation=speculation
                     )
-                    arms[way, delay_ms] = await clients.enter_async_context(connected(public))
+                    own = resources.enter_context(orchestrator(dataclasses.replace(stack.config, orchestrator=section)))
+                    arms[way, delay_ms] = await clients.enter_async_context(connected(own.address))
             plain, spans = Span(), dict.fromkeys(arms, Span())
             for client in arms.values():
                 await client.ask("on", 64, num_speculative_tokens=NUM_DRAFT_TOKENS)

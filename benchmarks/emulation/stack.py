@@ -1,16 +1,13 @@
-"""Emulated services, and further orchestrators over the same replicas: arms that differ in one setting only."""
+"""Emulated services, and what they take of the processors."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
 from typing import Literal
 
 import psutil
-from shared.services import orchestrator
 
-from pilotfish.config import Config, EmulationConfig, SpeculationConfig
+from pilotfish.config import Config, EmulationConfig
 from pilotfish.launch.local_stack import LocalStack
 
 PROFILE = "a100-70b"
@@ -35,21 +32,3 @@ def cpu_times_s(stack: LocalStack) -> dict[str, float]:
     processes = {"client": psutil.Process()}
     processes |= {name: psutil.Process(stack.pid(name)) for name in SERVICES}
     return {name: sum(process.cpu_times()[:2]) for name, process in processes.items()}
-
-
-@contextlib.contextmanager
-def another_orchestrator(
-    stack: LocalStack, *, draft_addresses: tuple[str, ...] | None = None, speculation: SpeculationConfig | None = None
-) -> Iterator[str]:
-    """The public address of one more orchestrator over the stack's replicas.
-
-    draft_addresses: instead of the stack's own; () for a deployment without a draft pool. Raises UnavailableError
-    when it does not start.
-    """
-    section = stack.config.orchestrator
-    if draft_addresses is not None:
-        section = dataclasses.replace(section, draft_addresses=draft_addresses)
-    if speculation is not None:
-        section = dataclasses.replace(section, speculation=speculation)
-    with orchestrator(dataclasses.replace(stack.config, orchestrator=section)) as started:
-        yield started.address
