@@ -31,8 +31,8 @@ from pilotfish.bench.suite import STACK_DEFAULTS
 from pilotfish.config import load_config
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
-from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess
+from tests.support.service_process import ServiceProcess
 
 CONTEXT = 2048
 CONCURRENCY = (1, 8)
@@ -134,7 +134,8 @@ def run(options: argparse.Namespace, report: Report) -> None:
     config = load_config(overrides=[*STACK_DEFAULTS, *DRAFTER, *options.set])
     model = target_folder(config)
     with contextlib.ExitStack() as stack:
-        draft = stack.enter_context(DraftProcess([*DRAFTER, *options.set]))
+        settings = [part for each in (*DRAFTER, *options.set) for part in ("--set", each)]
+        draft = stack.enter_context(ServiceProcess("draft_service", settings))
         proxy = stack.enter_context(ProxyProcess(draft.address))
         texts = load_prompts(options.dataset, per_category=options.prompts)
         tokenizer = Tokenizer.load(model)

@@ -3,97 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import os
-import signal
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 import shared.checkout  # noqa: F401  # finds tests.support
 
-from pilotfish.config import Config, config_to_yaml, environment
+from pilotfish.config import Config, config_to_yaml
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.launch.child import Child, ChildSpec
 from pilotfish.launch.specs import free_ports
-from pilotfish.launch.tether import tethered
+from pilotfish.rpc.frames import Service
 from pilotfish.types import LoadReport
 from tests.support.peer import RecordingPeer
+from tests.support.service_process import ServiceProcess
 
-Pool = Literal["target", "draft"]
-
-_START_TIMEOUT_S = 60.0
-_TRACEBACK_LINES = 60
-"""What follows an error in the log."""
-
-
-class Member:
-    """One service process. Its address is the same after a restart."""
-
-    def __init__(self, name: str, service: str, port: int, config_path: Path) -> None:
-        self.name = name
-        self.service = service
-        self.address = f"127.0.0.1:{port}"
-        self.errors: list[str] = []
-        """What tells of something unforeseen, with the lines after it."""
-        self._num_lines_of_error = 0
-        """Still to come."""
-        setting = f"{service.removesuffix('_service')}.port={port}"
-        argv = tethered(service, "--config", str(config_path), "--set", setting)
-        self._spec = ChildSpec(name=name, argv=argv, services=frozenset({service}))
-        self._child: Child | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._ready = asyncio.Event()
-
-    @property
-    def pid(self) -> int:
-        assert self._child is not None
-        return self._child.pid
-
-    @property
-    def pool(self) -> str:
-        return self.service.removesuffix("_service")
-
-    async def start(self) -> None:
-        """Returns when it is ready. Raises UnavailableError with its last words."""
-        self._ready.clear()
-        child = self._child = await Child.start(self._spec, environment(), self._on_line, lambda *_: self._ready.set())
-        try:
-            async with asyncio.timeout(_START_TIMEOUT_S):
-                await self._ready.wait()
-        except TimeoutError:
-            raise UnavailableError(f"{self.name} did not start: {child.last_error}") from None
-        self._watch = asyncio.create_task(self._note_end(child))
-
-    async def kill(self) -> None:
-        """SIGKILL; returns when it is gone. Idempotent."""
-        child, self._child = self._child, None
-        if self._watch is not None:
-            self._watch.cancel()
-        if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGKILL)
-            await child.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, number)
-
-    async def _note_end(self, child: Child) -> None:
-        """Nobody ends a service but `kill`."""
-        status = await child.wait()
-        self.errors.append(f"{self.name} ended by itself with status {status}: {child.last_error}")
-
-    def _on_line(self, _name: str, line: str) -> None:
-        if " ERROR " in line or ("Traceback" in line and not self._num_lines_of_error):
-            self.errors.append(line)
-            self._num_lines_of_error = _TRACEBACK_LINES
-        elif self._num_lines_of_error:
-            self.errors[-1] += f"\n{line}"
-            self._num_lines_of_error -= 1
+_ERROR = re.compile(r"^.*( ERROR |Traceback).*(\n.*){0,60}", re.MULTILINE)
+"""What tells of something unforeseen, with the lines after it."""
 
 
 class Fleet:
@@ -101,49 +30,40 @@ class Fleet:
 
     def __init__(self, config: Config, *, num_targets: int, num_drafts: int, num_orchestrators: int) -> None:
         """The last of the orchestrators, one more than asked for, has no draft pool."""
-        self._folder = tempfile.TemporaryDirectory(prefix="pilotfish-faults-", ignore_cleanup_errors=True)
-        self._config = config
-        ports = iter(free_ports(num_targets + num_drafts + num_orchestrators + 1))
-        folder = Path(self._folder.name)
-        pooled, alone = folder / "config.yaml", folder / "no-pool.yaml"
-        self.targets = [
-            Member(f"target {index}", "target_service", next(ports), pooled) for index in range(num_targets)
-        ]
-        self.drafts = [Member(f"draft {index}", "draft_service", next(ports), pooled) for index in range(num_drafts)]
-        self.orchestrators = [
-            Member(f"orchestrator {index}", "orchestrator", next(ports), pooled) for index in range(num_orchestrators)
-        ]
-        self.without_pool = Member("orchestrator without a draft pool", "orchestrator", next(ports), alone)
-        self._write(pooled, [member.address for member in self.drafts])
-        self._write(alone, [])
-
-    @property
-    def replicas(self) -> list[Member]:
-        return [*self.targets, *self.drafts]
-
-    @property
-    def members(self) -> list[Member]:
-        return [*self.replicas, *self.orchestrators, self.without_pool]
+        self._temporary = tempfile.TemporaryDirectory(prefix="pilotfish-faults-", ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
+        self._ports = iter(free_ports(num_targets + num_drafts + num_orchestrators + 1))
+        pooled, alone = self._folder / "config.yaml", self._folder / "no-pool.yaml"
+        self.targets = [self._member("target_service", pooled) for _ in range(num_targets)]
+        self.drafts = [self._member("draft_service", pooled) for _ in range(num_drafts)]
+        self.replicas = [*self.targets, *self.drafts]
+        self.orchestrators = [self._member("orchestrator", pooled) for _ in range(num_orchestrators)]
+        self.without_pool = self._member("orchestrator", alone)
+        self.members = [*self.replicas, *self.orchestrators, self.without_pool]
+        self._write(config, pooled, [member.address for member in self.drafts])
+        self._write(config, alone, [])
 
     async def __aenter__(self) -> Self:
         try:
-            for group in (self.replicas, [*self.orchestrators, self.without_pool]):
-                await asyncio.gather(*(member.start() for member in group))
+            for member in self.members:
+                member.start()
+            await asyncio.gather(*(asyncio.to_thread(member.wait_listening) for member in self.members))
         except BaseException:
-            await self._kill_all()
+            self._kill_all()
             raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._kill_all()
-        self._folder.cleanup()
+        self._kill_all()
+        self._temporary.cleanup()
 
     @property
     def errors(self) -> list[str]:
         """What no process should have said or done."""
-        return [error for member in self.members for error in member.errors]
+        said = [found[0] for log in self._folder.glob("*.log") for found in _ERROR.finditer(log.read_text())]
+        return said + [f"{each.service} at {each.address} ended by itself" for each in self.members if each.has_ended]
 
     async def loads(self) -> list[LoadReport]:
         """A fresh report of each replica. Raises UnavailableError for one that does not run."""
@@ -163,24 +83,29 @@ class Fleet:
             pass
         return num_held
 
-    def _write(self, path: Path, draft_addresses: Sequence[str]) -> None:
+    def _member(self, service: str, config_path: Path) -> ServiceProcess:
+        port = next(self._ports)
+        log = self._folder / f"{service}-{port}.log"
+        return ServiceProcess(service, ["--config", str(config_path)], port=port, log=log)
+
+    def _write(self, config: Config, path: Path, draft_addresses: Sequence[str]) -> None:
         orchestrator = dataclasses.replace(
-            self._config.orchestrator,
+            config.orchestrator,
             target_addresses=tuple(member.address for member in self.targets),
             draft_addresses=tuple(draft_addresses),
-            http=dataclasses.replace(
-                self._config.orchestrator.http, port=-1
-            ),  # several on this machine, all asked by gRPC
+            # Several on this machine, all asked by gRPC.
+            http=dataclasses.replace(config.orchestrator.http, port=-1),
         )
-        config = dataclasses.replace(self._config, orchestrator=orchestrator)
-        path.write_text(config_to_yaml(config), encoding="utf-8")
+        path.write_text(config_to_yaml(dataclasses.replace(config, orchestrator=orchestrator)), encoding="utf-8")
 
-    async def _kill_all(self) -> None:
-        await asyncio.gather(*(member.kill() for member in self.members))
+    def _kill_all(self) -> None:
+        for member in self.members:
+            member.kill()
 
 
-async def _load(member: Member) -> LoadReport:
-    async with RecordingPeer(member.address, "target" if member.pool == "target" else "draft") as peer:
+async def _load(member: ServiceProcess) -> LoadReport:
+    service: Service = "target" if member.service == "target_service" else "draft"
+    async with RecordingPeer(member.address, service) as peer:
         return await peer.load()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import statistics
 import time
@@ -52,7 +51,8 @@ async def measure_outage(
 
     try:
         present = await side_by_side()
-        await asyncio.gather(*(draft.kill() for draft in fleet.drafts))
+        for draft in fleet.drafts:
+            draft.kill()
         gone = await side_by_side()
         for clients in (pooled, alone):
             if clients.tally.failures or clients.tally.wrong:

@@ -13,8 +13,8 @@ from shared.real_models import ANSWER_TIMEOUT_S
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.errors import PilotfishError
 from tests.support.conditions import Conditions
-from tests.support.draft_process import DraftProcess
 from tests.support.proxy_process import ProxyProcess
+from tests.support.service_process import ServiceProcess
 
 SLOW = Conditions(delay_ms=100)
 """Each way: no answer comes within a step."""
@@ -51,12 +51,12 @@ class Outcome:
         return self.remote_tokens_per_s / self.plain_tokens_per_s
 
 
-def phases(draft: DraftProcess, proxy: ProxyProcess) -> list[Phase]:
+def phases(draft: ServiceProcess, proxy: ProxyProcess) -> list[Phase]:
     """In their order; the draft service is well again at the end."""
     return [
         Phase("sound", None, False),
         Phase("stopped", draft.kill, True),
-        Phase("restarted", draft.start, False),
+        Phase("restarted", lambda: (draft.start(), draft.wait_listening()), False),
         Phase("frozen", draft.freeze, True),
         Phase("thawed", draft.thaw, False),
         Phase("slow (100 ms each way)", lambda: proxy.apply(SLOW), True),

@@ -23,7 +23,7 @@ from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
-from tests.support.draft_process import DraftProcess
+from tests.support.service_process import ServiceProcess
 
 ROOT = Path(__file__).parents[3]
 VLLM = os.environ.get("PILOTFISH_TEST_VLLM", "")
@@ -57,8 +57,9 @@ def prompts(model: Path) -> list[tuple[int, ...]]:
 
 
 @pytest.fixture(scope="module")
-def draft() -> Iterator[DraftProcess]:
-    with DraftProcess(["draft.proposer=suffix", "draft.suffix_shared_tokens=0"]) as process:
+def draft() -> Iterator[ServiceProcess]:
+    settings = ["--set", "draft.proposer=suffix", "--set", "draft.suffix_shared_tokens=0"]
+    with ServiceProcess("draft_service", settings) as process:
         yield process
 
 
@@ -98,6 +99,7 @@ def test_vllm_says_the_same_with_drafts_and_without_and_after_they_end(start, pr
         after = ask(vllm, prompts)
         assert all(map(len, after.token_ids))
         draft.start()
+        draft.wait_listening()
     assert after.token_ids == plain[1].token_ids
     # Rows of a verification are computed in other shapes than those of a step: near ties may fall differently.
     equal = sum(own == theirs for own, theirs in zip(alone.token_ids, plain[1].token_ids, strict=True))
