@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
+
+from hypothesis import strategies as st
+
+from fuzz.frames import EDITS, garbled
 
 FRAGMENTS = (
     b"<tool_call>",
@@ -45,47 +48,27 @@ FRAGMENTS = (
 )
 
 
-def random_text(chance: random.Random) -> bytes:
-    """Calls with arguments of any kind, whole or damaged, between fragments."""
-    parts = []
-    for _ in range(chance.randint(1, 6)):
-        if chance.random() < 0.45:
-            parts.append(_call(chance))
-        else:
-            parts.extend(chance.choices(FRAGMENTS, k=chance.randint(1, 4)))
-    return b"".join(parts)
+def _call(names: tuple[str, str], text: str, value: Any, ascii_only: bool, look: dict[str, Any], space: bytes) -> bytes:
+    name, arguments = names
+    written = json.dumps({"name": name, arguments: {text: value}}, ensure_ascii=ascii_only, **look)
+    return b"<tool_call>" + space + written.encode() + space + b"</tool_call>"
 
 
-def _call(chance: random.Random) -> bytes:
-    name = "arguments" if chance.random() < 0.8 else "parameters"
-    spaced = {"indent": 1} if chance.random() < 0.2 else {"separators": chance.choice(((", ", ": "), (",", ":")))}
-    value = {"name": _text(chance) if chance.random() < 0.1 else "find", name: {_text(chance): _value(chance, 3)}}
-    written = json.dumps(value, ensure_ascii=chance.random() < 0.3, **spaced).encode()
-    space = chance.choice((b"\n", b"", b" \t\r\n"))
-    data = b"<tool_call>" + space + written + space + b"</tool_call>"
-    if chance.random() < 0.25:  # a piece is missing, doubled or put in
-        begin = chance.randrange(len(data))
-        end = min(len(data), begin + chance.randint(0, 12))
-        data = data[:begin] + chance.choice((b"", data[begin:end] * 2, chance.choice(FRAGMENTS))) + data[end:]
-    return data
-
-
-def _value(chance: random.Random, depth: int) -> Any:
-    kind = chance.randrange(8 if depth else 5)
-    match kind:
-        case 0:
-            return chance.choice((None, True, False))
-        case 1:
-            return chance.choice((0, -1, 10**25, 1.5e300, -0.0))
-        case 5:
-            return [_value(chance, depth - 1) for _ in range(chance.randint(0, 3))]
-        case 6:
-            return {_text(chance): _value(chance, depth - 1) for _ in range(chance.randint(0, 3))}
-        case 7:  # JSON within JSON, as models write code and calls into arguments
-            return json.dumps({"name": _text(chance), "arguments": _value(chance, depth - 1)})
-    return _text(chance)
-
-
-def _text(chance: random.Random) -> str:
-    data = b"".join(chance.choices(FRAGMENTS, k=chance.randint(0, 4)))
-    return data.decode(errors="ignore" if chance.random() < 0.5 else "replace")
+RUNS = st.lists(st.sampled_from(FRAGMENTS), max_size=4).map(b"".join)
+TEXTS = RUNS.map(lambda data: data.decode(errors="ignore")) | RUNS.map(lambda data: data.decode(errors="replace"))
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.sampled_from([0, -1, 10**25, 1.5e300, -0.0]) | TEXTS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(TEXTS, inner, max_size=3)
+        # JSON within JSON, as models write code and calls into arguments.
+        | st.builds(lambda name, value: json.dumps({"name": name, "arguments": value}), TEXTS, inner)
+    ),
+    max_leaves=6,
+)
+NAMES = st.sampled_from([("find", "arguments"), ("find", "arguments"), ("find", "parameters"), ("<tool_", "arguments")])
+LOOKS = st.sampled_from([{"indent": 1}, {"separators": (", ", ": ")}, {"separators": (",", ":")}])
+CALLS = st.builds(_call, NAMES, TEXTS, VALUES, st.booleans(), LOOKS, st.sampled_from([b"\n", b"", b" \t\r\n"]))
+DAMAGED = st.builds(garbled, CALLS, EDITS)
+ANSWERS = st.lists(CALLS | CALLS | DAMAGED | RUNS, min_size=1, max_size=6).map(b"".join)
+"""Calls with arguments of any kind, whole or damaged, between fragments."""

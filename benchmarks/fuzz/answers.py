@@ -7,20 +7,21 @@ tokens, and cut into tokens at random; its tokens come in verdicts, and these in
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
-import traceback
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import shared.checkout  # noqa: F401  # finds tests.support
+from hypothesis import strategies as st
 
 from fuzz.answer_oracles import check_chat, check_completion, check_text
-from fuzz.answer_texts import FRAGMENTS, random_text
+from fuzz.answer_texts import ANSWERS, FRAGMENTS
 from orchestrator.answers.chunk_buffer import ChunkBuffer
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.http.completions.answers import Finished, Sample
@@ -36,46 +37,34 @@ from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary, word_tokenizer, word_vocabulary
 
-MAX_FAULTS = 20
-"""Described in a report; the others are counted."""
 _STOP_STRINGS = ("ab", "</tool_call>", '"}', "😀", "\ufffd", "\n", "<tool", "中a")
 _NUM_LIKELIEST = 3
 _MAX_TOKEN_BYTES = 9
 _ECHO = "é😀: "
 
 
-@dataclass
-class Report:
-    """What came of some answers."""
+class AnswersSurface:
+    """An input is the bytes of an answer, and how everything is cut."""
 
-    num_answers: int = 0
-    num_calls: int = 0
-    num_stopped: int = 0
-    """By a stop string."""
-    num_broken: int = 0
-    """With bytes that are no characters."""
-    faults: list[str] = field(default_factory=list)
-    """Each with the seed and the number of its answer."""
-    num_faults: int = 0
+    name = "answers"
+    inputs = st.tuples(ANSWERS, st.randoms(use_true_random=True))
 
+    def __init__(self) -> None:
+        self._makers = _makers()
 
-def fuzz_answers(seed: int, count: int) -> Report:
-    """`count` answers; the same seed makes the same ones."""
-    report, makers = Report(), _makers(seed)
-    for index in range(count):
-        chance = random.Random(f"{seed}:{index}")
-        maker = chance.choice(makers)
-        token_ids: list[int] = []
-        try:
-            token_ids = maker.token_ids(chance)
-            faults = _faults(maker, token_ids, chance, report)
-        except Exception:
-            faults = [traceback.format_exc(limit=-3)]
-        report.num_answers += 1
-        report.num_faults += len(faults)
-        told = [f"seed {seed}, answer {index}, tokens {token_ids}: {fault}" for fault in faults]
-        report.faults.extend(told[: MAX_FAULTS - len(report.faults)])
-    return report
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        yield
+
+    async def run(self, data: tuple[bytes, random.Random]) -> set[str]:
+        text, chance = data
+        maker = chance.choice(self._makers)
+        token_ids = maker.token_ids(text, chance)
+        whole, faults = _check(maker.tokenizer, token_ids, chance)
+        if faults:
+            raise AssertionError(f"tokens {token_ids}: " + "\n".join(faults))
+        broken = "broken" if "\ufffd" in whole.text else "whole"
+        return {f"{broken} characters, stopped by {whole.stopped_by if whole.stopped_by in _STOP_STRINGS else 'none'}"}
 
 
 @dataclass(frozen=True)
@@ -86,9 +75,9 @@ class Maker:
     vocabulary: Mapping[bytes, Sequence[int]]
     """All tokens of the same bytes."""
 
-    def token_ids(self, chance: random.Random) -> list[int]:
-        """Of a new answer."""
-        data, token_ids, position = random_text(chance), [], 0
+    def token_ids(self, data: bytes, chance: random.Random) -> list[int]:
+        """Of an answer of these bytes."""
+        token_ids, position = [], 0
         while position < len(data):
             if chance.random() < 0.02:
                 token_ids.append(chance.choice((1, 2, self.tokenizer.vocab_size - 1)))  # special, and none at all
@@ -100,8 +89,8 @@ class Maker:
         return token_ids or [1]
 
 
-def _makers(seed: int) -> list[Maker]:
-    chance = random.Random(seed)
+def _makers() -> list[Maker]:
+    chance = random.Random(1)
     further: list[bytes] = []
     for _ in range(600):  # parts of what answers are made of, and of two such next to each other
         data = b"".join(chance.choices(FRAGMENTS, k=2))
@@ -114,8 +103,8 @@ def _makers(seed: int) -> list[Maker]:
     return [Maker(byte_tokenizer(further), tokens), Maker(word_tokenizer(), words)]
 
 
-def _faults(maker: Maker, token_ids: Sequence[int], chance: random.Random, report: Report) -> list[str]:
-    tokenizer = maker.tokenizer
+def _check(tokenizer: Tokenizer, token_ids: Sequence[int], chance: random.Random) -> tuple[OutputChunk, list[str]]:
+    """The whole answer, and what is wrong with it."""
     stop = tuple(chance.sample(_STOP_STRINGS, chance.choice((0, 0, 1, 3))))
     stop_token_ids = (0, chance.choice(token_ids)) if chance.random() < 0.2 else (0,)
     if chance.random() < 0.5:
@@ -123,8 +112,6 @@ def _faults(maker: Maker, token_ids: Sequence[int], chance: random.Random, repor
     chunks = _chunks(tokenizer, token_ids, stop, stop_token_ids, chance)
     whole = _join(chunks)
     streamed = _in_groups(chunks, chance)
-    report.num_stopped += whole.stopped_by in stop
-    report.num_broken += "\ufffd" in whole.text
     ended = SimpleNamespace(**_REPORT, finish_reason=whole.finish_reason, stopped_by=whole.stopped_by)
     options = GenerationOptions(sampling=SamplingParams(stop_token_ids=stop_token_ids), stop=stop)
     sample = Sample(0, 0, TextPrompt("x"), options)
@@ -132,7 +119,6 @@ def _faults(maker: Maker, token_ids: Sequence[int], chance: random.Random, repor
     chat = ChatFormat(_ENVELOPE, tokenizer, tools=tool_use(_TOOLS, "auto"))
     document = msgspec.json.decode(msgspec.json.encode(chat.document([Finished(sample, whole, ended)])))
     choice = document["choices"][0]
-    report.num_calls += len(choice["message"].get("tool_calls", ()))
     faults = check_text(tokenizer, token_ids, stop_token_ids, stop, whole)
     faults += check_chat(tokenizer, whole, choice, _events(chat.choice_events(sample), streamed, ended))
 
@@ -140,7 +126,7 @@ def _faults(maker: Maker, token_ids: Sequence[int], chance: random.Random, repor
     completion = CompletionFormat(_ENVELOPE, tokenizer, echoed=[echo])
     document = msgspec.json.decode(msgspec.json.encode(completion.document([Finished(sample, whole, ended)])))
     events = _events(completion.choice_events(sample), streamed, ended)
-    return faults + check_completion(tokenizer, whole, echo, document["choices"][0], events)
+    return whole, faults + check_completion(tokenizer, whole, echo, document["choices"][0], events)
 
 
 def _chunks(

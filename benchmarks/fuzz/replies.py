@@ -1,28 +1,39 @@
-"""Frames that replicas send, against an orchestrator's link to them and the mailboxes of its sequences."""
+"""What replicas send, against an orchestrator's link to them and the mailboxes of its sequences."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
-from fuzz.protos import fill
-from fuzz.replica import NUM_SEQUENCES, mutated, pack, tame, unpack
+from fuzz.frames import NUM_SEQUENCES, responses
 from orchestrator.replicas.dialing import dialer
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.reference import ModelReference
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import OpenSequence
-from pilotfish.rpc.frames import EOF, Service
-from pilotfish.rpc.handshake import PROTOCOL_VERSION
+from pilotfish.rpc.frames import Connect, Service
+from pilotfish.rpc.link_security import OPEN_LINKS
 from pilotfish.rpc.stream import CODECS
 from pilotfish.types import SamplingParams
+from tests.support.until import until
+
+
+@contextlib.asynccontextmanager
+async def replica_of(service: Service, connect: Connect) -> AsyncIterator[str]:
+    """A server of Connect calls whose frames are bytes; its address."""
+    server = grpc.aio.server()
+    handlers = {"Connect": grpc.stream_stream_rpc_method_handler(connect)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(CODECS[service].service_name, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
 
 
 class RepliesSurface:
@@ -30,69 +41,44 @@ class RepliesSurface:
 
     def __init__(self, service: Service) -> None:
         self.name = f"{service} replies"
+        self.inputs = responses(CODECS[service])
         self._service: Service = service
-        self._codec = CODECS[service]
-
-    def make(self, rng: random.Random) -> bytes:
-        frames = [self._frame(rng, with_welcome=rng.random() < 0.98)]
-        frames += [self._frame(rng, with_welcome=rng.random() < 0.02) for _ in range(rng.choice([1, 2, 4, 8, 16]))]
-        return pack(frames)
-
-    def _frame(self, rng: random.Random, *, with_welcome: bool) -> bytes:
-        frame = self._codec.response_frame_type()
-        fill(rng, frame, share=rng.choice([0.3, 0.7, 0.9]))
-        for response in frame.responses:
-            if response.WhichOneof("item") and rng.random() < 0.9:
-                item = getattr(response, response.WhichOneof("item"))
-                tame(rng, item)
-                item.sequence_id = rng.randint(1, NUM_SEQUENCES)
-                if response.WhichOneof("item") == "prepared":
-                    item.own_token_ids[:] = [1, 2]
-                    item.num_accepted_tokens[:] = [0, 1]
-                    item.draft_token_ids[:] = [3, 4, 5, 6]
-        frame.ClearField("welcome")
-        if with_welcome:
-            fill(rng, frame.welcome, share=0.3)
-            if rng.random() < 0.95:
-                frame.welcome.protocol_version = PROTOCOL_VERSION
-                frame.welcome.replica_id = "fuzzed"
-        return bytes(frame.SerializeToString())
-
-    def mutate(self, rng: random.Random, data: bytes, other: bytes) -> bytes:
-        return mutated(rng, data, other)
-
-    def size(self, data: bytes) -> int:
-        return len(unpack(data))
+        self._said: Sequence[bytes] = ()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        yield
+        async with replica_of(self._service, self._say) as self._address:
+            yield
 
-    async def run(self, data: bytes) -> set[str]:
+    async def _say(self, _: Any, context: Any) -> None:
+        await context.read()
+        for frame in self._said[:1]:
+            await context.write(frame)
+        await context.read()  # what is opened
+        for frame in self._said[1:]:
+            await context.write(frame)
+
+    async def run(self, data: Sequence[bytes]) -> set[str]:
+        self._said = data
         ends: set[str] = set()
-        call = SaidCall(self._codec.response_frame_type.FromString, unpack(data))
-        links = FakeLinks(lambda: call)
+        readers: list[asyncio.Task[None]] = []
         link = ReplicaLink(
             "fuzzed",
-            "nowhere:1",
-            dialer(self._service, "", links),  # type: ignore[arg-type]
+            self._address,
+            dialer(self._service, "", OPEN_LINKS),
             ModelReference().check if self._service == "target" else None,
             on_change=lambda: readers.extend(_readers(link, ends) if link.is_connected else ()),
             on_room=lambda: None,
             silence_timeout_s=3.0,
         )
-        readers: list[asyncio.Task[None]] = []
         life = asyncio.create_task(link.run())
         try:
-            await links.has_closed.wait()
+            await until(lambda: not link.is_connected and link.problem not in ("", "not connected yet"))
         finally:
             life.cancel()
             await asyncio.wait((life,))
         ends.add(f"link: {link.problem.rpartition(' nonsense: ')[2]}")
-        if readers:
-            await asyncio.wait(readers)
-        for ended in readers:
-            ended.result()
+        await asyncio.gather(*readers)
         if link.num_sequences:
             raise AssertionError(f"{link.num_sequences} sequences are still attached")
         return ends
@@ -114,78 +100,3 @@ async def _receive(sequence: RemoteSequence, ends: set[str]) -> None:
         ends.add(type(error).__name__)
     finally:
         sequence.close()
-
-
-class FakeLinks:
-    """In the place of LinkSecurity: opens channels that lead to calls of our own."""
-
-    metadata: tuple[tuple[str, str], ...] = ()
-
-    def __init__(self, new_call: Callable[[], Any]) -> None:
-        self._new_call = new_call
-        self.has_closed = asyncio.Event()
-
-    def open_channel(self, _: str) -> FakeChannel:
-        return FakeChannel(self._new_call(), self.has_closed)
-
-
-class FakeChannel:
-    """Of one call, which ends with it."""
-
-    def __init__(self, call: Any, has_closed: asyncio.Event) -> None:
-        self._call = call
-        self._has_closed = has_closed
-
-    def stream_stream(self, *_: object, **__: object) -> Callable[..., Any]:
-        return lambda **_: self._call
-
-    async def close(self, _: object) -> None:
-        self._call.cancel()
-        self._has_closed.set()
-
-
-class FakeCall:
-    """The dialling end of a call, as grpc.aio has it; subclasses say what is read and where what is written goes."""
-
-    def add_done_callback(self, _: object) -> None:
-        """It never has a status of its own."""
-
-    def code(self) -> Awaitable[grpc.StatusCode]:
-        return _value(grpc.StatusCode.OK)
-
-    def details(self) -> Awaitable[str]:
-        return _value("")
-
-    def trailing_metadata(self) -> Awaitable[tuple[()]]:
-        return _value(())
-
-    def cancel(self) -> None:
-        """See `add_done_callback`."""
-
-
-class SaidCall(FakeCall):
-    """Says these frames, one by one."""
-
-    def __init__(self, deserialise: Callable[[bytes], Any], frames: Sequence[bytes]) -> None:
-        self._deserialise = deserialise
-        self._frames = iter(frames)
-
-    async def write(self, frame: Any) -> None:
-        frame.SerializeToString()
-
-    async def read(self) -> Any:
-        await asyncio.sleep(0)
-        data = next(self._frames, None)
-        return EOF if data is None else parsed(self._deserialise, data)
-
-
-def parsed(deserialise: Callable[[bytes], Any], data: bytes) -> Any:
-    """The message; None for bytes that are none, as grpc.aio has it."""
-    try:
-        return deserialise(data)
-    except DecodeError:
-        return None
-
-
-async def _value(value: Any) -> Any:
-    return value

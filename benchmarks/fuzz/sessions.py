@@ -1,195 +1,136 @@
-"""Whole answers while replicas garble what they say: requests through the orchestrator's service, over real engines."""
+"""Whole answers while replicas garble what they say: an orchestrator over real engines with a tiny model."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import itertools
 import tempfile
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
 import grpc.aio
+from google.protobuf.message import Message
+from hypothesis import strategies as st
 
-from fuzz.protos import fill, garble
-from fuzz.replica import FakeContext, InlineEngine, tame, tiny_core
-from fuzz.replies import FakeCall, FakeLinks, parsed
-from orchestrator.inference import InferenceService
-from orchestrator.replicas.dialing import dialer
-from orchestrator.replicas.directory import PoolName, ReplicaDirectory
-from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.replicas.reference import ModelReference
-from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import TextPrompt
-from orchestrator.requests.request import GenerationOptions, SpeculationOptions
-from pilotfish.config import config_from_dict
-from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.errors import PilotfishError
-from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.rpc.frames import EOF
-from pilotfish.rpc.handshake import Welcome
-from pilotfish.rpc.replica.stream_server import StreamServer
+from fuzz.frames import EDITS, garbled, items_of, spoil
+from fuzz.replica import InlineEngine, tiny_config
+from fuzz.replies import replica_of
+from pilotfish.engine.process.factory import build_engine
+from pilotfish.rpc.frames import EOF, Service
 from pilotfish.rpc.stream import CODECS
-from pilotfish.types import AcceptanceMode, SamplingParams
+from pilotfish.rpc.v1 import draft_pb2, inference_pb2, inference_pb2_grpc, target_pb2
+from tests.support.message_strategies import messages
+from tests.support.stack import Stack, running_stack
+from tests.support.until import until
 
 NUM_REPLICAS = 3
+"""Of each pool, as the orchestrator sees it."""
 PATIENCE_S = 1.0
-NUM_REQUESTS = 4
-"""At once, of an input."""
+"""What was garbled may never come."""
+DAMAGES = st.none() | st.none() | EDITS | messages(target_pb2.Verdict) | messages(draft_pb2.Proposal)
+"""Of one frame: none, other bytes, or other fields of its items of that type."""
+QUESTIONS = st.fixed_dictionaries(
+    {
+        "text": st.sampled_from(["abc", "abc" * 8]),
+        "max_tokens": st.sampled_from([1, 8, 40]),
+        "temperature": st.sampled_from([0.0, 1.0]),
+        "ignore_eos": st.booleans(),
+        "speculation": st.fixed_dictionaries(
+            {
+                "mode": st.sampled_from(inference_pb2.SpeculationMode.values()),
+                "proposer": st.sampled_from(["draft", "draft", "ngram"]),
+                "acceptance": st.sampled_from([1, 2]),
+            }
+        ),
+    },
+    optional={"logprobs": st.integers(0, 3), "stop": st.just(["a"]), "seed": st.integers(0, 9)},
+)
 
 
 class SessionsSurface:
-    """An input is the seed of what is asked and what is garbled."""
+    """An input is what is asked at once, and what becomes of the frames of each pool, one after another."""
 
     name = "sessions"
+    inputs = st.tuples(
+        st.lists(QUESTIONS, min_size=1, max_size=4),
+        st.lists(DAMAGES, max_size=30),
+        st.lists(DAMAGES, max_size=30),
+    )
 
-    def make(self, rng: random.Random) -> bytes:
-        return rng.randbytes(8)
-
-    def mutate(self, rng: random.Random, data: bytes, other: bytes) -> bytes:  # noqa: ARG002
-        return rng.randbytes(8)
-
-    def size(self, data: bytes) -> int:  # noqa: ARG002
-        return NUM_REQUESTS
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._damages: dict[str, Iterator[Any]] = {}
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        with tempfile.TemporaryDirectory() as folder:
-            self._cores: dict[PoolName, EngineCore] = {
-                "target": tiny_core(Path(folder), "target"),
-                "draft": tiny_core(Path(folder), "draft"),
-            }
-            self._tokenizer = Tokenizer.load(Path(folder))
+        async with contextlib.AsyncExitStack() as exits:
+            config = tiny_config(Path(exits.enter_context(tempfile.TemporaryDirectory())))
+            engines = {name: InlineEngine(build_engine(config, name)) for name in CODECS}
+            running = running_stack(config, target_engine=engines["target"], draft_engine=engines["draft"])
+            self._stack: Stack = await exits.enter_async_context(running)
+            front = grpc.aio.insecure_channel(self._stack.orchestrator.address)
+            self._stub = inference_pb2_grpc.InferenceStub(await exits.enter_async_context(front))
+            self._addresses = {}
+            for service, replica in (("target", self._stack.target), ("draft", self._stack.draft)):
+                channel = await exits.enter_async_context(grpc.aio.insecure_channel(replica.address))
+                between = replica_of(service, partial(self._pass_on, service, channel))
+                self._addresses[service] = await exits.enter_async_context(between)
             yield
 
-    async def run(self, data: bytes) -> set[str]:
-        rng = random.Random(data)
-        share = rng.choice([0.02, 0.1, 0.5])
-        directory = ReplicaDirectory()
-        servers: list[StreamServer] = []
-        calls: list[GarblingCall] = []
-        pools: dict[PoolName, ReplicaPool] = {}
-        for pool, core in self._cores.items():
-            codec = CODECS[pool]
-            welcome = Welcome(model=core.model, limits=core.limits, replica_id=pool)
-            server = StreamServer(codec, InlineEngine(core), welcome)
-            server.start()
-            servers.append(server)
-            links: Any = FakeLinks(lambda server=server: _kept(calls, GarblingCall(server, rng, share)))
-            connect = dialer(pool, self._tokenizer.fingerprint, links)
-            check = ModelReference().check if pool == "target" else None
-            pools[pool] = ReplicaPool(pool, directory, connect, check)
-            directory.set_replicas(pool, {f"{pool}{number}": f"nowhere:{number}" for number in range(NUM_REPLICAS)})
-        config = config_from_dict({"orchestrator": {"connect_timeout_s": 0.3}})
-        service = InferenceService(config, self._tokenizer, pools["target"], pools["draft"])
-        for each in pools.values():
-            each.start()
-        try:
-            ends = await asyncio.gather(*(_answer(service, rng) for _ in range(NUM_REQUESTS)))
-            held = service.num_active_requests + sum(each.num_sequences for each in pools.values())
-        finally:
-            for each in pools.values():
-                await each.close()
-            await asyncio.gather(*(call.serving for call in calls))
-            for server in servers:
-                await server.close()
-            await service.observer.close()
-        if held:
-            raise AssertionError(f"all requests have ended, and {held} places or sequences are held")
+    async def _pass_on(self, service: Service, channel: grpc.aio.Channel, _: Any, context: Any) -> None:
+        """A call to the replica behind, whose frames are damaged on their way back."""
+        codec = CODECS[service]
+        call: Any = channel.stream_stream(f"/{codec.service_name}/Connect")()
+
+        async def pass_forth() -> None:
+            while (frame := await context.read()) is not EOF:
+                await call.write(frame)
+            await call.done_writing()
+
+        async with asyncio.TaskGroup() as group:
+            forth = group.create_task(pass_forth())
+            while (frame := await call.read()) is not EOF:
+                await context.write(self._damaged(service, frame))
+            forth.cancel()
+            call.cancel()
+
+    def _damaged(self, service: Service, data: bytes) -> bytes:
+        damage = next(self._damages[service], None)
+        if isinstance(damage, list):
+            return garbled(data, damage)
+        if isinstance(damage, Message):
+            frame = CODECS[service].response_frame_type.FromString(data)
+            for item in items_of(frame):
+                if type(item) is type(damage):
+                    spoil(item, damage)
+            return bytes(frame.SerializeToString())
+        return data
+
+    async def run(self, data: tuple[Sequence[dict[str, Any]], Sequence[Any], Sequence[Any]]) -> set[str]:
+        questions, *damages = data
+        self._damages = dict(zip(CODECS, map(iter, damages), strict=True))
+        for service, address in self._addresses.items():
+            # New ones for each input: what is known of the old ones goes with them.
+            names = [f"{service}{next(self._numbers)}" for _ in range(NUM_REPLICAS)]
+            self._stack.directory.set_replicas(service, dict.fromkeys(names, address))
+        ends = await asyncio.gather(*(self._answer(question) for question in questions))
+        service = self._stack.orchestrator.service
+        pools = service.targets, service.drafts
+        # Or it is a hang: all requests have ended, and places or sequences are still held.
+        await until(lambda: not service.num_active_requests + sum(pool.num_sequences for pool in pools))
         return set(ends)
 
-
-def _kept(calls: list[GarblingCall], call: GarblingCall) -> GarblingCall:
-    calls.append(call)
-    return call
-
-
-async def _answer(service: InferenceService, rng: random.Random) -> str:
-    sampling = SamplingParams(
-        temperature=rng.choice([0.0, 1.0]),
-        seed=rng.getrandbits(32),
-        max_tokens=rng.choice([1, 8, 40]),
-        acceptance=rng.choice(list(AcceptanceMode)),
-        num_logprobs=rng.choice([None, None, 0, 3]),
-    )
-    speculation = SpeculationOptions(
-        mode=rng.choice(["on", "on", "auto", "off"]), proposer=rng.choice(["draft", "draft", "ngram"])
-    )
-    stop = rng.choice([(), (), ("a",)])
-    options = GenerationOptions(sampling=sampling, speculation=speculation, stop=stop, ignore_eos=rng.random() < 0.5)
-    # What was garbled may never come.
-    caller = Caller(client_id="fuzz", arrival_ns=time.monotonic_ns(), timeout_s=PATIENCE_S)
-    try:
-        async with (
-            service.serving(TextPrompt("abc" * rng.choice([1, 8])), options, caller) as answer,
-            contextlib.aclosing(answer.chunks()) as chunks,
-        ):
-            async for _ in chunks:
-                pass
-            return f"{answer.report().finish_reason.name}"
-    except PilotfishError as error:
-        return f"{type(error).__name__}: {error}"
-
-
-class GarblingCall(FakeCall):
-    """A call to a stream server of this process, some of whose frames arrive as others."""
-
-    def __init__(self, server: StreamServer, rng: random.Random, share: float) -> None:
-        self._codec = server.codec
-        self._rng = rng
-        self._share = share
-        self._said: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self._heard: asyncio.Queue[Any] = asyncio.Queue()
-        self._last = b""
-        self.serving = asyncio.create_task(self._serve(server))
-
-    async def _serve(self, server: StreamServer) -> None:
-        with contextlib.suppress(grpc.aio.AbortError):
-            await server.connect(None, _Context(self))  # type: ignore[arg-type]
-        self._heard.put_nowait(EOF)
-
-    async def write(self, frame: Any) -> None:
-        self._said.put_nowait(frame.SerializeToString())
-
-    async def read(self) -> Any:
-        return await self._heard.get()
-
-    def cancel(self) -> None:
-        self._said.put_nowait(None)
-
-    def tell(self, frame: Any) -> None:
-        """A frame of the server's."""
-        rng = self._rng
-        if rng.random() < self._share and not frame.HasField("welcome"):
-            for response in frame.responses:
-                if rng.random() < 0.5 and response.WhichOneof("item"):
-                    item = getattr(response, response.WhichOneof("item"))
-                    sequence_id, base_length = item.sequence_id, getattr(item, "base_length", None)
-                    fill(rng, item, share=0.2)
-                    tame(rng, item)
-                    item.sequence_id = sequence_id
-                    if base_length is not None and rng.random() < 0.9:
-                        item.base_length = base_length
-        data = frame.SerializeToString()
-        if rng.random() < self._share / 4:
-            data = garble(rng, data, self._last)
-        self._last = data
-        self._heard.put_nowait(parsed(self._codec.response_frame_type.FromString, data))
-
-
-class _Context(FakeContext):
-    """The server's end of a GarblingCall."""
-
-    def __init__(self, call: GarblingCall) -> None:
-        super().__init__(call._codec, ())
-        self._call = call
-
-    async def read(self) -> Any:
-        data = await self._call._said.get()
-        return EOF if data is None else self._codec.request_frame_type.FromString(data)
-
-    async def write(self, frame: Any) -> None:
-        self._call.tell(frame)
-        await asyncio.sleep(0)
+    async def _answer(self, question: dict[str, Any]) -> str:
+        call = self._stub.Generate(inference_pb2.GenerateRequest(**question), timeout=PATIENCE_S)
+        said: list[Any] = []
+        with contextlib.suppress(grpc.aio.AioRpcError):  # its status is asked for
+            async for message in call:
+                said.append(message)
+        code, details = await call.code(), await call.details()
+        if code is grpc.StatusCode.UNKNOWN:
+            raise AssertionError(details)
+        return f"reason {said[-1].summary.finish_reason}" if code is grpc.StatusCode.OK else f"{code.name}: {details}"

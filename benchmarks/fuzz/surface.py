@@ -1,172 +1,172 @@
-"""What every surface has in common: inputs that are made, mutated, kept where they showed something new, and run."""
+"""What every surface has in common: Hypothesis makes its inputs, and whatever one raises, logs or hangs in is a crash.
+
+Inputs come in batches, each on services that have just started. What fails is made small, kept in a folder, and run
+first the next time.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import random
 import re
 import resource
 import signal
 import time
+import traceback
+import unittest
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import NoReturn, Protocol
+from types import FrameType
+from typing import Any, NoReturn, Protocol, TypeVar
 
+import hypothesis
+from hypothesis import HealthCheck, Verbosity
+from hypothesis.database import DirectoryBasedExampleDatabase
+from hypothesis.strategies import SearchStrategy
+
+T = TypeVar("T")
 HANG_S = 30.0
 """An input that takes longer hangs. Far above what any takes, on a machine that does five things at once."""
-MAX_KEPT = 2000
-"""Inputs in memory that are mutated further."""
-MAX_KEPT_BYTES = 16_384
-"""Of one."""
-FRESH = 0.3
-"""Share of inputs that are made anew."""
+BATCH = 1000
 MAX_CRASHES = 20
 """Different ones, of a surface; then it ends."""
 
 
 class Surface(Protocol):
-    """One way into the product. An input is bytes, so that it can be kept and run again."""
+    """One way into the product."""
 
     name: str
-
-    def make(self, rng: random.Random) -> bytes:
-        """A new input."""
-
-    def mutate(self, rng: random.Random, data: bytes, other: bytes) -> bytes:
-        """A variant of one input, with parts of another."""
-
-    def size(self, data: bytes) -> int:
-        """What it counts for: frames, bodies, ..."""
+    inputs: SearchStrategy[Any]
 
     def running(self) -> AbstractAsyncContextManager[object]:
-        """Around all `run`s."""
+        """Around the `run`s of a batch."""
 
-    async def run(self, data: bytes) -> set[str]:
+    async def run(self, data: Any) -> set[str]:
         """What became of the input, as the product documents it. Anything that is raised is a crash."""
+
+
+class Crash(Exception):
+    """Something that nobody had foreseen."""
 
 
 @dataclass
 class Tally:
     """What a surface has shown."""
 
-    name: str
     num_inputs: int = 0
-    count: int = 0
-    """In the surface's own unit."""
     ends: Counter[str] = field(default_factory=Counter)
-    crashes: dict[str, Path] = field(default_factory=dict)
-    """What was raised, and the input that is kept of it."""
-    num_crashes: int = 0
-    num_hangs: int = 0
+    crashes: dict[str, str] = field(default_factory=dict)
+    """What was raised, with where, and the input."""
     slowest_s: float = 0.0
-    slowest: bytes = b""
-    grown_mb: float = 0.0
-    """By how much the process's peak has grown, from a tenth of the inputs to the end."""
+    first_peak_mb: float = 0.0
+
+    @property
+    def grown_mb(self) -> float:
+        """By how much the process's peak has grown since the first batch."""
+        return _peak_mb() - self.first_peak_mb
 
 
-class Corpus:
-    """Inputs in a folder: what showed something new is mutated further, in later runs, too."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self.inputs = [path.read_bytes() for path in sorted(folder.glob("seed-*"))][:MAX_KEPT]
-
-    def add(self, data: bytes) -> None:
-        if len(self.inputs) < MAX_KEPT and len(data) <= MAX_KEPT_BYTES:
-            self.inputs.append(data)
-            self.keep("seed", data)
-
-    def keep(self, kind: str, data: bytes) -> Path:
-        path = self._folder / f"{kind}-{hashlib.sha256(data).hexdigest()[:16]}"
-        path.write_bytes(data)
-        return path
-
-
-async def fuzz(surface: Surface, seed: int, corpus: Corpus, *, count: int, until_s: float | None = None) -> Tally:
-    """Run inputs until they count for `count`; with until_s, on time.monotonic(), until then instead."""
-    rng, tally = random.Random(seed), Tally(surface.name)
-    peak_mb = 0.0
-    async with surface.running():
-        while (tally.count < count) if until_s is None else (time.monotonic() < until_s):
-            if rng.random() < FRESH or not corpus.inputs:
-                data = surface.make(rng)
-            else:
-                data = surface.mutate(rng, rng.choice(corpus.inputs), rng.choice(corpus.inputs))
-            await _run(surface, data, corpus, tally)
-            tally.num_inputs += 1
-            tally.count += surface.size(data)
-            if tally.count * 10 < count:
-                peak_mb = _peak_mb()
-            if len(tally.crashes) >= MAX_CRASHES:
-                break
-    corpus.keep("slowest", tally.slowest)
-    tally.grown_mb = _peak_mb() - peak_mb if peak_mb else 0.0
-    return tally
+def fuzz(surface: Surface, seed: int, folder: Path, *, count: int, until_s: float | None = None) -> Tally:
+    """Run `count` inputs; with until_s, on time.monotonic(), as many as there is time for."""
+    tally = Tally()
+    with asyncio.Runner() as runner:
+        for number in range(10**9):
+            left = count - tally.num_inputs if until_s is None else BATCH
+            is_late = until_s is not None and time.monotonic() >= until_s
+            if left <= 0 or is_late or len(tally.crashes) >= MAX_CRASHES:
+                return tally
+            batch = _Batch(surface, runner, tally, until_s)
+            try:
+                batch.run(seed + number, min(BATCH, left), folder)
+            finally:
+                batch.stop()
+            tally.first_peak_mb = tally.first_peak_mb or _peak_mb()
+    raise AssertionError
 
 
-async def replay(surface: Surface, data: bytes) -> set[str]:
-    """Run one input again, and let what it raises through."""
-    async with surface.running():
-        return await _guarded(surface, data)
+class _Batch:
+    """Some inputs on services that start with the first one, and again after a failure."""
 
+    def __init__(self, surface: Surface, runner: asyncio.Runner, tally: Tally, until_s: float | None) -> None:
+        self._surface, self._runner, self._tally, self._until_s = surface, runner, tally, until_s
+        self._running: AbstractAsyncContextManager[object] | None = None
 
-async def _run(surface: Surface, data: bytes, corpus: Corpus, tally: Tally) -> None:
-    start_s = time.monotonic()
-    try:
-        ends = set(map(_kind, await _guarded(surface, data)))
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of a library in Rust is no Exception
-        tally.num_crashes += 1
-        tally.num_hangs += isinstance(error, TimeoutError)
-        what = f"{type(error).__name__}{_place(error.__traceback__)}: {_kind(str(error))}"
-        if what not in tally.crashes:
-            tally.crashes[what] = corpus.keep("crash", data)
-    else:
-        if not ends <= tally.ends.keys():
-            corpus.add(data)
-        tally.ends.update(ends)
-    elapsed_s = time.monotonic() - start_s
-    if elapsed_s > tally.slowest_s:
-        tally.slowest_s, tally.slowest = elapsed_s, data
+    def run(self, seed: int, count: int, folder: Path) -> None:
+        """Every failure that is not the surface's end goes into the tally."""
 
+        @hypothesis.seed(seed)
+        @hypothesis.settings(
+            max_examples=count,
+            database=DirectoryBasedExampleDatabase(folder),
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            verbosity=Verbosity.quiet,
+        )
+        @hypothesis.given(self._surface.inputs)
+        def run_all(data: Any) -> None:
+            self._run_one(data)
 
-async def _guarded(surface: Surface, data: bytes) -> set[str]:
-    with _alarm(2 * HANG_S), logged_failures() as failures:
         try:
-            async with asyncio.timeout(HANG_S):
-                ends = await surface.run(data)
-        except BaseException as error:
+            run_all()
+        except unittest.SkipTest:
+            return
+        except BaseExceptionGroup as group:
+            failures = group.exceptions
+        except Exception as error:
+            failures = (error,)
+        else:
+            return
+        for failure in failures:
+            what = _kind(f"{type(failure).__name__}: {failure}")
+            self._tally.crashes.setdefault(what, "".join(traceback.format_exception(failure)))
+
+    def _run_one(self, data: Any) -> None:
+        if self._until_s is not None and time.monotonic() >= self._until_s:
+            raise unittest.SkipTest("the time is up")  # which ends Hypothesis at once
+        if self._running is None:
+            self._running = self._surface.running()
+            self._runner.run(self._running.__aenter__())
+        start_s = time.monotonic()
+        try:
+            with _alarm(2 * HANG_S), _logged_failures() as failures:
+                ends = self._runner.run(_bounded(self._surface.run(data)))
             if failures:
-                raise LoggedFailure(failures[0]) from error
+                raise Crash(failures[0])
+        except KeyboardInterrupt:
             raise
-    if failures:
-        raise LoggedFailure(failures[0])
-    return ends
+        except BaseException as error:
+            self.stop()  # what is broken shall fail no other input
+            if isinstance(error, Exception):
+                raise
+            raise Crash(repr(error)) from error  # a panic of a library in Rust
+        self._tally.num_inputs += 1
+        self._tally.ends.update(set(map(_kind, ends)))
+        self._tally.slowest_s = max(self._tally.slowest_s, time.monotonic() - start_s)
+
+    def stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            with _alarm(2 * HANG_S):
+                self._runner.run(running.__aexit__(None, None, None))
 
 
-class LoggedFailure(Exception):
-    """The product logged a traceback of its own: something that nobody had foreseen."""
+async def _bounded(work: Coroutine[Any, Any, T]) -> T:
+    async with asyncio.timeout(HANG_S):
+        return await work
 
 
 @contextmanager
-def logged_failures() -> Iterator[list[str]]:
-    """Collects what is logged with a traceback meanwhile."""
+def _logged_failures() -> Iterator[list[str]]:
+    """Collects what the product logs with a traceback meanwhile."""
     found: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.exc_info and record.exc_info[1] is not None:
-                error = record.exc_info[1]
-                what = f"{type(error).__name__}{_place(error.__traceback__)}: {error}"
-                found.append(f"{record.getMessage()}: {what}")
+            if record.exc_info and record.name.partition(".")[0] != "grpc":  # which tells of every frame it cannot read
+                found.append(f"{record.getMessage()}: {''.join(traceback.format_exception(*record.exc_info))}")
 
     handler = Collector()
     logging.getLogger().addHandler(handler)
@@ -191,21 +191,6 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def _place(traceback: TracebackType | None) -> str:
-    """The last line of the repository's own that is not of this folder."""
-    found = ""
-    while traceback is not None:
-        path = Path(traceback.tb_frame.f_code.co_filename)
-        if (
-            path.is_relative_to(Path.cwd())
-            and path.parent != Path(__file__).parent
-            and "site-packages" not in str(path)
-        ):
-            found = f" at {path.name}, line {traceback.tb_lineno}"
-        traceback = traceback.tb_next
-    return found
 
 
 def _kind(text: str) -> str:

@@ -4,60 +4,60 @@ from __future__ import annotations
 
 import copy
 import json
-import random
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-EDGES = [0, 1, 2, 2**31, 2**32, 2**53, 2**63, 2**64, 10**29]
-NUMBERS: list[Any] = [sign * (edge + step) for edge in EDGES for step in (-1, 0, 1) for sign in (1, -1)]
-NUMBERS += [0.1, 0.5, -0.0, 1e-46, 5e-324, 1e39, 3.5e38, 1.7e308, -1e39, 123456.789]
-TEXTS = [
-    "",
-    "a",
-    "ab",
-    "\x00",
-    "\u00e9",
-    "\u4e2d\u6587",
-    "\U0001f600",
-    "\ud800",
-    "a\udfffb",
-    "\\",
-    '"',
-    "/",
-    "\n",
-    "a" * 300,
-    "\u00e9" * 60,
-]
+from hypothesis import strategies as st
 
-
-@dataclass(frozen=True)
-class Raw:
-    """JSON, or what passes for it, as it is to be written."""
-
-    text: str
-
-
-RAW_TEXTS = [
-    *("NaN", "Infinity", "-Infinity", "1e400", "-1e400", "1e-400", "9" * 400, "0x1", "01", "1.", ".5", "+1", "-"),
-    *("[" * depth + "]" * depth for depth in (20, 990, 20_000)),
-    *('{"a":' * depth + "1" + "}" * depth for depth in (20, 990, 20_000)),
-    *('{"type":"object","properties":{"a":' * depth + "{}" + "}}" * depth for depth in (20, 400)),
-    *('"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"\\x"', '"\t"', "'a'", "nul", "tru", "//", "", ",", "{", "[", '"'),
-    *('"' + character * size + '"' for character in ("a", "\u00e9", "\U0001f600", " ") for size in (1000, 100_000)),
+EDGES = [0, 2**31, 2**32, 2**53, 2**63, 2**64, 10**29, 0.5, -0.0, 1e-46, 5e-324, 3.5e38, 1.7e308, 123456.789]
+NUMBERS = (
+    st.integers() | st.floats() | st.builds(lambda edge, step: edge + step, st.sampled_from(EDGES), st.integers(-1, 1))
+)
+TEXTS = st.text(st.characters(exclude_categories=()), max_size=9) | st.sampled_from(
+    ["", "a", "\ud800", "\x00", "a" * 300]
+)
+STRANGE = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+DEPTHS = (20, 400, 990, 20_000)
+RAW = [
+    *(
+        "NaN",
+        "1e400",
+        "-1e400",
+        "9" * 400,
+        "0x1",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "-",
+        "nul",
+        "'a'",
+        "//",
+        "",
+        ",",
+        "{",
+        "[",
+        '"',
+    ),
+    *('"\\ud800"', '"\\udfff\\ud800"', '"\\u0000"', '"\\x"', '"\t"', '1, "n": 2, "n": 3', '"a", "messages": []'),
+    *(opening * depth + "1" + closing * depth for opening, closing in ("[]", ('{"a":', "}")) for depth in DEPTHS),
+    *('{"type":"object","properties":{"a":' * depth + "{}" + "}}" * depth for depth in DEPTHS[:2]),
+    *('"' + character * size + '"' for character in "a\u00e9\U0001f600 " for size in (1000, 100_000)),
     "[" + ",".join(["1"] * 10_000) + "]",
 ]
-RAW = [Raw(text) for text in RAW_TEXTS]
-EVERYDAY = [None, True, False, [], {}, [[]], [{}], [None], {"": 1}, {"a": None}, "1", [1, "a"], {"type": "text"}]
+"""JSON, or what passes for it, as it is to be written."""
+_PLACE = "\x00raw"
+"""Where it is to stand."""
 
 
-def strange(rng: random.Random) -> Any:
-    """Something that does not belong here."""
-    kinds = [NUMBERS, NUMBERS, TEXTS, EVERYDAY, RAW]
-    return copy.deepcopy(rng.choice(rng.choice(kinds)))
-
-
-def plant(rng: random.Random, document: Any, keys: list[str]) -> None:
-    """Change one place of a document: its value, its key, whether it is there. keys: some that may be new."""
+@st.composite
+def planted(draw: st.DrawFn, document: Any, keys: Sequence[str]) -> Any:
+    """One place of a document is another: its value, its key, whether it is there. keys: some that may be new."""
+    document = copy.deepcopy(document)
     places: list[tuple[Any, Any]] = []
     stack = [document]
     while stack:
@@ -66,33 +66,28 @@ def plant(rng: random.Random, document: Any, keys: list[str]) -> None:
         places += [(value, key) for key, _ in inner]
         stack += [child for _, child in inner if isinstance(child, dict | list)]
     if not places:
-        return
-    holder, key = rng.choice(places)
-    match rng.randrange(8):
+        return draw(st.just(document))
+    holder, key = draw(st.sampled_from(places))
+    strange = st.just(_PLACE) | STRANGE | STRANGE
+    match draw(st.integers(0, 6)):
         case 0:
             del holder[key]
         case 1 if isinstance(holder, dict):
-            holder[rng.choice([*keys, *TEXTS])] = strange(rng)
+            holder[draw(st.sampled_from(keys) | TEXTS)] = draw(strange)
         case 2:
             holder[key] = [holder[key]]
         case 3 if isinstance(holder[key], list):
-            holder[key] = holder[key] * rng.choice([2, 20])
-        case 4 if isinstance(holder[key], str):
-            holder[key] += rng.choice(TEXTS)
+            holder[key] = holder[key] * draw(st.sampled_from([2, 20]))
         case _:
-            holder[key] = strange(rng)
+            holder[key] = draw(strange)
+    return document
 
 
-def written(rng: random.Random, value: Any) -> str:
-    """The document as JSON; now and then a key comes twice."""
-    match value:
-        case Raw():
-            return value.text
-        case dict():
-            pairs = [f"{json.dumps(key)}: {written(rng, inner)}" for key, inner in value.items()]
-            if pairs and rng.random() < 0.01:
-                pairs.append(rng.choice(pairs))
-            return "{" + ", ".join(pairs) + "}"
-        case list():
-            return "[" + ", ".join(written(rng, inner) for inner in value) + "]"
-    return json.dumps(value, ensure_ascii=rng.random() < 0.9)
+@st.composite
+def written(draw: st.DrawFn, document: Any) -> bytes:
+    """The document as JSON."""
+    text = json.dumps(document, ensure_ascii=draw(st.integers(0, 9)) > 0)
+    place = json.dumps(_PLACE)
+    if place in text:
+        text = text.replace(place, draw(st.sampled_from(RAW)))
+    return text.encode("utf-8", "surrogatepass")
