@@ -45,9 +45,10 @@ class Fleet:
 
     async def __aenter__(self) -> Self:
         try:
-            for member in self.members:
-                member.start()
-            await asyncio.gather(*(asyncio.to_thread(member.wait_listening) for member in self.members))
+            for group in (self.replicas, [*self.orchestrators, self.without_pool]):
+                for member in group:
+                    member.start()
+                await asyncio.gather(*(asyncio.to_thread(member.wait_listening) for member in group))
         except BaseException:
             self._kill_all()
             raise
