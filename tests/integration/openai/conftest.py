@@ -104,9 +104,3 @@ def real_client(real_server: StackThread) -> Iterator[openai.OpenAI]:
 def emulated_client(emulated_server: StackThread) -> Iterator[openai.OpenAI]:
     with closing_client(emulated_server) as client:
         yield client
-
-
-@pytest.fixture
-def bytes_client(bytes_server: StackThread) -> Iterator[openai.OpenAI]:
-    with closing_client(bytes_server) as client:
-        yield client
