@@ -9,13 +9,13 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils import logging
 
 from pilotfish.errors import ModelError, UnsupportedModelError
 from pilotfish.models.store.catalogue import CatalogueModel, HubModel, ModelSource, resolve
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.models.transformers_output import silence_transformers
 
 
 @dataclass(frozen=True)
@@ -113,3 +113,10 @@ def require_supported(metadata: ModelMetadata, folder: Path) -> None:
             f"{folder} holds an unknown architecture {metadata.model_type!r}: transformers has no causal language "
             "model of that name, and code that comes with a model is never run"
         )
+
+
+def silence_transformers() -> None:
+    """Show transformers' errors only: its bars and warnings speak to its own users. Mutates its process-wide
+    settings."""
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()

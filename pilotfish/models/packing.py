@@ -34,29 +34,18 @@ class PackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
-        num_rows = rows.shape[0]
-        if num_rows == 0:  # a step that only prefills wants no logits
+        if not len(rows):  # a step that only prefills wants no logits
             return x.new_empty(*x.shape[:-1], self.out_features)
-        if num_rows < MIN_ROWS:
-            rows = torch.cat((rows, rows[-1:].expand(MIN_ROWS - num_rows, -1)))
-        if rows.shape[0] <= MAX_ROWS or not self._deterministic:
-            out = self._multiply(rows)
-        else:
-            tiles = list(torch.split(rows, MAX_ROWS))
-            if len(tiles[-1]) < MIN_ROWS:
-                # Borrow rows from the tile before, drop their second results.
-                borrowed = MIN_ROWS - len(tiles[-1])
-                tiles[-1] = rows[-MIN_ROWS:]
-                results = [self._multiply(tile) for tile in tiles]
-                results[-1] = results[-1][borrowed:]
-            else:
-                results = [self._multiply(tile) for tile in tiles]
-            out = torch.cat(results)
-        return out[:num_rows].view(*x.shape[:-1], self.out_features)
+        tiles = [self._multiply(tile) for tile in torch.split(rows, MAX_ROWS if self._deterministic else len(rows))]
+        out = tiles[0] if len(tiles) == 1 else torch.cat(tiles)
+        return out.view(*x.shape[:-1], self.out_features)
 
     def _multiply(self, rows: Tensor) -> Tensor:
+        num_rows = len(rows)
+        if num_rows < MIN_ROWS:
+            rows = torch.cat((rows, rows[-1:].expand(MIN_ROWS - num_rows, -1)))
         result: Tensor = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), self._packed, self._bias, "none", [], "")
-        return result
+        return result[:num_rows]
 
 
 def pack_linears(model: nn.Module, deterministic: bool) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.transformers_output import silence_transformers
+from pilotfish.models.loading import silence_transformers
 from pilotfish.parallel.checkpoint import Checkpoint
 from pilotfish.parallel.group import RankGroup
 from pilotfish.parallel.layers import SHARD, ParallelEmbedding, ParallelHead, RowParallelLinear, column_parallel

@@ -149,10 +149,11 @@ class EngineCore(Engine):
             kept = kept_rows(scheduled, {sequence.sequence_id: outcome for sequence, outcome in decided})
         if self._features is not None:
             self._features.keep(kept)
-            verdicts = [
-                _with_features(verdict, sequence, self._features)
-                for verdict, (sequence, _) in zip(verdicts, decided, strict=True)
-            ]
+            for index, (verdict, (sequence, _)) in enumerate(zip(verdicts, decided, strict=True)):
+                # The last verdict of a task, as long as there is more to come, brings what its command asked for.
+                is_due = sequence.task is None and verdict.finish_reason is None
+                if is_due and sequence.feature_request is not None:
+                    verdicts[index] = msgspec.structs.replace(verdict, features=self._features.take(sequence))
         for rows in scheduled:  # now that keys, values and features are in place
             self.kv_cache.register_full_blocks(rows.sequence, rows.sequence.num_committed_tokens)
         if self._in_target is not None:
@@ -223,10 +224,3 @@ def _verdict(sequence: EngineSequence, outcome: Outcome, max_context_tokens: int
         draft_depth=drafts.tree.depth if drafts.tree else 0,
         ended_in_leaf=drafts.tree is not None and not drafts.tree.children[outcome.path[-1] + 1 if outcome.path else 0],
     )
-
-
-def _with_features(verdict: Verdict, sequence: EngineSequence, features: FeatureStore) -> Verdict:
-    """The last verdict of a task, as long as there is more to come, brings what its command asked for."""
-    if verdict.finish_reason is not None or sequence.task is not None or sequence.feature_request is None:
-        return verdict
-    return msgspec.structs.replace(verdict, features=features.take(sequence))

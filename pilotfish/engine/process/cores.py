@@ -28,23 +28,13 @@ def _quotas(cgroups: Path, membership: Path) -> Iterator[float]:
         _, controllers, name = line.split(":", maxsplit=2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        root = cgroups / controllers if controllers else cgroups
         group = Path(name.lstrip("/"))
         for folder in (group, *group.parents):
-            # A container sees its own group at the root, whatever its name outside.
-            quota = _quota_v1(root / folder) if controllers else _quota_v2(root / folder)
-            if quota is not None:
-                yield quota
-
-
-def _quota_v2(folder: Path) -> float | None:
-    quota, _, period = _read(folder / "cpu.max").partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
-
-
-def _quota_v1(folder: Path) -> float | None:
-    quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+            # A container sees its own group at the root, whatever its name outside. Version 2, then 1.
+            files = ("cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+            limits = [word for file in files for word in _read(cgroups / controllers / folder / file).split()]
+            if len(limits) == 2 and all(map(str.isdigit, limits)) and int(limits[1]):
+                yield int(limits[0]) / int(limits[1])
 
 
 def _read(path: Path) -> str:

@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -43,24 +43,7 @@ MAX_UNREAD_BYTES = 64 * 1024 * 1024
 _KEPT_ERROR_LINES = 20
 
 
-class _Messages(asyncio.Protocol):
-    """Hands on each message of the engine."""
-
-    def __init__(self, on_message: Callable[[bytes], None]) -> None:
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when nothing more can come."""
-        self._on_message = on_message
-        self._reader = MessageReader()
-
-    def data_received(self, data: bytes) -> None:
-        for message in self._reader.feed(data):
-            self._on_message(message)
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        self.ended.set_result(None)
-
-
-class ProcessEngine:
+class ProcessEngine(asyncio.Protocol):
     """An EngineClient. Made by `start`."""
 
     def __init__(self) -> None:
@@ -68,7 +51,9 @@ class ProcessEngine:
         self._transport: asyncio.Transport
         self._relay: asyncio.Task[None]
         self._watch: asyncio.Task[None]
-        self._messages = _Messages(self._take)
+        self._reader = MessageReader()
+        self._disconnected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when nothing more can come."""
         self._error_lines: deque[str] = deque(maxlen=_KEPT_ERROR_LINES)
         self._queue = EventQueue()
         self._load = LoadReport()
@@ -144,9 +129,7 @@ class ProcessEngine:
     async def _spawn(self, role: Role, worker_module: str) -> None:
         ours, engines = socket.socketpair()
         with engines:  # the child inherits its own
-            self._transport, _ = await asyncio.get_running_loop().create_unix_connection(
-                lambda: self._messages, sock=ours
-            )
+            self._transport, _ = await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", worker_module, "--socket", str(engines.fileno()), "--role", role),
@@ -170,6 +153,13 @@ class ProcessEngine:
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
         self._ready = greeting
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._reader.feed(data):
+            self._take(message)
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._disconnected.set_result(None)
 
     def _take(self, message: bytes) -> None:
         try:
@@ -200,7 +190,7 @@ class ProcessEngine:
     async def _watch_exit(self) -> None:
         status = await self._process.wait()
         # Its last words.
-        await asyncio.wait((self._relay, self._messages.ended), timeout=1.0)
+        await asyncio.wait((self._relay, self._disconnected), timeout=1.0)
         last_line = next((line for line in reversed(self._error_lines) if line.strip()), "it said nothing")
         cause = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
         self._queue.fail(UnavailableError(f"the engine process {cause}: {last_line}"))

@@ -8,7 +8,7 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.errors import InternalError
 from pilotfish.features import FeatureFormat
-from pilotfish.messages import CloseSequence, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.models.feature_codec import encode_features
 from pilotfish.types import AcceptanceMode, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
 
@@ -26,25 +26,16 @@ def warm_up(core: EngineCore) -> None:
     Raises: InternalError when a step fails.
     """
     token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
+    length, drafts = len(token_ids), token_ids[:2]
+    one_hots = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafts)
     for sampling in _SAMPLINGS:
-        core.submit(OpenSequence(0, token_ids, sampling))
-        core.submit(Decode(0, len(token_ids), 1))
-        _settle(core)
-        drafts = token_ids[:2]
-        one_hots = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafts)
-        core.submit(Verify(0, len(token_ids) + 1, drafts, one_hots, parents=(-1, -1)))
-        _settle(core)
-        core.submit(CloseSequence(0))
-        core.submit(OpenSequence(0, token_ids, sampling))
-        core.submit(Propose(0, len(token_ids), (), 2))
-        _settle(core)
-        core.submit(Propose(0, len(token_ids), (), 2, tree=TreeRequest(4, 2)))
-        _settle(core)
-        core.submit(CloseSequence(0))
-        core.submit(OpenSequence(0, token_ids, sampling))
-        core.submit(Decode(0, len(token_ids), 4, num_draft_tokens=2))
-        _settle(core)
-        core.submit(CloseSequence(0))
+        opened = OpenSequence(0, token_ids, sampling)
+        _run(core, opened, Decode(0, length, 1))
+        _run(core, Verify(0, length + 1, drafts, one_hots, parents=(-1, -1)))
+        _run(core, CloseSequence(0), opened, Propose(0, length, (), 2))
+        _run(core, Propose(0, length, (), 2, tree=TreeRequest(4, 2)))
+        _run(core, CloseSequence(0), opened, Decode(0, length, 4, num_draft_tokens=2))
+        _run(core, CloseSequence(0))
     core.kv_cache.pool.clear_cache()
 
 
@@ -62,7 +53,9 @@ def warm_up_head(core: HeadCore) -> None:
         core.submit(CloseSequence(0))
 
 
-def _settle(core: EngineCore) -> None:
+def _run(core: EngineCore, *commands: Command) -> None:
+    for command in commands:
+        core.submit(command)
     while core.has_work:
         for event in core.step():
             if isinstance(event, SequenceError) and event.code is SequenceErrorCode.INTERNAL:

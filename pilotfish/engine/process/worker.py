@@ -14,12 +14,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from pilotfish.config import Config, config_from_yaml
+from pilotfish.config import config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.client import WAITING_POLL_S, Core
 from pilotfish.engine.process.factory import build_engine, build_head_engine
-from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, Role, encoder, input_decoder, setup_decoder
+from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
 from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event
@@ -52,32 +52,14 @@ def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> 
             continue
         events: Sequence[Event] = []
         if core.has_work:
-            events = _step(core, delay)
+            events = core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
             if delay is not None:
                 delay.gave(events, time.monotonic_ns())
         load, now_s = core.load(), time.monotonic()
         if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(list(events), load)))
             last_load, last_report_s = load, now_s
-        wait_s = _wait_s(core)
-
-
-def _step(core: Core, delay: BatchingDelay | None) -> Sequence[Event]:
-    return core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
-
-
-def _wait_s(core: Core) -> float:
-    """How long to wait for commands before the next step."""
-    if core.has_work:
-        return 0
-    return WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
-
-
-def build_core(config: Config, role: Role, rank_folder: Path | None = None) -> Core:
-    """What the configuration asks for. Raises PilotfishError kinds of loading."""
-    if role == "draft" and config.draft.proposer == "eagle3":
-        return build_head_engine(config)
-    return build_engine(config, role, rank_folder=rank_folder)
+        wait_s = 0.0 if core.has_work else WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
 
 
 def main() -> None:
@@ -94,7 +76,12 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
     try:
-        core = build_core(config, setup.role, Path(setup.rank_folder) if setup.rank_folder else None)
+        core: Core
+        if setup.role == "draft" and config.draft.proposer == "eagle3":
+            core = build_head_engine(config)
+        else:
+            rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
+            core = build_engine(config, setup.role, rank_folder=rank_folder)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)

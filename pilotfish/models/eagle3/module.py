@@ -14,22 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, rotate_half
 
 from pilotfish.models.eagle3.config import Eagle3Config
-
-
-class RMSNorm(nn.Module):
-    """Root-mean-square norm, computed in float32."""
-
-    def __init__(self, size: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self._eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = x.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self._eps)
-        return self.weight * scaled.to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -44,20 +32,6 @@ class Attention(nn.Module):
         self.o_proj = nn.Linear(config.num_attention_heads * size, config.hidden_size, bias=False)
 
 
-class GatedMLP(nn.Module):
-    """SiLU-gated feed-forward."""
-
-    def __init__(self, config: Eagle3Config) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        return output
-
-
 class Midlayer(nn.Module):
     """The decoder layer, in two halves around the caller's attention."""
 
@@ -65,10 +39,10 @@ class Midlayer(nn.Module):
         super().__init__()
         self._config = config
         self.self_attn = Attention(config)
-        self.mlp = GatedMLP(config)
-        self.hidden_norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.mlp = LlamaMLP(LlamaConfig(hidden_size=config.hidden_size, intermediate_size=config.intermediate_size))
+        self.hidden_norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.input_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def project(self, embeddings: Tensor, hidden: Tensor, rotary: Rotary) -> tuple[Tensor, Tensor, Tensor]:
         """Query [T, N, D], key and value [T, M, D] of embeddings and hidden [T, H]; rotary holds the T positions."""
@@ -98,8 +72,7 @@ class Rotary:
 
     def rotate(self, x: Tensor) -> Tensor:
         """x: [T, heads, D]."""
-        first, second = x.chunk(2, dim=-1)
-        turned = torch.cat((-second, first), dim=-1)
+        turned: Tensor = rotate_half(x)
         return x * self.cos.to(x.dtype) + turned * self.sin.to(x.dtype)
 
 
@@ -116,7 +89,7 @@ class Eagle3Head(nn.Module):
         self.config = config
         self.fc = nn.Linear(3 * config.hidden_size, config.hidden_size, bias=False)
         self.midlayer = Midlayer(config)
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
         self.embed_tokens: nn.Embedding | None = None
         """None: the target's embeddings."""

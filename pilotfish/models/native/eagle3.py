@@ -67,51 +67,7 @@ class NativeEagle3Head:
         """module: over NativeThreads it has embeddings of its own."""
         _check_sizes(module.config)
         self._decoder = decoder  # it must outlive the head: threads and embeddings are its own
-        self._weights = _HeadWeights(decoder, module)
-        self.draft_token_ids = module.target_token_ids
-        self.feature_width = module.fc.in_features
-        self.dtype = torch.bfloat16
-        self.device = torch.device("cpu")
-        self._vocab_size = len(self.draft_token_ids)
-        model = self._weights.struct.model
-        self._logits = LogitsBuffer(model.vocab)
-        kernels = decoder.kernels
-        self._engine = kernels.pilotfish_create_head(decoder.engine, ctypes.addressof(self._weights.struct))
-        weakref.finalize(self, kernels.pilotfish_destroy_head, self._engine)
-        self._pool: NativePool | None = None
-
-    def allocate(self, num_blocks: int) -> NativePool:
-        model = self._weights.struct.model
-        pool = self._pool = NativePool(num_blocks, 1, model.kv_heads, model.head_dim)
-        keys, values = pool.tensor[0]
-        self._decoder.kernels.pilotfish_set_head_pool(self._engine, keys.data_ptr(), values.data_ptr())
-        return pool
-
-    def forward(self, step: HeadStep) -> HeadOutput:
-        if self._pool is None:
-            raise RuntimeError("allocate a KV pool before the first forward")
-        weights = self._weights.struct
-        states = step.states.contiguous()
-        if states.dtype is not torch.bfloat16 or states.shape[1] not in (weights.fused_width, weights.model.hidden):
-            raise ValueError(f"states are {states.dtype} {list(states.shape)}")
-        hidden = torch.empty(len(step.token_ids), weights.model.hidden, dtype=torch.bfloat16)
-        logits = self._logits.of(len(step.logit_rows))
-        rows = StepRows(step)
-        struct = HeadStepStruct(
-            step=rows.struct(logits.data_ptr()),
-            states=states.data_ptr(),
-            are_features=states.shape[1] == weights.fused_width,
-            hidden=hidden.data_ptr(),
-        )
-        self._decoder.kernels.pilotfish_forward_head(self._engine, ctypes.addressof(struct))
-        return HeadOutput(logits[:, : self._vocab_size], hidden)
-
-
-class _HeadWeights:
-    """The head's structs and what they point to."""
-
-    def __init__(self, decoder: NativeDecoder | NativeThreads, module: Eagle3Head) -> None:
-        self._packer = packer = Packer()
+        self._packer = packer = Packer()  # owns what the structs point to, as does the layer
         config = module.config
         rotary = Rotary(config, torch.arange(decoder.max_context_tokens))
         half = config.head_dim // 2
@@ -136,12 +92,46 @@ class _HeadWeights:
             sine=packer.keep(rotary.sin[:, 0, :half]),
             layers=ctypes.addressof(self._layer),
         )
-        self.struct = HeadStruct(
+        self._struct = HeadStruct(
             model=model,
             hidden_norm=packer.keep(module.midlayer.hidden_norm.weight),
             fusion=packer.pack([module.fc.weight]),
-            fused_width=module.fc.weight.shape[1],
+            fused_width=module.fc.in_features,
         )
+        self.draft_token_ids = module.target_token_ids
+        self.feature_width = module.fc.in_features
+        self.dtype = torch.bfloat16
+        self.device = torch.device("cpu")
+        self._logits = LogitsBuffer(model.vocab)
+        kernels = decoder.kernels
+        self._engine = kernels.pilotfish_create_head(decoder.engine, ctypes.addressof(self._struct))
+        weakref.finalize(self, kernels.pilotfish_destroy_head, self._engine)
+        self._pool: NativePool | None = None
+
+    def allocate(self, num_blocks: int) -> NativePool:
+        model = self._struct.model
+        pool = self._pool = NativePool(num_blocks, 1, model.kv_heads, model.head_dim)
+        keys, values = pool.tensor[0]
+        self._decoder.kernels.pilotfish_set_head_pool(self._engine, keys.data_ptr(), values.data_ptr())
+        return pool
+
+    def forward(self, step: HeadStep) -> HeadOutput:
+        if self._pool is None:
+            raise RuntimeError("allocate a KV pool before the first forward")
+        states, hidden_size = step.states.contiguous(), self._struct.model.hidden
+        if states.dtype is not torch.bfloat16 or states.shape[1] not in (self.feature_width, hidden_size):
+            raise ValueError(f"states are {states.dtype} {list(states.shape)}")
+        hidden = torch.empty(len(step.token_ids), hidden_size, dtype=torch.bfloat16)
+        logits = self._logits.of(len(step.logit_rows))
+        rows = StepRows(step)
+        struct = HeadStepStruct(
+            step=rows.struct(logits.data_ptr()),
+            states=states.data_ptr(),
+            are_features=states.shape[1] == self.feature_width,
+            hidden=hidden.data_ptr(),
+        )
+        self._decoder.kernels.pilotfish_forward_head(self._engine, ctypes.addressof(struct))
+        return HeadOutput(logits[:, : len(self.draft_token_ids)], hidden)
 
 
 def _check_sizes(config: Eagle3Config) -> None:

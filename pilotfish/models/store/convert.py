@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedModel
 
-from pilotfish.models.transformers_output import silence_transformers
+from pilotfish.models.loading import silence_transformers
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +35,6 @@ Raises ModelNotFoundError, ModelDownloadError, OSError.
 """
 
 
-def snapshot(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
-    """A Snapshotter: huggingface_hub, with its resume, its token and its offline mode."""
-    return _download(repo_id, cache_dir, progress, _PATTERNS)
-
-
-def snapshot_without_weights(repo_id: str, cache_dir: Path, progress: ProgressCallback) -> Path:
-    """A Snapshotter of configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
-    return _download(repo_id, cache_dir, progress, _TEXTS)
-
-
 def _download(repo_id: str, cache_dir: Path, progress: ProgressCallback, patterns: list[str]) -> Path:
     progress(PullProgress(PullStage.DOWNLOAD))
     try:
@@ -62,6 +53,12 @@ def _download(repo_id: str, cache_dir: Path, progress: ProgressCallback, pattern
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelDownloadError(f"download of {repo_id} failed: {reason}. Run it again: what came is kept") from error
     return Path(folder)
+
+
+snapshot: Snapshotter = partial(_download, patterns=_PATTERNS)
+"""huggingface_hub, with its resume, its token and its offline mode."""
+snapshot_without_weights: Snapshotter = partial(_download, patterns=_TEXTS)
+"""Configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
 
 
 def cached_snapshot(repo_id: str, cache_dir: Path) -> Path | None:
