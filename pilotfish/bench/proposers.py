@@ -53,7 +53,6 @@ _CHAINS = (
         "target.drafter.model",
     ),
     Proposer("medusa", "medusa", ("target.drafter.proposer=medusa", *_CHAIN), "target.drafter.model"),
-    Proposer("early_exit", "early_exit", ("target.drafter.proposer=early_exit", *_CHAIN)),
 )
 _BRANCHING = (
     "suffix",
@@ -65,7 +64,6 @@ _BRANCHING = (
     "eagle3",
     "eagle3-suffix",
     "medusa",
-    "early_exit",
 )
 _TREES = tuple(
     replace(proposer, name=f"{proposer.name}-tree", overrides=(*proposer.overrides, *_TREE))

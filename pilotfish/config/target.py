@@ -16,17 +16,14 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: Literal["auto", "none", "eagle3", "medusa", "early_exit"] = "auto"
-    """`eagle3`, `medusa`: heads trained for this target. `early_exit`: the target's first layers. `auto`: the head that
-    comes with Pilotfish for this target, behind `suffix`; `none` where there is no such head or `draft.proposer` is
-    given."""
+    proposer: Literal["auto", "none", "eagle3", "medusa"] = "auto"
+    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish for this target,
+    behind `suffix`; `none` where there is no such head or `draft.proposer` is given."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup, set up in `draft`; the proposer drafts only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""
     model: HeadOrPath = ""
     """Heads: a folder, or the name of one that comes with Pilotfish."""
-    exit_layer: int = 0
-    """Layers that `early_exit` runs; 0: three quarters."""
 
     def __post_init__(self) -> None:
         needs_model = self.proposer in ("eagle3", "medusa")
@@ -34,7 +31,6 @@ class InTargetDrafterConfig:
             bool(self.model) or not needs_model,
             f"target.drafter.model is empty; {self.proposer} needs the folder of its heads",
         )
-        require(self.exit_layer >= 0, "target.drafter.exit_layer must be at least 0 (0: chosen)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,7 @@ Legend: T rows of a forward (padding included), R logit rows, F captured layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ class HiddenStates:
     def __init__(self, model: PreTrainedModel) -> None:
         self._body: Any = model.get_decoder()
         self._model = model
-        self._prefixes: dict[int, nn.ModuleList] = {}
         self._wanted: tuple[int, ...] | None = None
         self._features: dict[int, Tensor] = {}
         self._last_hidden = torch.empty(0)
@@ -42,31 +40,14 @@ class HiddenStates:
         self._wanted = wanted
 
     def features(self, num_rows: int) -> Tensor:
-        """[num_rows, F * hidden] of the last forward; zeros for layers that it did not reach."""
-        missing = self._last_hidden.new_zeros(1, num_rows, self._last_hidden.shape[-1])
-        parts = [self._features.get(index, missing)[0, :num_rows] for index in self._wanted or ()]
+        """[num_rows, F * hidden] of the last forward."""
+        parts = [self._features[index][0, :num_rows] for index in self._wanted or ()]
         self._features.clear()
-        return torch.cat(parts, dim=-1) if parts else missing[0, :, :0]
+        return torch.cat(parts, dim=-1) if parts else self._last_hidden.new_empty(num_rows, 0)
 
     def last_hidden(self) -> Tensor:
         """[R, hidden] of the last forward."""
         return self._last_hidden[0]
-
-    @contextmanager
-    def exiting_after(self, num_layers: int | None) -> Iterator[None]:
-        """Within, the model has only its first num_layers layers; None is all of them."""
-        if num_layers is None:
-            yield
-            return
-        whole = self._layers
-        check_exit(num_layers, len(whole))
-        if num_layers not in self._prefixes:
-            self._prefixes[num_layers] = whole[:num_layers]
-        self._body.layers = self._prefixes[num_layers]
-        try:
-            yield
-        finally:
-            self._body.layers = whole
 
     @property
     def _layers(self) -> Any:
@@ -99,9 +80,3 @@ def layers_to_capture(layers: Sequence[int], before: Sequence[int] | None, num_l
             "target.feature_layers); a target keeps those of the same layers only"
         )
     return tuple(layers or before or ())
-
-
-def check_exit(exit_layer: int, num_layers: int) -> None:
-    """Raise ValueError for an exit that is not behind one of num_layers layers."""
-    if not 1 <= exit_layer <= num_layers:
-        raise ValueError(f"exit_layer is {exit_layer}; the model has {num_layers} layers")

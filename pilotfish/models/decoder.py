@@ -26,8 +26,6 @@ class StepInput:
     slices: Sequence[SequenceSlice]
     logit_rows: Sequence[int]
     """[R] rows whose next-token logits are wanted, ascending."""
-    exit_layer: int | None = None
-    """Run only the first exit_layer layers, then the final norm and the output projection; None runs all."""
 
 
 class KVPool(Protocol):
@@ -50,7 +48,7 @@ class Decoder(Protocol):
     device: torch.device
     features: Tensor
     """[T, F * hidden] of the last forward: its rows as they entered each of the F captured layers. Valid until
-    the next forward; not set without capture. Zeros for layers that a forward with exit_layer does not reach."""
+    the next forward; not set without capture."""
     last_hidden: Tensor
     """[R, hidden] of the last forward: the logit rows after the final norm. As features."""
 

@@ -18,7 +18,7 @@ from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
 from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.graphs.attention import RecordableBackend
+from pilotfish.models.graphs.attention import AttentionBackend
 from pilotfish.models.graphs.recorder import Recorder, recorder_for
 from pilotfish.models.graphs.runner import GraphRunner, StaticOutputs, StaticStep
 from pilotfish.models.graphs.shapes import Buckets
@@ -102,7 +102,7 @@ class TransformersDecoder:
         *,
         deterministic: bool,
         max_context_tokens: int,
-        backend: RecordableBackend | None = None,
+        backend: AttentionBackend | None = None,
         buckets: Buckets | None = None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -165,14 +165,12 @@ class TransformersDecoder:
         return self._pool
 
     @torch.inference_mode()
-    def record_graphs(self, exit_layers: Sequence[int | None] = (None,)) -> None:
+    def record_graphs(self) -> None:
         """Record the shapes of the buckets for the pool and the captured layers of now; both drop what is recorded.
-
-        exit_layers: those of the steps to come, see StepInput. Without buckets there is nothing to do.
-        """
+        Without buckets there is nothing to do."""
         if self._graphs is not None:
             self._outputs.clear()
-            self._graphs.record(exit_layers)
+            self._graphs.record()
 
     @torch.inference_mode()
     def move_kv(self, moves: Sequence[tuple[int, int]]) -> None:
@@ -193,51 +191,41 @@ class TransformersDecoder:
             to_device([*step.positions, *[0] * padding], torch.int64, self.device),
             to_device(step.logit_rows, torch.int64, self.device),
             self.backend.prepare(step.slices, len(step.token_ids) + padding),
-            step.exit_layer,
         )
         if self._captures:
             self.last_hidden = self._hidden_states.last_hidden()
             self.features = self._hidden_states.features(len(step.token_ids))
         return logits
 
-    def _run_model(
-        self,
-        token_ids: Tensor,
-        positions: Tensor,
-        logit_rows: Tensor,
-        attention: AttentionBatch,
-        exit_layer: int | None,
-    ) -> Tensor:
+    def _run_model(self, token_ids: Tensor, positions: Tensor, logit_rows: Tensor, attention: AttentionBatch) -> Tensor:
         """token_ids and positions [T], logit_rows [R]; returns logits [R, V]."""
         assert self._pool is not None
-        with self._hidden_states.exiting_after(exit_layer):
-            output = self._model(
-                input_ids=token_ids[None],
-                position_ids=positions[None],
-                use_cache=False,
-                logits_to_keep=logit_rows,
-                paged_batch=attention,
-                paged_pools=self._pool.tensors,
-            )
-        logits: Tensor = output.logits[0]
-        return logits
+        logits: Tensor = self._model(
+            input_ids=token_ids[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=logit_rows,
+            paged_batch=attention,
+            paged_pools=self._pool.tensors,
+        ).logits
+        return logits[0]
 
     def _run_static(self, static: StaticStep) -> None:
         """What is recorded of a step: from the buffers of its shape to the output buffers."""
-        rows, shape = static.rows, static.shape
+        rows = static.rows
         static.attention.begin()
-        logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, static.attention, shape.exit_layer)
+        logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, static.attention)
         self._outputs.write("logits", logits)
         if self._captures:
             self._outputs.write("last_hidden", self._hidden_states.last_hidden())
-            self._outputs.write("features", self._hidden_states.features(shape.num_rows))
+            self._outputs.write("features", self._hidden_states.features(rows.shape.num_rows))
 
     def _static_results(self, step: StepInput, static: StaticStep) -> Tensor:
         """The step's logits [R, V], features and last_hidden from the output buffers."""
         num_logit_rows = len(step.logit_rows)
         if self._captures:
             self.last_hidden = self._outputs.read("last_hidden", num_logit_rows)
-            features = self._outputs.read("features", static.shape.num_rows)
+            features = self._outputs.read("features", static.rows.shape.num_rows)
             places = static.rows.row_of(step)
             is_dense = places == list(range(len(places)))
             index = None if is_dense else to_device(places, torch.int64, self.device)

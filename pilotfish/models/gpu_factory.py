@@ -15,7 +15,7 @@ from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
-from pilotfish.models.graphs.attention import RecordableBackend
+from pilotfish.models.graphs.attention import AttentionBackend
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.models.scaled_linear import quantise_linears
 
@@ -72,7 +72,7 @@ def choose_backend(
     dtype: torch.dtype,
     device: torch.device,
     max_context_tokens: int,
-) -> RecordableBackend:
+) -> AttentionBackend:
     """The backend for a model's layers on a GPU.
 
     Raises ConfigError where `flashinfer` is asked for and cannot be had.

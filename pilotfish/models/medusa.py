@@ -19,8 +19,14 @@ from torch.nn import functional
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import read_json
-from pilotfish.models.store.head_config import HeadConfig, positive
-from pilotfish.models.store.tensor_folder import check_tensors, check_token_ids, read_tensors, write_head
+from pilotfish.models.store.tensor_folder import (
+    HeadConfig,
+    check_tensors,
+    check_token_ids,
+    positive,
+    read_tensors,
+    write_head,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

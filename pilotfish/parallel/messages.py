@@ -88,7 +88,6 @@ class Forward(msgspec.Struct, frozen=True, tag=True, array_like=True):
     this one begins with, and its other blocks."""
     trees: dict[int, tuple[int, ...]]
     """Parents of the nodes, by slice that has a tree."""
-    exit_layer: int | None
 
 
 Order = Setup | Join | Allocate | MoveKV | Forward

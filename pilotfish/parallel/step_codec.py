@@ -41,7 +41,6 @@ class StepPacker:
             first_positions=pack([part.first_position for part in slices]),
             new_tables=new_tables,
             trees={index: part.tree.parents for index, part in enumerate(slices) if part.tree is not None},
-            exit_layer=step.exit_layer,
         )
         self._tables = tables  # last: what could not be packed is not sent
         return message
@@ -72,7 +71,6 @@ class StepUnpacker:
             positions=unpack(message.positions),
             slices=list(map(SequenceSlice, first_rows, *columns)),
             logit_rows=unpack(message.logit_rows),
-            exit_layer=message.exit_layer,
         )
 
 

@@ -59,12 +59,9 @@ def run_stack(ending_target: Path, tmp_path: Path) -> Iterator[RunStack]:
 
 
 @pytest.mark.parametrize("tree_nodes", [0, 12], ids=["chains", "trees"])
-@pytest.mark.parametrize("proposer", ["eagle3", "early_exit"])
-async def test_the_text_is_that_of_plain_decoding(
-    run_stack: RunStack, head_folder: Path, proposer: str, tree_nodes: int
-) -> None:
-    drafter = {"proposer": proposer, "model": str(head_folder) if proposer == "eagle3" else ""}
-    async with run_stack(drafter, tree_nodes=tree_nodes) as stack:
+async def test_the_text_is_that_of_plain_decoding(run_stack: RunStack, head_folder: Path, tree_nodes: int) -> None:
+    proposer = "eagle3"
+    async with run_stack({"proposer": proposer, "model": str(head_folder)}, tree_nodes=tree_nodes) as stack:
         for sampling in ({"temperature": 0.0}, {"temperature": 0.9}, {"temperature": 0.9, "grammar": GRAMMAR}):
             off = await stack.ask(PROMPT, seed=11, **sampling, speculation={"mode": OFF, "proposer": proposer})
             assert len(off.token_ids) > 20
@@ -84,10 +81,10 @@ def text_of(token_ids: list[int]) -> str:
     return "".join(chr(token_id - 2 + 0x21) for token_id in token_ids)
 
 
-async def test_a_target_that_has_another_drafter_says_so(run_stack: RunStack) -> None:
-    async with run_stack({"proposer": "early_exit"}) as stack:
+async def test_a_target_that_has_another_drafter_says_so(run_stack: RunStack, head_folder: Path) -> None:
+    async with run_stack({"proposer": "eagle3", "model": str(head_folder)}) as stack:
         off = await stack.ask(PROMPT, temperature=0, speculation={"mode": OFF})
         answer = await stack.ask(PROMPT, temperature=0, speculation={"mode": ON, "proposer": "medusa"})
         assert answer.token_ids == off.token_ids
         assert answer.speculation.num_draft_tokens == 0
-        assert "no drafter medusa in the target: it has early_exit" in answer.speculation.reason
+        assert "no drafter medusa in the target: it has eagle3" in answer.speculation.reason

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
-from pilotfish.engine.core.draft_costs import DraftCosts, Thresholds, num_free_nodes
-from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
+from pilotfish.engine.core.draft_costs import DEFAULT_THRESHOLDS, DraftCosts, Thresholds, num_free_nodes
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
@@ -23,6 +23,26 @@ from pilotfish.speculation.trees.tree import MAX_TREE_NODES
 from pilotfish.types import BLOCK_SIZE, TreeRequest
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWish:
+    """Drafts wanted after a sequence's last token."""
+
+    sequence: EngineSequence
+    num_draft_tokens: int
+    """At most, in a row; at least 1. The sequence's blocks have room for them."""
+    first_position: int = 0
+    """Of the token in the first slot of the drafter's blocks."""
+    tree: TreeRequest | None = None
+    """The draft may branch. The blocks then have room for `num_tree_places` tokens."""
+    thresholds: Thresholds = DEFAULT_THRESHOLDS
+    """What the draft must promise to go on."""
+
+
+def num_tree_places(request: TreeRequest, depth: int) -> int:
+    """Slots behind a sequence's tokens that growing a tree and verifying it takes."""
+    return max(request.max_nodes, min(request.branching * (depth - 1), MAX_TREE_NODES))
 
 
 class InTargetDrafter(Protocol):

@@ -15,8 +15,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import DraftedChain, Drafts
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.proposing import Drafted, DraftPlan, draft_next, node_rows, select
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.models.attention.paged import SequenceSlice

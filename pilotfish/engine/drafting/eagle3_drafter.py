@@ -17,8 +17,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth
 from pilotfish.models.decoder import Decoder

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core.draft_wish import DraftWish, num_tree_places
 from pilotfish.engine.core.drafts import NO_DRAFTS, Drafts
 from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import DraftWish, num_tree_places
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence, ProposeTask
 from pilotfish.engine.drafting.draft_growth import DraftRows, HeadGrowth

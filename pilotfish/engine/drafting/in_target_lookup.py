@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
-from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs

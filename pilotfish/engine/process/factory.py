@@ -13,7 +13,6 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore, build_feature_store
 from pilotfish.engine.core.grammars import Grammars
 from pilotfish.engine.core.in_target_drafting import InTargetDrafter
-from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.drafting.head_core import HeadCore
 from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter, with_lookup
 from pilotfish.engine.process.calibration import calibrate
@@ -47,12 +46,9 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
     loaded, built = _decoder(config, role, rank_folder)
     drafter: InTargetDrafter | None = None
     features: FeatureStore | None = None
-    exit_layers: tuple[int | None, ...] = (None,)
     if role == "target":
         wanted = config.target.drafter
         drafter = build_in_target_drafter(wanted, loaded, built.decoder, top_m=config.draft.top_m)
-        if isinstance(drafter, EarlyExitDrafter):
-            exit_layers = (None, drafter.exit_layer)
         drafter = with_lookup(wanted, config.draft, drafter)
         features = build_feature_store(config, loaded, built.decoder)
     engine = with_kv_cache_tokens(engine, built.decoder, _bytes_beside(loaded, built, drafter, features))
@@ -63,7 +59,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
         max_context_tokens=built.decoder.max_context_tokens,
         dtype=_dtype(engine, on_gpu=built.decoder.device.type == "cuda"),
         deterministic=built.deterministic,
-        proposer=_proposer(role, drafter),
+        proposer="model" if role == "draft" else "" if drafter is None else drafter.name,
         tokenizer_path=str(loaded.folder),
         feature_layers=() if features is None else features.layers,
     )
@@ -76,7 +72,7 @@ def build_engine(config: Config, role: Role, *, rank_folder: Path | None = None)
         features=features,
         grammars=Grammars.of_model(loaded.folder, built.decoder.vocab_size),
     )
-    record_graphs(built.decoder, exit_layers)
+    record_graphs(built.decoder)
     warm_up(core)
     if role == "target":
         core.begin_with(calibrate(core, engine.max_batch_tokens))
@@ -143,12 +139,6 @@ def _decoder(config: Config, role: Role, rank_folder: Path | None) -> tuple[Load
     return loaded, build_decoder(
         loaded, engine, num_threads=_num_threads(engine), cache_dir=Path(config.cache_dir), device=device
     )
-
-
-def _proposer(role: Role, drafter: InTargetDrafter | None) -> str:
-    if role == "draft":
-        return "model"
-    return "" if drafter is None else drafter.name
 
 
 def _dtype(engine: EngineConfig, *, on_gpu: bool) -> str:

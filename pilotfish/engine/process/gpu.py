@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -65,15 +64,15 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
     return replace(engine, kv_cache_tokens=num_tokens)
 
 
-def record_graphs(decoder: Decoder, exit_layers: Sequence[int | None] = (None,)) -> None:
+def record_graphs(decoder: Decoder) -> None:
     """Record the decoder's usual steps, once its pool and captured layers are what they stay."""
     if not isinstance(decoder, TransformersDecoder) or not decoder.num_graphs:
         return
     if decoder.device.type != "cuda":
-        decoder.record_graphs(exit_layers)
+        decoder.record_graphs()
         return
     free_bytes, _ = torch.cuda.mem_get_info(decoder.device)
-    decoder.record_graphs(exit_layers)
+    decoder.record_graphs()
     taken_bytes = free_bytes - torch.cuda.mem_get_info(decoder.device)[0]
     logger.info("recorded steps take %s on %s", _gb(taken_bytes), decoder.device)
 

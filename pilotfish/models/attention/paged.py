@@ -48,6 +48,15 @@ class SequenceSlice(msgspec.Struct, frozen=True):
         """Position of the tree's root."""
         return self.first_position + self.num_rows - 1 - (0 if self.tree is None else len(self.tree))
 
+    def sight(self) -> tuple[Sequence[int], Sequence[int]]:
+        """For each row the last key in the order of the text that it sees, its own or that of its tree's root, and a
+        mask: bit d says whether it sees the key d places behind that; bit 0 is always set. See
+        DraftTree.ancestor_masks."""
+        if self.tree is None:
+            return self.places, (1,) * self.num_rows
+        root, masks = self.root_position, self.tree.ancestor_masks
+        return [min(place, root) for place in self.places], [masks[max(0, place - root)] for place in self.places]
+
     def positions(self) -> list[int]:
         """Position of each row in its text: what rotary embeddings go by."""
         if self.tree is None:
@@ -79,15 +88,6 @@ class AttentionBatch(Protocol):
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
         """Attention of query [T, H, D] over the pool; returns [T, H * D], finite for rows of no slice."""
-
-
-class AttentionBackend(Protocol):
-    """Prepares AttentionBatches. Backends differ in speed and rounding, not in meaning."""
-
-    name: str
-
-    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> AttentionBatch:
-        """Describe a step of num_rows rows, those of the slices and padding after them."""
 
 
 def slot_mapping(slices: Sequence[SequenceSlice], num_rows: int) -> Tensor:

@@ -109,7 +109,7 @@ class SdpaBackend:
     def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> SdpaBatch:
         return SdpaBatch(slices, num_rows, self._deterministic)
 
-    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:  # noqa: ARG002 -- see RecordableBackend
+    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:  # noqa: ARG002 -- see AttentionBackend
         return True
 
     def static_bytes(self, _shape: StepShape, _num_kinds: int) -> int:

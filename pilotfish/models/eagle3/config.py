@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.store.folder import read_json
-from pilotfish.models.store.head_config import HeadConfig, positive
+from pilotfish.models.store.tensor_folder import HeadConfig, positive
 
 _NUM_FEATURES = 3
 
@@ -77,28 +77,20 @@ def read_eagle3_config(folder: Path, *, num_target_layers: int) -> Eagle3Config:
 
 def eagle3_config_json(config: Eagle3Config) -> dict[str, Any]:
     """The config.json that the published loaders and read_eagle3_config understand."""
+    fields = asdict(config)
+    layers, fingerprint = fields.pop("feature_layers"), fields.pop("tokenizer_fingerprint")
     return {
         "architectures": ["LlamaForCausalLMEagle3"],
         "model_type": "llama",
         "num_hidden_layers": 1,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads": config.num_attention_heads,
-        "num_key_value_heads": config.num_key_value_heads,
-        "head_dim": config.head_dim,
-        "vocab_size": config.vocab_size,
-        "draft_vocab_size": config.draft_vocab_size,
-        "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": config.rope_theta,
-        "max_position_embeddings": config.max_position_embeddings,
+        **fields,
         "hidden_act": "silu",
         "attention_bias": False,
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         # vLLM's name and numbering: a feature is what enters the layer.
-        "eagle_aux_hidden_state_layer_ids": list(config.feature_layers),
-        "target_model": config.target_model,
-        "target_tokenizer_fingerprint": config.tokenizer_fingerprint,
+        "eagle_aux_hidden_state_layer_ids": list(layers),
+        "target_tokenizer_fingerprint": fingerprint,
     }
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from pilotfish.models.attention.paged import AttentionBackend, AttentionShape
+from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.decoder_transformers import TensorPool
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
+from pilotfish.models.graphs.attention import AttentionBackend
 from pilotfish.speculation.sampling.transfer import to_device
 
 

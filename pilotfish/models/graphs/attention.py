@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import AttentionBackend, AttentionBatch, AttentionShape, SequenceSlice
+from pilotfish.models.attention.paged import AttentionBatch, AttentionShape, SequenceSlice
 from pilotfish.models.attention.tiles import attend_tiles
 from pilotfish.models.graphs.rows import StaticRows
 from pilotfish.models.graphs.shapes import TREE_SPAN, StepShape
@@ -36,8 +36,14 @@ class StaticAttention(AttentionBatch, Protocol):
         """The layers run from the first again: what was derived from the buffers before is stale."""
 
 
-class RecordableBackend(AttentionBackend, Protocol):
-    """A backend whose attention can be part of a recorded step."""
+class AttentionBackend(Protocol):
+    """Prepares AttentionBatches, and what takes their place in a recorded step. Backends differ in speed and rounding,
+    not in meaning."""
+
+    name: str
+
+    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> AttentionBatch:
+        """Describe a step of num_rows rows, those of the slices and padding after them."""
 
     def gathers(self, slices: Sequence[SequenceSlice]) -> bool:
         """Whether the keys of these slices are gathered, so that their number is part of the shape."""

@@ -21,7 +21,6 @@ from pilotfish.models.graphs.shapes import StepShape
 from pilotfish.speculation.sampling.transfer import write
 
 NUM_ROW_FIELDS = 6
-_SIGN = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +35,9 @@ class StaticRows:
     positions: Tensor
     """[T]"""
     places: Tensor
-    """[T] the last key in the order of the text that a row sees: its own, or that of its tree's root."""
+    """[T] See SequenceSlice.sight."""
     ancestors: Tensor
-    """[T] bit d: whether it sees the key d places behind that; bit 0 is always set. See DraftTree.ancestor_masks."""
+    """[T] As well."""
     slots: Tensor
     """[T] where the row's key and value go."""
     logit_rows: Tensor
@@ -84,10 +83,9 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
         end = start + count
         values[tokens + start : tokens + end] = array("q", step.token_ids[first : first + count])
         values[positions + start : positions + end] = array("q", step.positions[first : first + count])
-        if part.tree is None or part.tree.is_chain:
-            values[places + start : places + end] = array("q", part.places)
-        else:
-            values[places + start : places + end], values[ancestors + start : ancestors + end] = _sight(part)
+        seen, masks = part.sight()
+        values[places + start : places + end] = array("q", seen)
+        values[ancestors + start : ancestors + end] = array("q", array("Q", masks).tobytes())
         values[slots + start : slots + end] = array("q", slots_of(part.block_ids, part.places))
         padded_row.update(zip(range(first, first + count), range(start, end), strict=True))
         width = min(shape.num_key_blocks, len(part.block_ids))
@@ -100,12 +98,3 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
 
 def _in_order(slices: Sequence[SequenceSlice]) -> list[SequenceSlice]:
     return sorted(slices, key=lambda part: part.first_row)
-
-
-def _sight(part: SequenceSlice) -> tuple[array[int], array[int]]:
-    """Places and ancestors of the rows of a tree."""
-    assert part.tree is not None
-    root, masks = part.root_position, part.tree.ancestor_masks
-    seen = (masks[max(0, place - root)] for place in part.places)
-    signed = (mask - 2 * _SIGN if mask & _SIGN else mask for mask in seen)
-    return array("q", [min(place, root) for place in part.places]), array("q", signed)

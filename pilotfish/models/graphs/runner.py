@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.graphs.attention import RecordableBackend, StaticAttention
+from pilotfish.models.graphs.attention import AttentionBackend, StaticAttention
 from pilotfish.models.graphs.recorder import Recorder, Work
 from pilotfish.models.graphs.rows import StaticRows, num_values
 from pilotfish.models.graphs.shapes import Buckets, StepShape
@@ -20,26 +20,17 @@ from pilotfish.models.graphs.shapes import Buckets, StepShape
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StaticStep:
-    """A shape, its buffers, and the attention over them."""
+    """The buffers of a shape, the attention over them, and what runs the model over both once it is recorded."""
 
     rows: StaticRows
     attention: StaticAttention
-
-    @property
-    def shape(self) -> StepShape:
-        return self.rows.shape
+    replay: Work = field(init=False)
 
 
 RunStep = Callable[[StaticStep], None]
 """Runs the model over a static step's buffers and writes what comes out to buffers of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Recorded:
-    step: StaticStep
-    replay: Work
 
 
 class StaticOutputs:
@@ -79,7 +70,7 @@ class GraphRunner:
         self,
         run: RunStep,
         *,
-        backend: RecordableBackend,
+        backend: AttentionBackend,
         buckets: Buckets,
         device: torch.device,
         recorder: Recorder,
@@ -89,25 +80,22 @@ class GraphRunner:
         self._buckets = buckets
         self._device = device
         self._recorder = recorder
-        self._recorded: dict[StepShape, _Recorded] = {}
+        self._recorded: dict[StepShape, StaticStep] = {}
 
     @property
     def num_shapes(self) -> int:
-        """Shapes that `record` records for each exit."""
-        return sum(1 for _ in self._shapes((None,)))
+        """Shapes that `record` records."""
+        return len(self._shapes())
 
     def attention_bytes(self, num_kinds: int) -> int:
         """Memory that the backend keeps for these shapes. num_kinds: of layers that attend differently."""
-        return sum(self._backend.static_bytes(shape, num_kinds) for shape in self._shapes((None,)))
+        return sum(self._backend.static_bytes(shape, num_kinds) for shape in self._shapes())
 
-    def record(self, exit_layers: Sequence[int | None] = (None,)) -> None:
-        """Record every shape, for the whole model (None) and for exits that drafts are made with.
-
-        What was recorded before is dropped. Writes to block 0 only.
-        """
+    def record(self) -> None:
+        """Record every shape. What was recorded before is dropped. Writes to block 0 only."""
         self._recorded.clear()
         start_s = time.monotonic()
-        shapes = list(self._shapes(exit_layers))
+        shapes = self._shapes()
         memory = torch.zeros(max(map(num_values, shapes)), dtype=torch.int64, device=self._device)
         for shape in shapes:
             self._recorded[shape] = self._record(shape, memory)
@@ -120,29 +108,28 @@ class GraphRunner:
     def replay(self, step: StepInput) -> StaticStep | None:
         """Run the step over the buffers of the shape that it fits; None, and nothing done, where there is none."""
         gathers = self._backend.gathers(step.slices)
-        shape = self._buckets.find(step.slices, gathers=gathers, exit_layer=step.exit_layer)
-        recorded = None if shape is None else self._recorded.get(shape)
-        if recorded is None:
+        shape = self._buckets.find(step.slices, gathers=gathers)
+        static = None if shape is None else self._recorded.get(shape)
+        if static is None:
             return None
-        if recorded.step.attention.has_short_window and any(part.tree is not None for part in step.slices):
+        if static.attention.has_short_window and any(part.tree is not None for part in step.slices):
             return None
-        recorded.step.rows.fill(step)
-        recorded.step.attention.plan(step.slices)
-        recorded.replay()
-        return recorded.step
+        static.rows.fill(step)
+        static.attention.plan(step.slices)
+        static.replay()
+        return static
 
-    def _shapes(self, exit_layers: Sequence[int | None]) -> Iterator[StepShape]:
-        for shape in self._buckets.shapes(gathers_all=self._backend.gathers(())):
-            for exit_layer in exit_layers:
-                yield StepShape(shape.num_sequences, shape.rows_each, shape.num_key_blocks, exit_layer)
+    def _shapes(self) -> list[StepShape]:
+        return self._buckets.shapes(gathers_all=self._backend.gathers(()))
 
-    def _record(self, shape: StepShape, memory: torch.Tensor) -> _Recorded:
+    def _record(self, shape: StepShape, memory: torch.Tensor) -> StaticStep:
         rows = StaticRows.of(shape, memory)
         step = StaticStep(rows, self._backend.static(rows))
         example = _padding_step(shape)
         rows.fill(example)
         step.attention.plan(example.slices)
-        return _Recorded(step, self._recorder.record(lambda: self._run(step)))
+        step.replay = self._recorder.record(lambda: self._run(step))
+        return step
 
 
 def _padding_step(shape: StepShape) -> StepInput:
@@ -151,4 +138,4 @@ def _padding_step(shape: StepShape) -> StepInput:
     blocks = [0] * max(1, shape.num_key_blocks, size)
     slices = [SequenceSlice(index * size, size, 0, blocks) for index in range(shape.num_sequences)]
     positions = list(range(size)) * shape.num_sequences
-    return StepInput([0] * num_rows, positions, slices, range(num_rows), shape.exit_layer)
+    return StepInput([0] * num_rows, positions, slices, range(num_rows))

@@ -33,7 +33,6 @@ class StepShape:
     rows_each: int
     num_key_blocks: int
     """W; 0: the attention kernel follows any length."""
-    exit_layer: int | None = None
 
     @property
     def num_rows(self) -> int:
@@ -77,20 +76,18 @@ class Buckets:
                     result.extend(StepShape(batch, rows, width) for width in widths)
         return sorted(result, key=lambda shape: (-shape.num_rows, -shape.num_sequences * shape.num_key_blocks))
 
-    def find(
-        self, slices: Sequence[SequenceSlice], *, gathers: bool, exit_layer: int | None = None
-    ) -> StepShape | None:
+    def find(self, slices: Sequence[SequenceSlice], *, gathers: bool) -> StepShape | None:
         """The smallest shape that holds the slices; None when none does. gathers: their keys have to be gathered."""
         batch = _at_least(self.num_sequences, len(slices))
         rows = _at_least(self.rows_each, max((part.num_rows for part in slices), default=0))
         if batch is None or rows is None or batch * rows > self.max_rows:
             return None
         if not gathers:
-            return StepShape(batch, rows, 0, exit_layer)
+            return StepShape(batch, rows, 0)
         width = _at_least(self.key_blocks, max(num_key_blocks(part) for part in slices))
         if width is None or batch * width > self.max_key_blocks:
             return None
-        return StepShape(batch, rows, width, exit_layer)
+        return StepShape(batch, rows, width)
 
 
 def num_key_blocks(part: SequenceSlice) -> int:

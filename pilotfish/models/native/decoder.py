@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from pilotfish.config import Quantization
-from pilotfish.models.capture import check_exit, layers_to_capture
+from pilotfish.models.capture import layers_to_capture
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.native.build import find_kernels, load_kernels
 from pilotfish.models.native.layout import PackedWeights, StepStruct, huge_empty
@@ -82,25 +82,14 @@ class NativeDecoder:
         rows = StepRows(step)
         logits = self._logits.of(len(step.logit_rows))
         struct = rows.struct(logits.data_ptr())
-        struct.num_layers = self._num_layers(step)
         if self._captured_layers is not None:
             self._keep_hidden_states(struct, self._captured_layers)
         self.kernels.pilotfish_forward(self.engine, ctypes.addressof(struct))  # ctypes releases the GIL
         return logits
 
-    def _num_layers(self, step: StepInput) -> int:
-        num_layers: int = self._weights.model_struct.num_layers
-        if step.exit_layer is None:
-            return num_layers
-        check_exit(step.exit_layer, num_layers)
-        return step.exit_layer
-
     def _keep_hidden_states(self, struct: StepStruct, layers: array[int]) -> None:
         hidden: int = self._weights.model_struct.hidden
         self.last_hidden = torch.empty(struct.num_logit_rows, hidden, dtype=self.dtype)
         self.features = torch.empty(struct.rows, len(layers) * hidden, dtype=self.dtype)
-        for index, layer in enumerate(layers):
-            if layer >= struct.num_layers:
-                self.features[:, index * hidden : (index + 1) * hidden] = 0
         struct.captured_layers, struct.num_captured = layers.buffer_info()
         struct.features, struct.last_hidden = self.features.data_ptr(), self.last_hidden.data_ptr()

@@ -18,7 +18,7 @@ static void forward(Engine& e, const Step& step) {
     Workspace& w = e.workspace;
     w.resize(m, step, hidden);
     for (int64_t r = 0; r < rows; r++) embed(m, step.token_ids[r], w.residual.data() + r * hidden);
-    for (int64_t l = 0; l < step.num_layers; l++) {
+    for (int64_t l = 0; l < m.num_layers; l++) {
         const Layer& layer = e.layers[l];
         each_row(e.team, rows, [&](int64_t r) {
             const float* row = w.residual.data() + r * hidden;

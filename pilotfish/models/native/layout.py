@@ -67,7 +67,6 @@ class StepStruct(ctypes.Structure):
         *_fields(ctypes.c_void_p, "token_ids positions slots row_table tables"),
         ("table_width", ctypes.c_int64),
         *_fields(ctypes.c_void_p, "logit_rows logits"),
-        ("num_layers", ctypes.c_int64),
         ("captured_layers", ctypes.c_void_p),
         ("num_captured", ctypes.c_int64),
         *_fields(ctypes.c_void_p, "features last_hidden roots ancestors"),

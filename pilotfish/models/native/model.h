@@ -30,7 +30,6 @@ struct Step {
     int64_t table_width;
     const int64_t* logit_rows;                      // [R]
     float* logits;                                  // [R][V]
-    int64_t num_layers;                             // that run; the final norm and the head follow them
     const int64_t* captured_layers;                 // [F]
     int64_t num_captured;
     bf16* features;                                 // [T][F][hidden] rows as they enter the captured layers

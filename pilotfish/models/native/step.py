@@ -7,7 +7,7 @@ from array import array
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import SequenceSlice, slots_of
+from pilotfish.models.attention.paged import slots_of
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.eagle3.runtime import HeadStep
 from pilotfish.models.native.layout import StepStruct, huge_empty
@@ -28,20 +28,12 @@ class StepRows:
             self._tables.extend([0] * (self._table_width - len(part.block_ids)))
             self._row_table.extend([index] * part.num_rows)
             self._slots.extend(slots_of(part.block_ids, part.places))
-            self._add_ancestors(part)
+            roots, ancestors = part.sight()
+            self._roots.extend(roots)
+            self._ancestors.extend(ancestors)
         self._token_ids = array("q", step.token_ids)
         self._positions = array("q", step.positions)
         self._logit_rows = array("q", step.logit_rows)
-
-    def _add_ancestors(self, part: SequenceSlice) -> None:
-        root = part.root_position
-        num_before = part.num_rows if part.tree is None else max(0, root - part.first_position)
-        self._roots.extend(range(part.first_position, part.first_position + num_before))
-        self._ancestors.extend((1,) * num_before)
-        if part.tree is not None:
-            nodes = part.tree.ancestor_masks[num_before - part.num_rows :]
-            self._roots.extend((root,) * len(nodes))
-            self._ancestors.extend(nodes)
 
     def struct(self, logits_pointer: int) -> StepStruct:
         """logits_pointer: float32 [R, V], written by the forward."""

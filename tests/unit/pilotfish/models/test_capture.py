@@ -44,14 +44,14 @@ def pair(request: pytest.FixtureRequest, kernel_cache: Path) -> tuple[PreTrained
     return model, decoder
 
 
-def run(decoder: Decoder, cuts: list[int], exit_layer: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def run(decoder: Decoder, cuts: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Logits, features and last_hidden of TOKENS; only every second row of a step is a logit row."""
     results: list[tuple[Tensor, Tensor, Tensor]] = []
     start = 0
     for size in cuts:
         piece = SequenceSlice(0, size, start, BLOCKS)
         rows = range(start % 2, size, 2)
-        step = StepInput(TOKENS[start : start + size], range(start, start + size), [piece], rows, exit_layer)
+        step = StepInput(TOKENS[start : start + size], range(start, start + size), [piece], rows)
         logits = decoder.forward(step)
         results.append((logits.float().clone(), decoder.features.float(), decoder.last_hidden.float()))
         assert decoder.features.dtype is decoder.last_hidden.dtype is decoder.dtype
@@ -60,17 +60,11 @@ def run(decoder: Decoder, cuts: list[int], exit_layer: int | None = None) -> tup
     return logits, features, last_hidden
 
 
-def own(model: PreTrainedModel, num_layers: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, features and last_hidden after the first num_layers layers, by transformers itself."""
-    shorter = copy.deepcopy(model)
-    shorter.model.layers = shorter.model.layers[:num_layers]
-    shorter.config.num_hidden_layers = num_layers
-    output = shorter(torch.tensor([TOKENS]), output_hidden_states=True, use_cache=False)
+def own(model: PreTrainedModel) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, features and last_hidden, by transformers itself."""
+    output = model(torch.tensor([TOKENS]), output_hidden_states=True, use_cache=False)
     states = output.hidden_states  # the last one has the final norm applied
-    features = torch.cat(
-        [states[index][0] if index < num_layers else torch.zeros_like(states[0][0]) for index in LAYERS], dim=-1
-    )
-    return output.logits[0], features, states[-1][0]
+    return output.logits[0], torch.cat([states[index][0] for index in LAYERS], dim=-1), states[-1][0]
 
 
 def assert_close(ours: Tensor, theirs: Tensor, decoder: Decoder) -> None:
@@ -80,45 +74,19 @@ def assert_close(ours: Tensor, theirs: Tensor, decoder: Decoder) -> None:
 
 
 @pytest.mark.parametrize("cuts", [[60], [1, 38, 5, 16]])
-@pytest.mark.parametrize("exit_layer", [None, 4, 2, 1])
-def test_hidden_states_equal_transformers_own(
-    pair: tuple[PreTrainedModel, Decoder], cuts: list[int], exit_layer: int | None
-) -> None:
+def test_hidden_states_equal_transformers_own(pair: tuple[PreTrainedModel, Decoder], cuts: list[int]) -> None:
     model, decoder = pair
-    logits, features, last_hidden = run(decoder, cuts, exit_layer)
-    own_logits, own_features, own_last = own(model, exit_layer or 4)
+    logits, features, last_hidden = run(decoder, cuts)
+    own_logits, own_features, own_last = own(model)
     assert_close(logits, own_logits[::2], decoder)
     assert_close(features, own_features, decoder)
     assert_close(last_hidden, own_last[::2], decoder)
 
 
-def test_an_early_exit_leaves_the_whole_model_as_it_was(pair: tuple[PreTrainedModel, Decoder]) -> None:
-    _, decoder = pair
-    before = run(decoder, [60])
-    run(decoder, [60], exit_layer=2)
-    for ours, theirs in zip(run(decoder, [60]), before, strict=True):
-        assert torch.equal(ours, theirs)
-
-
-def test_early_layers_of_an_exit_serve_the_whole_model(pair: tuple[PreTrainedModel, Decoder]) -> None:
-    """What the first layers wrote for a draft equals what verification writes there again."""
-    model, decoder = pair
-    run(decoder, [40])
-    draft = StepInput(TOKENS[40:43], range(40, 43), [SequenceSlice(0, 3, 40, BLOCKS)], range(3), 2)
-    decoder.forward(draft)
-    verification = StepInput(TOKENS[40:44], range(40, 44), [SequenceSlice(0, 4, 40, BLOCKS)], range(4))
-    assert_close(decoder.forward(verification).float(), own(model, 4)[0][40:44], decoder)
-
-
-@pytest.mark.parametrize(("layer", "exit_layer"), [(-1, 0), (4, 5)])
-def test_layers_and_exits_that_are_not_there_are_refused(
-    pair: tuple[PreTrainedModel, Decoder], layer: int, exit_layer: int
-) -> None:
-    _, decoder = pair
+@pytest.mark.parametrize("layer", [-1, 4])
+def test_layers_that_are_not_there_are_refused(pair: tuple[PreTrainedModel, Decoder], layer: int) -> None:
     with pytest.raises(ValueError, match=f"layer {layer} cannot be captured.*0 to 3"):
-        decoder.capture((0, layer))
-    with pytest.raises(ValueError, match=f"exit_layer is {exit_layer}"):
-        run(decoder, [60], exit_layer)
+        pair[1].capture((0, layer))
 
 
 def test_a_step_without_logit_rows_has_features(pair: tuple[PreTrainedModel, Decoder]) -> None:

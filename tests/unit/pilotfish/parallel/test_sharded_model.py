@@ -26,9 +26,9 @@ BLOCKS = [5, 2, 9, 7]
 SIZES = [("llama", 2), ("llama", 4), ("smollm2", 3), ("qwen2", 2), ("qwen3", 4), ("gemma3", 2)]
 
 
-def step(tokens: list[int], start: int, *, tree: DraftTree | None = None, exit_layer: int | None = None) -> StepInput:
+def step(tokens: list[int], start: int, *, tree: DraftTree | None = None) -> StepInput:
     part = SequenceSlice(0, len(tokens), start, BLOCKS, tree)
-    return StepInput(tokens, part.positions(), [part], range(len(tokens)), exit_layer)
+    return StepInput(tokens, part.positions(), [part], range(len(tokens)))
 
 
 def conversation(decoder: Any) -> dict[str, Tensor]:
@@ -47,7 +47,6 @@ def conversation(decoder: Any) -> dict[str, Tensor]:
     slot = [BLOCKS[place // 16] * 16 + place % 16 for place in range(50)]
     decoder.move_kv([(slot[46], slot[45]), (slot[48], slot[46])])
     logits["after the tree"] = decoder.forward(step([63], 47))
-    logits["early exit"] = decoder.forward(step([64], 48, exit_layer=1))
     return {name: value.float().clone() for name, value in logits.items()}
 
 

@@ -20,7 +20,6 @@ def test_a_step_arrives_as_it_was() -> None:
         positions=[30, 131_071, 31, 31, 32],
         slices=[SequenceSlice(0, 1, 30, [4, 2]), SequenceSlice(1, 4, 40, [9, 8, 7], tree)],
         logit_rows=[0, 1, 2, 3, 4],
-        exit_layer=3,
     )
     assert arrived(StepPacker(), StepUnpacker(), step) == step
 

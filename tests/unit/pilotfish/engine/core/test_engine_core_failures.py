@@ -12,12 +12,12 @@ from torch import Tensor
 from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine import MAX_FAILED_STEPS
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
 from pilotfish.features import FeatureFormat, FeatureRequest

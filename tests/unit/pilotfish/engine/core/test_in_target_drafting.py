@@ -12,18 +12,19 @@ import pytest
 import torch
 from transformers import LlamaForCausalLM
 
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
-from pilotfish.engine.core.in_target_drafting import InTargetDrafter
+from pilotfish.engine.core.in_target_drafting import DraftWish, InTargetDrafter
 from pilotfish.engine.core.step_rows import KeptRows
+from pilotfish.engine.drafting.draft_growth import DraftRows, grow_drafts, lay_out
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
-from pilotfish.engine.drafting.early_exit_drafter import EarlyExitDrafter
 from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.messages import Decode, OpenSequence
+from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.factory import build_eagle3_head
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.medusa import MedusaConfig, MedusaHeads
+from pilotfish.speculation.draft_vocabulary import DraftVocabulary
 from pilotfish.types import AcceptanceMode, SamplingParams, TreeRequest
 from tests.support.engine_events import GreedyText, MakeCore, decode, prompts
 
@@ -50,7 +51,7 @@ def medusa_heads() -> MedusaHeads:
     return heads.eval().requires_grad_(False)
 
 
-@pytest.fixture(params=["eagle3", "medusa", "early_exit", "whole_exit"])
+@pytest.fixture(params=["eagle3", "medusa"])
 def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head) -> MakeDrafter:
     if request.param == "medusa":
 
@@ -59,15 +60,37 @@ def make_drafter(request: pytest.FixtureRequest, eagle3_module: Eagle3Head) -> M
             return MedusaDrafter(decoder, medusa_heads(), top_m=8)
 
         return make_medusa
-    if request.param == "eagle3":
 
-        def make(decoder: TransformersDecoder) -> InTargetDrafter:
-            decoder.capture(eagle3_module.config.feature_layers)
-            return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
+    def make(decoder: TransformersDecoder) -> InTargetDrafter:
+        decoder.capture(eagle3_module.config.feature_layers)
+        return Eagle3Drafter(decoder, build_eagle3_head(decoder, copy.deepcopy(eagle3_module)), top_m=8)
 
-        return make
-    exit_layer = 1 if request.param == "early_exit" else 2
-    return lambda decoder: EarlyExitDrafter(decoder, exit_layer, top_m=8)
+    return make
+
+
+class Target:
+    """Drafts with the target itself."""
+
+    name = "target"
+    num_rounds = 0
+
+    def __init__(self, decoder: TransformersDecoder) -> None:
+        self._decoder = decoder
+
+    def allocate(self, _num_blocks: int) -> int:
+        return 0
+
+    @torch.inference_mode()
+    def follow(self, _kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
+        wanted = list(wishes.values())
+        texts = [wish.sequence for wish in wanted]
+        last = [DraftRows(len(text.tokens) - 1, text.tokens[-1:], text.block_ids) for text in texts]
+        vocabulary = DraftVocabulary(torch.arange(VOCAB), VOCAB)
+        return grow_drafts(wanted, self._logits(last), self._logits, vocabulary, top_m=VOCAB) if wanted else []
+
+    def _logits(self, parts: Sequence[DraftRows]) -> torch.Tensor:
+        token_ids, positions, slices = lay_out(parts)
+        return self._decoder.forward(StepInput(token_ids, positions, slices, range(len(token_ids)))).clone()
 
 
 class Oracle:
@@ -121,7 +144,7 @@ def test_the_text_is_that_of_plain_decoding(
 
 
 def test_a_drafter_that_is_the_target_is_always_right(make_drafted: MakeCore) -> None:
-    core = make_drafted(lambda decoder: EarlyExitDrafter(decoder, 2, top_m=VOCAB))
+    core = make_drafted(Target)
     for sampling in (GREEDY, msgspec.structs.replace(COUPLED, frequency_penalty=1.0), REJECTION):
         _, verdicts = decode(core, prompts(2, 3), sampling, 40, 4)
         assert sum(verdict.num_draft_tokens for verdict in verdicts) > 30

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from transformers import LlamaForCausalLM
 
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.core.feature_store import FeatureStore
 from pilotfish.engine.core.grammars import Grammars
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
 from pilotfish.messages import (

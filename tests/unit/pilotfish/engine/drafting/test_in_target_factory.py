@@ -30,16 +30,14 @@ def build(loaded: LoadedModel, config: InTargetDrafterConfig) -> InTargetDrafter
     return build_in_target_drafter(config, loaded, decoder, top_m=8)
 
 
-@pytest.mark.parametrize(
-    ("proposer", "exit_layer"), [("eagle3", 0), ("medusa", 0), ("early_exit", 0), ("early_exit", 1), ("none", 0)]
-)
-def test_the_configured_drafter(loaded: LoadedModel, tmp_path: Path, proposer: str, exit_layer: int) -> None:
+@pytest.mark.parametrize("proposer", ["eagle3", "medusa", "none"])
+def test_the_configured_drafter(loaded: LoadedModel, tmp_path: Path, proposer: str) -> None:
     if proposer == "eagle3":
         save_eagle3(Eagle3Head(tiny_eagle3_config(tokenizer_fingerprint="the target's")), tmp_path)
     if proposer == "medusa":
         save_medusa(MedusaHeads(medusa_config(32)), tmp_path)
     model = str(tmp_path) if proposer in ("eagle3", "medusa") else ""
-    config = InTargetDrafterConfig(proposer=proposer, model=model, exit_layer=exit_layer)  # type: ignore[arg-type]
+    config = InTargetDrafterConfig(proposer=proposer, model=model)  # type: ignore[arg-type]
     drafter = build(loaded, config)
     assert ("none" if drafter is None else drafter.name) == proposer
     if drafter is not None:
@@ -54,11 +52,6 @@ def test_medusa_heads_of_another_target(loaded: LoadedModel, tmp_path: Path) -> 
     save_medusa(MedusaHeads(medusa_config(48)), tmp_path)
     with pytest.raises(ModelError, match="hidden size is 48, the target's 32"):
         build(loaded, InTargetDrafterConfig(proposer="medusa", model=str(tmp_path)))
-
-
-def test_an_exit_behind_the_last_layer(loaded: LoadedModel) -> None:
-    with pytest.raises(ConfigError, match="exit_layer is 2; tiny has 2 layers"):
-        build(loaded, InTargetDrafterConfig(proposer="early_exit", exit_layer=2))
 
 
 def test_eagle3_heads_of_another_target(loaded: LoadedModel, tmp_path: Path) -> None:

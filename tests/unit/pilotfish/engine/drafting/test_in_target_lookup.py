@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pilotfish.config import DraftConfig, InTargetDrafterConfig
-from pilotfish.engine.core.draft_wish import DraftWish
 from pilotfish.engine.core.drafts import Drafts
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.core.in_target_drafting import DraftWish
 from pilotfish.engine.core.step_rows import KeptRows
 from pilotfish.engine.drafting.in_target_factory import with_lookup
 from pilotfish.engine.drafting.in_target_lookup import InTargetLookup
