@@ -52,7 +52,7 @@ class SequenceSlice(msgspec.Struct, frozen=True):
         """For each row the last key in the order of the text that it sees, its own or that of its tree's root, and a
         mask: bit d says whether it sees the key d places behind that; bit 0 is always set. See
         DraftTree.ancestor_masks."""
-        if self.tree is None:
+        if self.tree is None or self.tree.is_chain:
             return self.places, (1,) * self.num_rows
         root, masks = self.root_position, self.tree.ancestor_masks
         return [min(place, root) for place in self.places], [masks[max(0, place - root)] for place in self.places]

@@ -39,7 +39,8 @@ class Midlayer(nn.Module):
         super().__init__()
         self._config = config
         self.self_attn = Attention(config)
-        self.mlp = LlamaMLP(LlamaConfig(hidden_size=config.hidden_size, intermediate_size=config.intermediate_size))
+        sizes = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size}
+        self.mlp = LlamaMLP(LlamaConfig(**sizes, num_attention_heads=1))  # of any head size
         self.hidden_norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
         self.input_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)

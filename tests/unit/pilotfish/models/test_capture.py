@@ -1,4 +1,4 @@
-"""Hidden states and early exits of both decoders, against transformers' own."""
+"""Hidden states of both decoders, against transformers' own."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ async def test_an_engine_that_does_not_read_is_noticed(engine: ProcessEngine, mo
 
 
 async def test_nonsense_from_the_engine_ends_it(engine: ProcessEngine) -> None:
-    engine._messages.data_received(framed(b"nonsense"))
+    engine.data_received(framed(b"nonsense"))
     with pytest.raises(UnavailableError, match="talks nonsense"):
         await engine.receive()
 
