@@ -25,6 +25,7 @@ INTRODUCTION = """\
 
 One YAML file serves every process; each reads its own section. All keys are optional, unknown ones are errors.
 Names carry their unit: `_s`, `_ms`, `_bytes`, `_tokens`; shares and probabilities are 0 to 1.
+Which drafter to take when: [proposers](proposers.md#choosing-one).
 
 ```yaml
 target:
