@@ -80,6 +80,7 @@ TIGHT_CACHE_TOKENS = 1792
 SLOW_PROMPTS = 12
 SETTINGS = (
     Setting("bf16, deterministic", (), (1, 8), True),
+    Setting("bf16, deterministic, draft service", ("draft.proposer=ngram",), (1, 8), True),
     Setting(
         "bf16, deterministic, preempting",
         (f"target.engine.kv_cache_tokens={TIGHT_CACHE_TOKENS}", "target.engine.prefix_caching=false"),
@@ -229,14 +230,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         prompts = load_prompts(options.dataset)[: QUICK_PROMPTS if options.quick else NUM_PROMPTS]
         asked = [Asked(prompt.text[:MAX_CONTEXT_BYTES]) for prompt in prompts]
-        settings = list(SETTINGS[:2] if options.quick else SETTINGS)
+        settings = list(SETTINGS[:3] if options.quick else SETTINGS)
     settings = [each for each in settings if not options.setting or any(part in each.name for part in options.setting)]
     report = Report(
         "Is the text with speculation the text without it?",
         {
             "prompts": f"{len(asked)} ({options.dataset.name if options.dataset else 'own set'})",
             "new tokens": MAX_DOCUMENT_TOKENS if options.schemas else MAX_TOKENS,
-            "drafter": f"ngram in the draft service, K = {K}",
+            "drafter": f"the default: suffix before the EAGLE-3 head in the target, in trees; K = {K}",
             "compared with": "plain, one request at a time, same setting and sampling",
         },
     )
