@@ -63,10 +63,18 @@ SENSIBLE: dict[str, list[Any]] = {
     "best_of": [1],
     "suffix": ["s"],
 }
-"""Options of chats and of completions: each is strange to the other."""
-OPTIONS = st.sets(st.sampled_from(sorted(SENSIBLE)), max_size=4).flatmap(
-    lambda names: st.fixed_dictionaries({name: st.sampled_from(SENSIBLE[name]) for name in sorted(names)})
-)
+CHAT_ONLY = {"top_logprobs", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens"}
+COMPLETION_ONLY = {"echo", "best_of", "suffix"}
+
+
+def options_but(others: set[str]) -> st.SearchStrategy[dict[str, Any]]:
+    """Some of SENSIBLE."""
+    names = st.lists(st.sampled_from(sorted(SENSIBLE.keys() - others)), max_size=6, unique=True)
+    return names.flatmap(
+        lambda chosen: st.fixed_dictionaries({name: st.sampled_from(SENSIBLE[name]) for name in chosen})
+    )
+
+
 MESSAGES = st.lists(
     st.sampled_from(
         [
@@ -84,8 +92,12 @@ PROMPTS = st.sampled_from(["hello", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
 LENGTH = st.sampled_from([1, 4])
 """Long answers are no other answers."""
 BODIES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    "/v1/chat/completions": st.builds(lambda m, n, o: {"messages": m, "max_tokens": n, **o}, MESSAGES, LENGTH, OPTIONS),
-    "/v1/completions": st.builds(lambda p, n, o: {"prompt": p, "max_tokens": n, **o}, PROMPTS, LENGTH, OPTIONS),
+    "/v1/chat/completions": st.builds(
+        lambda m, n, o: {"messages": m, "max_tokens": n, **o}, MESSAGES, LENGTH, options_but(COMPLETION_ONLY)
+    ),
+    "/v1/completions": st.builds(
+        lambda p, n, o: {"prompt": p, "max_tokens": n, **o}, PROMPTS, LENGTH, options_but(CHAT_ONLY)
+    ),
     "/tokenize": st.fixed_dictionaries({"prompt": PROMPTS}) | st.fixed_dictionaries({"messages": MESSAGES}),
     "/detokenize": st.fixed_dictionaries({"tokens": st.lists(st.integers(0, 500))}),
 }
@@ -115,9 +127,9 @@ HEADERS = {
 @st.composite
 def http_requests(draw: st.DrawFn) -> tuple[str, str, dict[str, str], bytes]:
     """Method, path, headers, body."""
-    path = draw(st.sampled_from(sorted(BODIES)))
+    path = draw(st.sampled_from(["/v1/chat/completions"] * 4 + ["/v1/completions"] * 3 + ["/tokenize", "/detokenize"]))
     body: Any = draw(BODIES[path])
-    for _ in range(draw(st.integers(0, 3))):
+    for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 4]))):
         body = draw(planted(body, sorted(SENSIBLE)))
     data = draw(written(body if draw(st.integers(0, 29)) else draw(STRANGE)))
     if draw(st.integers(0, 9)) == 1:

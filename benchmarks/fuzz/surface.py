@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import hypothesis
-from hypothesis import HealthCheck, Verbosity
+from hypothesis import HealthCheck, Phase
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.strategies import SearchStrategy
 
@@ -102,8 +102,8 @@ class _Batch:
             max_examples=count,
             database=DirectoryBasedExampleDatabase(folder),
             deadline=None,
+            phases=set(Phase) - {Phase.explain},
             suppress_health_check=list(HealthCheck),
-            verbosity=Verbosity.quiet,
         )
         @hypothesis.given(self._surface.inputs)
         def run_all(data: Any) -> None:
