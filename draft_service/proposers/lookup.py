@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
-from draft_service.proposers.lookup_table import LookupSequence, LookupTable
+from draft_service.proposers.lookup_sequence import LookupSequence
 from pilotfish.config import Config
-from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
@@ -27,79 +27,115 @@ from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.speculation.lookup.index import LookupDraft, one_hot_probs
+from pilotfish.speculation.lookup.index import one_hot_probs
 from pilotfish.speculation.lookup.lookups import LOOKUPS, MakeIndex
 from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
+TOKENS_PER_TURN = 256
+"""Tokens indexed before the event loop turns to others: a millisecond at most."""
+
 
 class LookupProposer:
-    """An EngineClient that looks drafts up on the event loop. Must be made on a running loop."""
+    """An EngineClient that looks drafts up on the event loop, where it indexes long texts in slices. Must be made on a
+    running loop."""
 
     def __init__(self, model: ModelInfo, limits: Limits, make_index: MakeIndex) -> None:
-        self._model = model
-        self._limits = limits
-        self._table = LookupTable(make_index, self._answer)
+        self.model = model
+        self.limits = limits
+        self._make_index = make_index
+        self._sequences: dict[int, LookupSequence] = {}
+        self._behind: deque[LookupSequence] = deque()
+        self._has_backlog = asyncio.Event()
         self._queue = EventQueue()
-
-    @property
-    def model(self) -> ModelInfo:
-        return self._model
-
-    @property
-    def limits(self) -> Limits:
-        return self._limits
+        self._task = asyncio.create_task(self._catch_up())
 
     @property
     def load(self) -> LoadReport:
-        return LoadReport(num_sequences_running=len(self._table))
+        return LoadReport(num_sequences_running=len(self._sequences))
 
     def send(self, commands: Sequence[Command]) -> None:
         self._queue.raise_if_failed()
         for command in commands:
             match command:
                 case OpenSequence():
-                    self._table.open(command)
-                    self._queue.put([Opened(command.sequence_id, 0)])
+                    self._open(command)
                 case Propose():
-                    error = self._table.propose(command)
-                    self._queue.put([error] if error is not None else [])
+                    self._propose(command)
                 case CloseSequence():
-                    self._table.close(command.sequence_id)
+                    sequence = self._sequences.pop(command.sequence_id, None)
+                    if sequence is not None:
+                        sequence.finish()
                 case Verify() | Decode():
-                    self._queue.put([refusal(command)])
-        self._table.work()
+                    message = "this is a drafter: it verifies and decodes nothing"
+                    self._queue.put([SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)])
+        # What is short, as between two rounds, is answered without a task switch.
+        self._work()
 
     async def receive(self) -> Sequence[Event]:
         return await self._queue.receive()
 
     async def close(self) -> None:
         self._queue.fail(UnavailableError("the proposer was closed"))
-        await self._table.stop()
+        self._task.cancel()
+        self._sequences.clear()
+        await asyncio.wait((self._task,))
 
-    def _answer(self, sequence: LookupSequence, request: Propose) -> None:
-        draft = sequence.look_up(request, self._model.max_context_tokens)
-        self._queue.put([proposal(sequence, request, draft)])
+    def _open(self, command: OpenSequence) -> None:
+        sequence = LookupSequence(
+            command.sequence_id, command.sampling, len(command.prompt_token_ids), self._make_index()
+        )
+        sequence.replace_from(0, (*command.prompt_token_ids, *command.output_token_ids))
+        self._sequences[command.sequence_id] = sequence
+        self._behind.append(sequence)
+        self._queue.put([Opened(command.sequence_id, 0)])
 
+    def _propose(self, command: Propose) -> None:
+        """Answered later, at the latest by the next `_work`, or at once with what is wrong."""
+        sequence = self._sequences.get(command.sequence_id)
+        start = command.base_length - len(command.new_token_ids)
+        if sequence is None or not 0 <= start <= sequence.length:
+            message = (
+                "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
+            )
+            code = SequenceErrorCode.UNKNOWN_SEQUENCE
+            self._queue.put([SequenceError(command.sequence_id, code, message, command.base_length)])
+            return
+        is_behind = bool(sequence.backlog) or sequence.request is not None
+        sequence.replace_from(start, command.new_token_ids)
+        # A newer request replaces one that was not answered: that round is over.
+        sequence.request = command
+        if not is_behind:
+            self._behind.append(sequence)
 
-def proposal(sequence: LookupSequence, request: Propose, draft: LookupDraft) -> Proposal:
-    """The answer to a request."""
-    probs = one_hot_probs(draft.token_ids, sequence.sampling)
-    return Proposal(request.sequence_id, request.base_length, draft.token_ids, probs, parents=draft.parents)
+    def _work(self) -> None:
+        """Serve the sequences in turn until none is behind or about TOKENS_PER_TURN are indexed."""
+        num_tokens = 0
+        while self._behind and num_tokens < TOKENS_PER_TURN:
+            sequence = self._behind.popleft()
+            if self._sequences.get(sequence.sequence_id) is not sequence:
+                continue
+            # Everything costs a little: a flood of empty requests must not hold the loop either.
+            num_tokens += 1 + sequence.index_some(TOKENS_PER_TURN)
+            if sequence.backlog:
+                self._behind.append(sequence)
+            elif sequence.request is not None:
+                request, sequence.request = sequence.request, None
+                self._queue.put([self._proposal(sequence, request)])
+        if self._behind:
+            self._has_backlog.set()
+        else:
+            self._has_backlog.clear()
 
+    def _proposal(self, sequence: LookupSequence, request: Propose) -> Proposal:
+        draft = sequence.look_up(request, self.model.max_context_tokens)
+        probs = one_hot_probs(draft.token_ids, sequence.sampling)
+        return Proposal(request.sequence_id, request.base_length, draft.token_ids, probs, parents=draft.parents)
 
-def refusal(command: Verify | Decode) -> SequenceError:
-    """The answer to a target's work."""
-    message = "this is a drafter: it verifies and decodes nothing"
-    return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message)
-
-
-def lookup_proposer(name: str) -> Callable[[Config], Awaitable[EngineClient]]:
-    """Starts the proposer of a lookup: see `start_lookup_proposer`."""
-
-    async def start(config: Config) -> EngineClient:
-        return await start_lookup_proposer(config, name)
-
-    return start
+    async def _catch_up(self) -> None:
+        while True:
+            await self._has_backlog.wait()
+            self._work()
+            await asyncio.sleep(0)
 
 
 async def start_lookup_proposer(config: Config, name: str) -> LookupProposer:

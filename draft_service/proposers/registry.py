@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import MappingProxyType
 
-from draft_service.proposers.eagle3 import start_eagle3_proposer
-from draft_service.proposers.hybrid import start_hybrid_proposer
-from draft_service.proposers.lookup import lookup_proposer
-from draft_service.proposers.model import start_model_proposer
+from draft_service.proposers.lookup import start_lookup_proposer
 from pilotfish.config import Config
 from pilotfish.engine.process.client import EngineClient
+from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import ConfigError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
@@ -22,12 +21,18 @@ mode a Proposal carries one SparseDistribution per token, the one it was sampled
 the Propose asks for one. How to add a proposer: docs/proposers.md.
 """
 
+
+async def start_engine(config: Config) -> EngineClient:
+    """A causal language model with the target's tokenizer (config.draft.model), or a head on the target's features,
+    which come with each Propose (config.draft.head), in an engine process. Raises ModelError kinds."""
+    return await ProcessEngine.start(config, "draft")
+
+
 PROPOSERS: MappingProxyType[str, Proposer] = MappingProxyType(
     {
-        "model": start_model_proposer,
-        "eagle3": start_eagle3_proposer,
-        "hybrid": start_hybrid_proposer,
-        **{name: lookup_proposer(name) for name in LOOKUPS},
+        "model": start_engine,
+        "eagle3": start_engine,
+        **{name: partial(start_lookup_proposer, name=name) for name in LOOKUPS},
     }
 )
 

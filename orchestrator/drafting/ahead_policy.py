@@ -14,8 +14,6 @@ from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
 
-_NEVER_AHEAD = frozenset((*LOOKUPS, "hybrid"))
-"""A lookup takes no time to hide, and before a model it may know better than what the model has prepared."""
 _PROBE_INTERVAL_ROUNDS = 32
 """One round in so many is measured the other way."""
 _FREQUENT_PROBE_INTERVAL_ROUNDS = 6
@@ -67,7 +65,7 @@ class AheadPolicy:
 
         num_draft_tokens: of the round's own draft.
         """
-        if self._mode == "off" or model.feature_layers or model.proposer in _NEVER_AHEAD:
+        if self._mode == "off" or model.feature_layers or model.proposer in LOOKUPS:  # no time to hide
             return NOTHING  # features come with the verdict
         if self._mode == "on":
             return Budget(self._max_tokens)

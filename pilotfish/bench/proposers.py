@@ -43,7 +43,9 @@ _CHAINS = (
     Proposer("suffix-in-target", "suffix", ("target.drafter.proposer=none", "target.drafter.lookup=suffix", *_CHAIN)),
     # In the draft service.
     Proposer("model", "draft", ("draft.proposer=model",), "draft.model"),
-    Proposer("hybrid", "draft", ("draft.proposer=hybrid",), "draft.model"),
+    Proposer(
+        "suffix-model", "draft", ("draft.proposer=model", "orchestrator.speculation.lookup=suffix"), "draft.model"
+    ),
     Proposer("eagle3-remote", "draft", ("draft.proposer=eagle3",), "draft.head"),
     # In the target, alone and after a lookup.
     Proposer("eagle3", "eagle3", ("target.drafter.proposer=eagle3", *_CHAIN), "target.drafter.model"),
@@ -59,7 +61,7 @@ _BRANCHING = (
     "suffix-remote",
     "suffix-in-target",
     "model",
-    "hybrid",
+    "suffix-model",
     "eagle3-remote",
     "eagle3",
     "eagle3-suffix",

@@ -17,11 +17,10 @@ class DraftConfig:
     __pydantic_config__ = STRICT
 
     proposer: str = "auto"
-    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer), `eagle3`
-    (a head on the target's hidden states) or `hybrid` (`suffix`, or `model` where that is not confident). `auto`:
-    `suffix`."""
+    """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer) or
+    `eagle3` (a head on the target's hidden states). `auto`: `suffix`."""
     model: ModelOrPath = "smollm2-135m-instruct"
-    """Draft model of `model` and `hybrid`: catalogue name, hub id or folder. Other proposers use its tokenizer;
+    """Draft model of `model`: catalogue name, hub id or folder. Other proposers use its tokenizer;
     `eagle3` needs the target's model here."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
     """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
@@ -46,7 +45,7 @@ class DraftConfig:
     """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests:
     otherwise timing can reveal a similar answer."""
     hybrid_min_accepted_tokens: float = 1.0
-    """`hybrid` takes a lookup expected to yield at least this many accepted tokens, else asks the model."""
+    """A lookup before another drafter answers where it expects at least this many accepted tokens, else the other."""
     top_m: int = 32
     """Candidates kept per draft token, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -88,7 +88,7 @@ def profile(
 
 def _require_measurable(config: Config, role: Role) -> None:
     proposer = config.draft.proposer
-    if role is not Role.TARGET and proposer not in ("model", "hybrid", *LOOKUPS):
+    if role is not Role.TARGET and proposer not in ("model", *LOOKUPS):
         raise ConfigError(
             f"draft.proposer is {proposer!r}, whose steps need a target beside them: measure --role target, or set "
             "draft.proposer to model"

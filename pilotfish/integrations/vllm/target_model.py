@@ -52,7 +52,7 @@ class TargetModel:
         if drafter.feature_layers:
             raise HandshakeError(
                 f"proposer {drafter.proposer} builds on the target's hidden states, and vLLM gives a proposer tokens "
-                "only: run the draft pool with draft.proposer=suffix, ngram, model or hybrid"
+                "only: run the draft pool with draft.proposer=suffix, ngram or model"
             )
 
     def _folder(self) -> Path:

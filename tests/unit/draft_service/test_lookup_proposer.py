@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from draft_service.proposers.lookup import LookupProposer, start_lookup_proposer
-from draft_service.proposers.lookup_table import TOKENS_PER_TURN
+from draft_service.proposers.lookup import TOKENS_PER_TURN, LookupProposer, start_lookup_proposer
 from pilotfish.config import Config, DraftConfig
 from pilotfish.errors import ModelNotFoundError, UnavailableError
 from pilotfish.messages import CloseSequence, Event, Opened, OpenSequence, Proposal, Propose, SequenceError

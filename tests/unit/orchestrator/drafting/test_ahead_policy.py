@@ -58,6 +58,6 @@ def test_where_it_makes_rounds_longer_it_stops_and_looks_again() -> None:
 
 
 @pytest.mark.parametrize("mode", ["on", "auto"])
-@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"proposer": "hybrid"}, {"feature_layers": (1, 2)}])
+@pytest.mark.parametrize("changes", [{"proposer": "suffix"}, {"feature_layers": (1, 2)}])
 def test_who_cannot_or_need_not_is_not_asked(mode, changes) -> None:
     assert AheadPolicy(mode, 60).budget(model(**changes), IDLE, 5).num_tokens == 0

@@ -20,14 +20,14 @@ def configure(overrides: Sequence[str]) -> Config:
 
 
 def test_proposers_that_need_the_same_configuration_share_a_stack() -> None:
-    stations = stations_of(parse_proposers(["ngram", "model=/a,suffix", "hybrid=/a"]), configure)
+    stations = stations_of(parse_proposers(["ngram", "model=/a,suffix", "suffix-model=/a"]), configure)
     assert [[proposer.name for proposer in station.proposers] for station in stations] == [
         ["ngram", "suffix"],
         ["model"],
-        ["hybrid"],
+        ["suffix-model"],
     ]
     configs = [station.config for station in stations if station.config is not None]
-    assert [config.draft.proposer for config in configs] == ["suffix", "model", "hybrid"]
+    assert [config.draft.proposer for config in configs] == ["suffix", "model", "model"]
     assert configs[1].draft.model == "/a"
 
 
