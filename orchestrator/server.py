@@ -27,7 +27,6 @@ from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
-from pilotfish.telemetry.otlp_metrics import MetricsExport
 from pilotfish.telemetry.registry import new_registry
 
 _log = logging.getLogger(__name__)
@@ -42,7 +41,6 @@ class OrchestratorServer:
         self.service = service
         self.metrics = new_registry(OrchestratorCollector(service))
         """What /metrics tells. Read it on the event loop."""
-        self._metrics_export: MetricsExport | None = None
         self._names: NameFollower | None = None
         self._server = server
         self._http: HttpServer | None = None
@@ -86,7 +84,6 @@ class OrchestratorServer:
         except BaseException:
             await self.drain_and_stop(0)
             raise
-        self._metrics_export = MetricsExport.start(config.telemetry, self.metrics, service.observer.tracing.resource)
         self._names = await NameFollower.start(config.orchestrator, directory)
         service.targets.on_change(self._health_changed.set)
         service.targets.start()
@@ -123,9 +120,6 @@ class OrchestratorServer:
         if self._names is not None:
             await self._names.close()
         await asyncio.gather(self.service.targets.close(), self.service.drafts.close())
-        export, self._metrics_export = self._metrics_export, None
-        if export is not None:
-            await export.close()
         await asyncio.to_thread(self.service.grammar_check.close)
         await self.service.observer.close()
         self._closed.set()

@@ -41,8 +41,6 @@ class TelemetryConfig(TracingConfig):
     evenly."""
     max_round_spans: int = 16
     """Maximum rounds with spans per request, if `sampled`."""
-    metrics_export_interval_s: float = 0.0
-    """Interval of metrics sent to otlp_endpoint; 0: none."""
     metrics_host: str = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"
@@ -51,4 +49,3 @@ class TelemetryConfig(TracingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.max_round_spans >= 2, "telemetry.max_round_spans must be at least 2")
-        require(self.metrics_export_interval_s >= 0, "telemetry.metrics_export_interval_s must be at least 0 (0: off)")

@@ -50,9 +50,8 @@ class Tracing:
     def __init__(self, config: TracingConfig, service_name: str) -> None:
         """service_name: of the resource, such as `pilotfish-orchestrator`. Without an endpoint spans have ids, for
         logs, but are not recorded."""
-        self.resource = service_resource(service_name)
         sampler = ParentBased(TraceIdRatioBased(config.trace_sampling)) if config.otlp_endpoint else ALWAYS_OFF
-        self._provider = TracerProvider(sampler, self.resource, shutdown_on_exit=False)
+        self._provider = TracerProvider(sampler, _resource(service_name), shutdown_on_exit=False)
         self._exporter = None
         if config.otlp_endpoint:
             # A client that exports nothing does without the package.
@@ -115,6 +114,6 @@ def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> Non
     span.end(end_ns)
 
 
-def service_resource(service_name: str) -> Resource:
+def _resource(service_name: str) -> Resource:
     """Who tells; OTEL_RESOURCE_ATTRIBUTES adds to it."""
     return Resource.create({"service.name": service_name, "service.version": pilotfish.__version__})

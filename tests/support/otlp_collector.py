@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import grpc.aio
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2, metrics_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 AttributeValue = str | bool | int | float | list[Any] | None
@@ -44,15 +42,12 @@ class OtlpCollector:
     def __init__(self) -> None:
         self.spans: list[ReceivedSpan] = []
         """In order of arrival."""
-        self.metrics: dict[str, Metric] = {}
-        """The last value of each, by name."""
         self.endpoint = ""
         """What `telemetry.otlp_endpoint` takes."""
         self._server = grpc.aio.server()
 
     async def __aenter__(self) -> Self:
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Traces(self), self._server)  # type: ignore[no-untyped-call]
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(_Metrics(self), self._server)  # type: ignore[no-untyped-call]
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self.endpoint = f"http://127.0.0.1:{port}"
@@ -80,21 +75,6 @@ class _Traces(trace_service_pb2_grpc.TraceServiceServicer):
             for scope_spans in resource_spans.scope_spans:
                 self._collector.spans.extend(_received(span, service) for span in scope_spans.spans)
         return trace_service_pb2.ExportTraceServiceResponse()
-
-
-class _Metrics(metrics_service_pb2_grpc.MetricsServiceServicer):
-    def __init__(self, collector: OtlpCollector) -> None:
-        self._collector = collector
-
-    async def Export(  # noqa: N802
-        self,
-        request: metrics_service_pb2.ExportMetricsServiceRequest,
-        context: grpc.aio.ServicerContext[Any, Any],
-    ) -> metrics_service_pb2.ExportMetricsServiceResponse:
-        for resource_metrics in request.resource_metrics:
-            for scope_metrics in resource_metrics.scope_metrics:
-                self._collector.metrics.update({metric.name: metric for metric in scope_metrics.metrics})
-        return metrics_service_pb2.ExportMetricsServiceResponse()
 
 
 def _received(span: Span, service: str) -> ReceivedSpan:

@@ -9,7 +9,6 @@ from pilotfish.rpc.frames import Service
 from pilotfish.rpc.replica.metrics import ReplicaCollector, Streams
 from pilotfish.rpc.replica.observer import ReplicaObserver
 from pilotfish.telemetry.metrics_server import MetricsServer
-from pilotfish.telemetry.otlp_metrics import MetricsExport
 from pilotfish.telemetry.registry import new_registry
 from pilotfish.telemetry.tracing import Tracing
 
@@ -25,7 +24,6 @@ class ReplicaTelemetry:
         self._tracing = Tracing(config, f"pilotfish-{service}")
         self.observer = ReplicaObserver(replica_id, service, self._tracing)
         self._server: MetricsServer | None = None
-        self._export: MetricsExport | None = None
 
     @property
     def metrics_address(self) -> str:
@@ -33,7 +31,7 @@ class ReplicaTelemetry:
         return "" if self._server is None else self._server.address
 
     def start(self, streams: Streams) -> None:
-        """Serve metrics and export them, as configured. Raises UnavailableError when the port cannot be had."""
+        """Serve metrics, as configured. Raises UnavailableError when the port cannot be had."""
         registry = new_registry(ReplicaCollector(self._service, streams))
         if self._metrics_port >= 0:
             self._server = MetricsServer(
@@ -42,14 +40,10 @@ class ReplicaTelemetry:
                 self._metrics_port,
                 port_setting=f"{self._service}.metrics_port",
             )
-        self._export = MetricsExport.start(self._config, registry, self._tracing.resource)
 
     async def close(self) -> None:
-        """Send the last spans and numbers; stop serving. Idempotent."""
+        """Send the last spans; stop serving. Idempotent."""
         server, self._server = self._server, None
-        export, self._export = self._export, None
-        if export is not None:
-            await export.close()
         if server is not None:
             await asyncio.to_thread(server.close)
         await self._tracing.close()

@@ -71,7 +71,6 @@ SCALING = "deployment.target.autoscaling"
         ("telemetry.otlp_endpoint=localhost:4317", "http:// or https://"),
         ("telemetry.trace_sampling=1.5", "trace_sampling"),
         ("telemetry.max_round_spans=1", "max_round_spans"),
-        ("telemetry.metrics_export_interval_s=-1", "metrics_export_interval_s"),
         ("security.internal.certificate=a", r"security\.internal needs certificate, private_key and ca together"),
         ("security.internal.server_name=a", "server_name is the name in certificates"),
         ("security.internal.token=abc", "token"),
