@@ -23,6 +23,7 @@ from pilotfish.engine.process.factory import build_engine
 from pilotfish.rpc.frames import EOF, Service
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import draft_pb2, inference_pb2, inference_pb2_grpc, target_pb2
+from pilotfish.types import FinishReason
 from tests.support.message_strategies import messages
 from tests.support.stack import Stack, running_stack
 from tests.support.until import until
@@ -31,7 +32,7 @@ NUM_REPLICAS = 3
 """Of each pool, as the orchestrator sees it."""
 PATIENCE_S = 1.0
 """What was garbled may never come."""
-DAMAGES = st.none() | st.none() | EDITS | messages(target_pb2.Verdict) | messages(draft_pb2.Proposal)
+DAMAGES = st.one_of(*[st.none()] * 6, EDITS, messages(target_pb2.Verdict), messages(draft_pb2.Proposal))
 """Of one frame: none, other bytes, or other fields of its items of that type."""
 QUESTIONS = st.fixed_dictionaries(
     {
@@ -57,8 +58,8 @@ class SessionsSurface:
     name = "sessions"
     inputs = st.tuples(
         st.lists(QUESTIONS, min_size=1, max_size=4),
-        st.lists(DAMAGES, max_size=30),
-        st.lists(DAMAGES, max_size=30),
+        st.lists(DAMAGES, min_size=4, max_size=40),
+        st.lists(DAMAGES, min_size=4, max_size=40),
     )
 
     def __init__(self) -> None:
@@ -93,6 +94,7 @@ class SessionsSurface:
 
         async with asyncio.TaskGroup() as group:
             forth = group.create_task(pass_forth())
+            await context.write(await call.read())  # the welcome: what is wrong with it, replies.py asks
             while (frame := await call.read()) is not EOF:
                 await context.write(self._damaged(service, frame))
             forth.cancel()
@@ -133,4 +135,6 @@ class SessionsSurface:
         code, details = await call.code(), await call.details()
         if code is grpc.StatusCode.UNKNOWN:
             raise AssertionError(details)
-        return f"reason {said[-1].summary.finish_reason}" if code is grpc.StatusCode.OK else f"{code.name}: {details}"
+        if code is not grpc.StatusCode.OK:
+            return f"{code.name}: {details}"
+        return FinishReason(said[-1].summary.finish_reason).name
