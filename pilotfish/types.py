@@ -30,7 +30,7 @@ BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
 bit-exact."""
 
-IN_TARGET_DRAFTERS = ("eagle3",)
+IN_TARGET_DRAFTERS = ("eagle3", "medusa")
 """Proposers that live in the target, because they look at its hidden states."""
 
 

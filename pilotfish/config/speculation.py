@@ -22,7 +22,7 @@ class SpeculationConfig:
     """Draft tokens per round; with `auto` the maximum (vLLM's name)."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
-    pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`: the drafter in the target."""
+    pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the drafter in the target."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator; the draft pool is asked only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""

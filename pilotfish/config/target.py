@@ -16,19 +16,20 @@ class InTargetDrafterConfig:
 
     __pydantic_config__ = STRICT
 
-    proposer: Literal["auto", "none", "eagle3"] = "auto"
-    """`eagle3`: a head trained for this target. `auto`: the head that comes with Pilotfish for this target,
+    proposer: Literal["auto", "none", "eagle3", "medusa"] = "auto"
+    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish for this target,
     behind `suffix`; `none` where there is no such head or `draft.proposer` is given."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup, set up in `draft`; the proposer drafts only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""
     model: HeadOrPath = ""
-    """The head: a folder, or the name of one that comes with Pilotfish."""
+    """Heads: a folder, or the name of one that comes with Pilotfish."""
 
     def __post_init__(self) -> None:
+        needs_model = self.proposer in ("eagle3", "medusa")
         require(
-            bool(self.model) or self.proposer != "eagle3",
-            "target.drafter.model is empty; eagle3 needs the folder of its head",
+            bool(self.model) or not needs_model,
+            f"target.drafter.model is empty; {self.proposer} needs the folder of its heads",
         )
 
 

@@ -1,4 +1,4 @@
-"""The loss: cross entropy with the target's distribution over the draft vocabulary.
+"""The loss that all drafters share: cross entropy with the target's distribution over the draft vocabulary.
 
 Shapes: R rows, V vocabulary that the drafter predicts (its own, reduced or not), H hidden size.
 """

@@ -1,4 +1,4 @@
-"""The training loop: batches of whole conversations, AdamW, warm-up and cosine, checkpoints.
+"""The training loop of every drafter: batches of whole conversations, AdamW, warm-up and cosine, checkpoints.
 
 A run ends after its epochs or its minutes, whichever comes first, and its learning rate with it.
 """

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 from pilotfish.training.curve import CurvePoint
 from pilotfish.training.data.samples import Sample
-from pilotfish.training.request import TrainingRequest
+from pilotfish.training.request import Method, TrainingRequest
+
+_KINDS = {
+    Method.DRAFT: "a stand-alone draft model, an ordinary causal language model with the target's tokenizer",
+    Method.EAGLE3: "an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`)",
+    Method.MEDUSA: "Medusa heads in the published layout (`medusa_head.{k}.0.linear`, `medusa_head.{k}.1`)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +22,7 @@ class CardFacts:
 
     request: TrainingRequest
     target: str
-    head: Mapping[str, str]
-    """Vocabulary and first weights."""
+    drafter: Mapping[str, str]
     train: Sequence[Sample]
     held_out: Sequence[Sample]
     point: CurvePoint
@@ -26,10 +31,10 @@ class CardFacts:
 def model_card(facts: CardFacts) -> str:
     """Markdown."""
     request, point = facts.request, facts.point
-    return f"""# {facts.target}: eagle3
+    name = "draft model" if request.method is Method.DRAFT else request.method.value
+    return f"""# {facts.target}: {name}
 
-This is an EAGLE-3 head in the published layout (`fc`, `midlayer`, `norm`, `lm_head`, `d2t`, `t2d`), trained with
-Pilotfish to draft for **{facts.target}** and for no other model.
+This is {_KINDS[request.method]}, trained with Pilotfish to draft for **{facts.target}** and for no other model.
 Speculative decoding with it changes how fast the target answers, never what it answers.
 
 ## Data
@@ -37,7 +42,7 @@ Speculative decoding with it changes how fast the target answers, never what it 
 {_size(facts.train)} to learn from, {_size(facts.held_out)} held out.
 
 ## Training
-{_rows({"method": "eagle3", **facts.head, **_training(facts)})}
+{_rows({"method": request.method.value, **facts.drafter, **_training(facts)})}
 
 ```
 {_command(request)}
@@ -101,7 +106,7 @@ def _command(request: TrainingRequest) -> str:
         source += f" --start-from {request.start_from}"
     limit = f" --max-minutes {request.max_minutes:g}" if request.max_minutes else ""
     return (
-        f"pilotfish train eagle3 --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "
+        f"pilotfish train {request.method} --target {request.target} {source} --epochs {request.max_epochs:g}{limit} "
         f"--seed {request.seed} --out {request.out.name}"
     )
 

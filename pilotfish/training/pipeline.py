@@ -1,4 +1,4 @@
-"""A training run from a target's name to a head's folder: synthesise or extract, train, evaluate, export.
+"""A training run from a target's name to a drafter's folder: synthesise or extract, train, evaluate, export.
 
 Each stage leaves its result in the workspace and starts from what is there, so a run that was killed in any of
 them goes on when it is started again.
@@ -19,9 +19,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.decoder import Decoder
-from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.config import default_feature_layers
-from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
@@ -35,13 +33,12 @@ from pilotfish.training.data.recorder import build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
 from pilotfish.training.data.user_data import read_data
-from pilotfish.training.eagle3 import Eagle3Objective, new_head, start_from
+from pilotfish.training.drafters import Drafter, new_drafter
 from pilotfish.training.loop import LoopConfig, TrainingLoop
 from pilotfish.training.model_card import CardFacts, model_card
 from pilotfish.training.precision import prefers_bfloat16
 from pilotfish.training.request import TrainingRequest
 from pilotfish.training.stages import Stage, Watcher
-from pilotfish.training.vocabulary import chosen_vocabulary
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
 
 MAX_TOKENS = 1280
@@ -85,14 +82,13 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
         loaded = load_model(request.target, cache_dir=request.cache_dir)
         train, held_out = split(samples)
         run_folder = workspace.run(request)
-        head, head_facts = _new_head(request, loaded, train, run_folder)
-        objective = Eagle3Objective(head, loaded.model, request.num_depths)
-        loop = TrainingLoop(objective, train, held_out, _loop_config(request), run_folder)
+        drafter = new_drafter(request, loaded, train, run_folder)
+        loop = TrainingLoop(drafter.objective, train, held_out, _loop_config(request), run_folder)
         _train(loop, watcher)
         point = _evaluate(loop, held_out, watcher)
         watcher.stage(Stage.EXPORT, 1)
-        facts = CardFacts(request, loaded.model_id, head_facts, train, held_out, point)
-        _export(request.out, head, loop.curve, model_card(facts))
+        facts = CardFacts(request, loaded.model_id, drafter.facts, train, held_out, point)
+        _export(request.out, drafter, loop.curve, model_card(facts))
         watcher.progress(1, str(request.out))
     return TrainingResult(request.out, point)
 
@@ -175,21 +171,6 @@ def _target(request: TrainingRequest) -> tuple[LoadedModel, Decoder, tuple[int, 
     return loaded, built.decoder, layers
 
 
-def _new_head(
-    request: TrainingRequest, loaded: LoadedModel, samples: Sequence[Sample], run_folder: Path
-) -> tuple[Eagle3Head, dict[str, str]]:
-    """An untrained head, and what the model card tells of it. Raises UnsupportedModelError for targets without one."""
-    torch.manual_seed(request.seed)
-    size = request.draft_vocab_size or loaded.vocab_size
-    token_ids, coverage = chosen_vocabulary(run_folder, samples, size, loaded.vocab_size)
-    head = new_head(loaded, token_ids)
-    facts = {"draft vocabulary": f"{len(token_ids):,} tokens, which cover {coverage:.1%} of the answer tokens"}
-    if request.start_from is not None:
-        start_from(head, request.start_from, loaded)
-        facts["first weights"] = f"the head `{request.start_from.absolute().name}`"
-    return head, facts
-
-
 def _loop_config(request: TrainingRequest) -> LoopConfig:
     # Each worker computes on its own: threads of torch's operations would only wait for each other.
     torch.set_num_threads(1)
@@ -224,13 +205,13 @@ def _evaluate(loop: TrainingLoop, held_out: Sequence[Sample], watcher: Watcher) 
     return point
 
 
-def _export(out: Path, head: Eagle3Head, curve: Curve, card: str) -> None:
+def _export(out: Path, drafter: Drafter, curve: Curve, card: str) -> None:
     """The finished folder appears by one rename."""
     partial = out.absolute().parent / f".{out.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir()
-        save_eagle3(head, partial)
+        drafter.save(partial)
         curve.write(partial)
         write_text_atomically(partial / "README.md", card)
         partial.replace(out)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from pathlib import Path
 
 from pilotfish.errors import ConfigError
 
 
+class Method(enum.StrEnum):
+    """Kinds of drafters that can be trained."""
+
+    DRAFT = "draft"
+    EAGLE3 = "eagle3"
+    MEDUSA = "medusa"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingRequest:
-    """One `pilotfish train eagle3`. Raises ConfigError for values out of range."""
+    """One `pilotfish train`. Raises ConfigError for values out of range."""
 
+    method: Method
     target: str
     """Catalogue name, hub id or local folder."""
     out: Path
-    """Folder of the finished head; must not exist yet."""
+    """Folder of the finished drafter; must not exist yet."""
     cache_dir: Path
     work: Path | None = None
     """Folder of the state that a killed run goes on from; None: in the cache, by target."""
@@ -24,7 +34,7 @@ class TrainingRequest:
     prompts: tuple[Path, ...] = ()
     """jsonl files with prompts that the target answers before it synthesises its own."""
     start_from: Path | None = None
-    """A head of the same target, whose weights are the first; None: the target's own layers are."""
+    """An EAGLE-3 head of the same target, whose weights are the first; None: the target's own layers are."""
     answers_per_prompt: int = 1
     num_answer_tokens: int = 2_000_000
     """To synthesise."""
@@ -34,9 +44,13 @@ class TrainingRequest:
     learning_rate: float = 1e-3
     batch_tokens: int = 2048
     draft_vocab_size: int = 8192
-    """0: the target's whole vocabulary."""
+    """Of eagle3 and medusa; 0: the target's whole vocabulary."""
     num_depths: int = 3
-    """Draft depths that are unrolled, and that chains are judged by."""
+    """Draft depths that eagle3 unrolls, and that a draft's chains are judged by."""
+    num_layers: int = 4
+    """Of a draft."""
+    num_heads: int = 4
+    """Of medusa."""
     num_sequences: int = 64
     """Synthesised at once."""
     num_threads: int = 0
@@ -50,6 +64,8 @@ class TrainingRequest:
             "learning rate": self.learning_rate,
             "batch tokens": self.batch_tokens,
             "depths": self.num_depths,
+            "layers": self.num_layers,
+            "heads": self.num_heads,
             "sequences": self.num_sequences,
             "answers per prompt": self.answers_per_prompt,
         }
@@ -63,5 +79,7 @@ class TrainingRequest:
         }.items():
             if not value >= 0:
                 raise ConfigError(f"{name} is {value}; it must be at least 0")
+        if self.start_from is not None and self.method is not Method.EAGLE3:
+            raise ConfigError(f"--start-from takes an eagle3 head; {self.method} begins with the target's own weights")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.data.samples import Sample
-
-
-def chosen_vocabulary(run_folder: Path, samples: Iterable[Sample], size: int, vocab_size: int) -> tuple[Tensor, float]:
-    """`draft_vocabulary`, kept in run_folder: more data must not change it under a checkpoint."""
-    path = run_folder / "vocabulary.json"
-    if not path.is_file():
-        token_ids, coverage = draft_vocabulary(samples, min(size, vocab_size), vocab_size)
-        write_json_atomically(path, {"token_ids": token_ids.tolist(), "coverage": coverage})
-    chosen = json.loads(path.read_bytes())
-    return torch.tensor(chosen["token_ids"]), chosen["coverage"]
 
 
 def draft_vocabulary(samples: Iterable[Sample], size: int, vocab_size: int) -> tuple[Tensor, float]:

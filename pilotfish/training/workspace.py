@@ -2,7 +2,7 @@
 
 target.json              whose state this is
 features/DATA/           shards, by the data they were extracted from or the prompts that are answered
-runs/eagle3-SETTINGS/    checkpoint and curve
+runs/METHOD-SETTINGS/    checkpoint and curve
 lock                     held by the one run at work
 """
 
@@ -24,7 +24,7 @@ from pilotfish.training.data.conversations import write_json_atomically
 from pilotfish.training.request import TrainingRequest
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SHAPE = ("seed", "batch_tokens", "draft_vocab_size", "num_depths", "learning_rate")
+_SHAPE = ("seed", "batch_tokens", "draft_vocab_size", "num_depths", "num_layers", "num_heads", "learning_rate")
 """Fields of a request that a checkpoint depends on; its length may change from run to run."""
 
 
@@ -60,12 +60,12 @@ class Workspace:
         return self.root / "features" / (f"synthesised-{files}" if request.prompts else "synthesised")
 
     def run(self, request: TrainingRequest) -> Path:
-        """By what a checkpoint depends on."""
+        """By the method and what a checkpoint of it depends on."""
         shape = {name: getattr(request, name) for name in _SHAPE}
         if request.start_from is not None:
             shape["start_from"] = str(request.start_from.absolute())
         data = self.features(request).name
-        return self.root / "runs" / f"eagle3-{_digest([json.dumps([shape, data]).encode()])}"
+        return self.root / "runs" / f"{request.method}-{_digest([json.dumps([shape, data]).encode()])}"
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -10,17 +10,15 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
+from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
 from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.eagle3.factory import build_eagle3_head
-from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads
 from pilotfish.speculation.rounds import Round, verify
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.types import ModelInfo, SamplingParams
-from tests.support.tiny_models import tiny_eagle3_config
 
 NUM_TOKENS = 24
 PROMPTS = {1: [5, 9, 3] * 4, 2: [7] * 17, 3: list(range(30))}
@@ -29,15 +27,14 @@ GREEDY = SamplingParams(temperature=0, max_tokens=400)
 Make = Callable[..., TransformersDecoder]
 
 
-def core_of(decoder: TransformersDecoder, *, drafts: bool = False) -> EngineCore:
+def core_of(decoder: TransformersDecoder, hidden_size: int | None = None) -> EngineCore:
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=256, max_context_tokens=512)
     config = EngineConfig(kv_cache_tokens=1024, dtype="float32", max_draft_tokens=7)
     drafter = None
-    if drafts:
-        sizes = {"hidden_size": 256, "intermediate_size": 512, "head_dim": 64, "vocab_size": 256}
-        head = Eagle3Head(tiny_eagle3_config(**sizes, draft_vocab_size=256, max_position_embeddings=512))
-        decoder.capture(head.config.feature_layers)
-        drafter = Eagle3Drafter(decoder, build_eagle3_head(decoder, head.eval().requires_grad_(False)), top_m=8)
+    if hidden_size is not None:
+        decoder.capture(())
+        heads = MedusaConfig(hidden_size=hidden_size, vocab_size=256, num_heads=3, draft_vocab_size=256)
+        drafter = MedusaDrafter(decoder, MedusaHeads(heads), top_m=8)
     core = EngineCore(decoder, config, info, drafter=drafter)
     record_graphs(decoder)
     warm_up(core)
@@ -88,7 +85,7 @@ def test_greedy_text_with_drafts_is_the_targets_own(
 
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_drafter_in_the_engine_changes_no_text(make_decoder: Make, reference: LlamaForCausalLM, graphs: bool) -> None:
-    core = core_of(make_decoder(graphs=graphs), drafts=True)
+    core = core_of(make_decoder(graphs=graphs), reference.config.hidden_size)
     texts: dict[int, list[int]] = {key: [] for key in PROMPTS}
     for key, prompt in PROMPTS.items():
         core.submit(OpenSequence(key, tuple(prompt), GREEDY))

@@ -1,10 +1,10 @@
-"""`pilotfish train eagle3`: a draft head for a target, from nothing but the target."""
+"""`pilotfish train draft | eagle3 | medusa`: a drafter for a target, from nothing but the target."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -15,12 +15,12 @@ from pilotfish.cli.options import AsJson
 from pilotfish.cli.train_progress import TrainProgress
 from pilotfish.config import TargetConfig, default_cache_dir
 from pilotfish.installation import require
-from pilotfish.training.request import TrainingRequest
+from pilotfish.training.request import Method, TrainingRequest
 
 
 @fail_on_error()
 def train(
-    method: Annotated[Literal["eagle3"], typer.Argument(help="Kind of drafter.")],
+    method: Annotated[Method, typer.Argument(help="Kind of drafter.")],
     target: Annotated[
         str, typer.Option("--target", "-t", help="The model to draft for: catalogue name, hub id or local folder.")
     ] = TargetConfig.model,
@@ -46,7 +46,7 @@ def train(
         ),
     ] = None,
     start_from: Annotated[
-        Path | None, typer.Option("--start-from", help="A head of this target that learns on.")
+        Path | None, typer.Option("--start-from", help="An eagle3 head of this target that learns on.")
     ] = None,
     answers_per_prompt: Annotated[
         int, typer.Option("--answers-per-prompt", help="Of --prompts: one may be greedy, the others are sampled.")
@@ -57,9 +57,11 @@ def train(
     learning_rate: Annotated[float, typer.Option("--learning-rate", help="At its peak.")] = 1e-3,
     batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Tokens of a training step.")] = 2048,
     vocab: Annotated[
-        int, typer.Option("--vocab", help="Tokens that the head can propose, by frequency; 0: all.")
+        int, typer.Option("--vocab", help="Tokens that eagle3 and medusa can propose, by frequency; 0: all.")
     ] = 8192,
-    depths: Annotated[int, typer.Option("--depths", help="Draft depths that the head is trained through.")] = 3,
+    depths: Annotated[int, typer.Option("--depths", help="Draft depths that eagle3 is trained through.")] = 3,
+    layers: Annotated[int, typer.Option("--layers", help="Layers of a draft.")] = 4,
+    heads: Annotated[int, typer.Option("--heads", help="Heads of medusa.")] = 4,
     sequences: Annotated[int, typer.Option("--sequences", help="Conversations synthesised at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
     seed: Annotated[int, typer.Option("--seed")] = 0,
@@ -82,12 +84,13 @@ def train(
 
       pilotfish train eagle3 --prompts prompts.jsonl          from the target's answers to what your users ask
 
-      pilotfish train eagle3 --data conversations.jsonl       from conversations with the target
+      pilotfish train draft --data conversations.jsonl        from conversations with the target
 
       pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.model=$PWD/my-head
     """
     cache = (cache_dir or Path(default_cache_dir())).expanduser()
     request = TrainingRequest(
+        method=method,
         target=target,
         out=out or Path(f"{Path(target).name}-{method}"),
         cache_dir=cache,
@@ -103,6 +106,8 @@ def train(
         batch_tokens=batch_tokens,
         draft_vocab_size=vocab,
         num_depths=depths,
+        num_layers=layers,
+        num_heads=heads,
         num_sequences=sequences,
         num_threads=threads,
         seed=seed,

@@ -264,7 +264,7 @@ class SpeculationOptions(_message.Message):
     """Draft tokens a round; absent: the server's default."""
     proposer: _builtins.str
     """"auto" (the drafter beside the target if there is one, else the draft pool), "draft" (the draft pool), "ngram" or
-    "suffix" (looked up), "eagle3" (beside the target); empty: the server's default.
+    "suffix" (looked up), "eagle3" or "medusa" (beside the target); empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType
     """Default COUPLED."""

@@ -1,4 +1,4 @@
-"""Whole runs over a tiny target: kills in every stage, and what is refused at once."""
+"""Whole runs over a tiny target: every method, kills in every stage, and what is refused at once."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
-from pilotfish.errors import InvalidRequestError, ResourceExhaustedError
+from pilotfish.errors import ConfigError, InvalidRequestError, ResourceExhaustedError
 from pilotfish.models.eagle3.checkpoint import load_eagle3
+from pilotfish.models.medusa import load_medusa
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training
-from pilotfish.training.request import TrainingRequest
+from pilotfish.training.request import Method, TrainingRequest
 from pilotfish.training.stages import Stage, Watcher
 
 
@@ -42,8 +44,9 @@ class Recorder(Watcher):
 
 @pytest.fixture
 def request_for(target_folder: Path, tmp_path: Path) -> Any:
-    def build(**changes: Any) -> TrainingRequest:
+    def build(method: Method = Method.EAGLE3, **changes: Any) -> TrainingRequest:
         values: dict[str, Any] = {
+            "method": method,
             "target": str(target_folder),
             "out": tmp_path / "out",
             "cache_dir": tmp_path / "cache",
@@ -52,6 +55,8 @@ def request_for(target_folder: Path, tmp_path: Path) -> Any:
             "max_epochs": 2,
             "batch_tokens": 256,
             "draft_vocab_size": 20,
+            "num_layers": 2,
+            "num_heads": 2,
             "num_sequences": 6,
             "num_threads": 1,
         }
@@ -99,14 +104,21 @@ def test_a_head_learns_on(request_for: Any, data: Path, tmp_path: Path) -> None:
     known = torch.isin(new.target_token_ids, old.target_token_ids)
     torch.testing.assert_close(new.lm_head.weight[known], old.lm_head.weight)
     assert "the head `first`" in (second / "README.md").read_text()
+    with pytest.raises(ConfigError, match="--start-from takes an eagle3 head"):
+        request_for(Method.DRAFT, start_from=first)
 
 
-def test_two_runs_share_the_features(request_for: Any, data: Path, tmp_path: Path) -> None:
-    run_training(request_for(data=(data,), out=tmp_path / "first"), Recorder())
+def test_medusa_and_draft_share_the_features(request_for: Any, data: Path, target_folder: Path, tmp_path: Path) -> None:
+    medusa = run_training(request_for(Method.MEDUSA, data=(data,), out=tmp_path / "medusa"), Recorder())
+    assert load_medusa(medusa.out).config.num_heads == 2
     recorder = Recorder()
-    run_training(request_for(data=(data,), out=tmp_path / "second", seed=1), recorder)
+    draft = run_training(request_for(Method.DRAFT, data=(data,), out=tmp_path / "draft"), recorder)
     assert (Stage.EXTRACT, 30, 30) in recorder.stages  # nothing left to do
     assert Stage.SYNTHESISE not in [stage for stage, _, _ in recorder.stages]
+    model = AutoModelForCausalLM.from_pretrained(draft.out)
+    assert model.config.num_hidden_layers == 2
+    assert Tokenizer.load(draft.out).fingerprint == Tokenizer.load(target_folder).fingerprint
+    assert model(torch.tensor([[5, 6]])).logits.shape == (1, 2, 258)
 
 
 @pytest.mark.parametrize(

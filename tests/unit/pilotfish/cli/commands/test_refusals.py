@@ -55,7 +55,8 @@ def refusal(command: str) -> str:
         ("plan --gpus 2", "--gpus and --gpu-memory-gb go with --model"),
         ("plan --model llama-3.1-70b --gpus 6", "--gpus is 6; llama-3.1-70b has 64 heads"),
         ("train eagle3 --epochs 0", "epochs is 0"),
-        ("train eagle3 --target no-such-model", "no-such-model"),
+        ("train medusa --heads 0", "heads is 0"),
+        ("train draft --target no-such-model", "no-such-model"),
         ("up --emulate h900", "a100-70b"),
     ],
 )

@@ -30,6 +30,7 @@ def test_pickles_are_refused(model_folder: Path) -> None:
     ("field", "message"),
     [
         ("draft_vocab_size", r"holds an EAGLE-3 head and no model: name it in draft\.head"),
+        ("medusa_num_heads", r"holds Medusa heads and no model: name them in target\.drafter\.model"),
     ],
 )
 @pytest.mark.parametrize("has_tokenizer", [True, False])

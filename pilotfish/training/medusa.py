@@ -1,0 +1,97 @@
+"""Training Medusa heads (2401.10774) on a frozen target: head k learns the target's distribution k + 1 rows later.
+
+Shapes: R rows with a loss, K heads, H hidden size, Vd draft vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from pilotfish.models.loading import LoadedModel
+from pilotfish.models.medusa import MedusaConfig, MedusaHeads
+from pilotfish.training.data.samples import Sample
+from pilotfish.training.distillation import Teacher, soft_cross_entropy
+
+HEAD_DECAY = 0.8
+"""Weight of a head relative to the one before it (the paper's lambda)."""
+
+
+class MedusaObjective:
+    """The loss and the held-out acceptance of Medusa heads; see loop.Objective."""
+
+    def __init__(self, heads: MedusaHeads, target: PreTrainedModel) -> None:
+        """target: only its output projection is kept."""
+        self.module = heads
+        self.num_depths = heads.config.num_heads
+        self._teacher = Teacher(output_rows(target, heads.token_map))
+
+    def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
+        """Mean over rows and, weighted, over heads."""
+        del progress  # all heads train from the start
+        rows = list(_rows(samples, self.num_depths))
+        last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows])
+        total = sum(HEAD_DECAY**index for index in range(self.num_depths))
+        loss = torch.zeros(())
+        for index, logits in enumerate(self.module(last_hidden.to(_dtype(self.module)))):
+            ahead = [(sample, own + index + 1) for sample, own in rows]
+            probs = self._teacher.probs(
+                torch.cat([sample.last_hidden[at] for sample, at in ahead]),
+                torch.cat([sample.log_mass[at] for sample, at in ahead]),
+            )
+            weights = torch.full((len(logits),), HEAD_DECAY**index / total / max(1, len(logits)))
+            loss = loss + soft_cross_entropy(logits, probs, weights)
+        return loss
+
+    def agreement(self, samples: Sequence[Sample]) -> Tensor:
+        """See loop.Objective; a draft starts at every row that has an answer row for each head."""
+        rows = list(_rows(samples, self.num_depths))
+        last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows])
+        single, chained = [], []
+        ahead = torch.ones(len(last_hidden), dtype=torch.bool)
+        for index, logits in enumerate(self.module(last_hidden.to(_dtype(self.module)))):
+            choices = torch.cat([sample.choices[own + index + 1] for sample, own in rows])
+            agrees = self.module.token_map[logits.argmax(-1)] == choices
+            ahead = ahead & agrees
+            single.append(agrees.sum())
+            chained.append(ahead.sum())
+        return torch.stack([torch.tensor(len(last_hidden)), *single, *chained])
+
+
+def new_heads(loaded: LoadedModel, draft_token_ids: Tensor, num_heads: int) -> MedusaHeads:
+    """Heads whose blocks change nothing yet and whose projections are the target's. draft_token_ids: int64 [Vd]."""
+    heads = MedusaHeads(
+        MedusaConfig(
+            hidden_size=int(loaded.model.config.get_text_config().hidden_size),
+            vocab_size=loaded.vocab_size,
+            num_heads=num_heads,
+            draft_vocab_size=len(draft_token_ids),
+            target_model=loaded.model_id,
+            tokenizer_fingerprint=loaded.fingerprint,
+        )
+    )
+    heads.token_map.copy_(draft_token_ids)
+    projection = output_rows(loaded.model, draft_token_ids)
+    with torch.no_grad():
+        for head in heads.medusa_head:
+            head.get_submodule("1").get_parameter("weight").copy_(projection)
+    return heads
+
+
+def output_rows(target: PreTrainedModel, token_ids: Tensor) -> Tensor:
+    """[Vd, H]: rows of the target's output projection, a copy."""
+    weight: Tensor = target.get_output_embeddings().get_parameter("weight")
+    return weight.detach()[token_ids].contiguous()
+
+
+def _rows(samples: Sequence[Sample], num_heads: int) -> Iterator[tuple[Sample, Tensor]]:
+    """Rows from the prompt's last on whose next num_heads rows exist."""
+    for sample in samples:
+        yield sample, torch.arange(sample.prompt_len - 1, max(sample.prompt_len - 1, len(sample.choices) - num_heads))
+
+
+def _dtype(module: MedusaHeads) -> torch.dtype:
+    return next(module.parameters()).dtype
