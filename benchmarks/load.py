@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options_parser.add_argument("-k", type=int, help="draft tokens of an emulated round (default: the server's)")
     options_parser.add_argument("--levels", metavar="N,...", help="requests in flight")
     options_parser.add_argument(
-        "--drafter", default="draft", metavar="NAME[=FOLDER]", help="with --real (default: draft)"
+        "--drafter", default="auto", metavar="NAME[=FOLDER]", help="with --real (default: auto)"
     )
     options = options_parser.parse_args(arguments)
     config, settings = (real if options.real else emulated)(options)

@@ -130,7 +130,7 @@ def run_stations(
     for index, station in enumerate(stations):
         progress.doing("starting the services" if station.config else f"connecting to {station.address}")
         with station_address(station, progress) as address, InferenceClient(address, access=station.access) as client:
-            info = station_info(client, station)
+            info = started_info(client, station.config)
             _check(info, station, settings)
             tokenised = [TokenisedPrompt(prompt, _tokenise(client, info, prompt)) for prompt in prompts]
             arms = _arms(client, station, settings)
@@ -173,12 +173,13 @@ def _arms(client: InferenceClient, station: Station, settings: Settings) -> list
     ]
 
 
-def station_info(client: InferenceClient, station: Station) -> ServiceInfo:
-    """What serves there. In a stack that has just started, the orchestrator may still be dialling the draft service."""
+def started_info(client: InferenceClient, config: Config | None) -> ServiceInfo:
+    """What serves there. config: of a stack that has just started, whose orchestrator may still be dialling the draft
+    service; None: it has run before."""
     deadline_s = time.monotonic() + DRAFT_LINK_TIMEOUT_S
     while True:
         info = client.info()
-        if info.num_draft_replicas or station.config is None or not station.config.draft.num_replicas:
+        if info.num_draft_replicas or config is None or not config.draft.num_replicas:
             return info
         if time.monotonic() > deadline_s:
             return info
@@ -189,6 +190,8 @@ def has_proposer(info: ServiceInfo, name: str) -> bool:
     """Whether a request that asks for it would get drafts."""
     if name == "draft":
         return info.num_draft_replicas > 0
+    if name == "auto":
+        return bool(info.drafter) or info.num_draft_replicas > 0
     return name == info.drafter if name in IN_TARGET_DRAFTERS else name in info.proposers
 
 

@@ -53,19 +53,22 @@ class Config:
     """Minimum log level."""
 
     def __post_init__(self) -> None:
-        """Make `auto` of target.drafter.proposer and draft.proposer concrete."""
-        if self.target.drafter.proposer == "auto":
-            object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._default_drafter()))
+        """Make `auto` of target.drafter and of draft.proposer concrete."""
+        object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
         if self.draft.proposer == "auto":
             object.__setattr__(self, "draft", dataclasses.replace(self.draft, proposer="suffix"))
 
-    def _default_drafter(self) -> InTargetDrafterConfig:
-        target, head = self.target, shipped_head(self.target.model)
-        fits = target.tensor_parallel_size == 1 and target.feature_layers == "auto" and not self.emulation.is_on
-        if not (head and fits and self.draft.proposer == "auto"):
-            return dataclasses.replace(target.drafter, proposer="none")
-        lookup = "suffix" if target.drafter.lookup == "none" else target.drafter.lookup
-        return InTargetDrafterConfig(proposer="eagle3", lookup=lookup, model=head)
+    def _drafter(self) -> InTargetDrafterConfig:
+        target, drafter = self.target, self.target.drafter
+        head = shipped_head(target.model) if drafter.proposer == self.draft.proposer == "auto" else ""
+        keeps_features = target.feature_layers not in ("auto", ())
+        if head and target.tensor_parallel_size == 1 and not keeps_features and not self.emulation.is_on:
+            lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
+            return InTargetDrafterConfig(proposer="eagle3", lookup=lookup, model=head)
+        proposer = "none" if drafter.proposer == "auto" else drafter.proposer
+        return dataclasses.replace(
+            drafter, proposer=proposer, lookup="none" if drafter.lookup == "auto" else drafter.lookup
+        )
 
 
 _ADAPTER = TypeAdapter(Config)

@@ -22,7 +22,7 @@ def is_local(name_or_path: str) -> bool:
 def shipped_head(model: str) -> str:
     """The name of the EAGLE-3 head for a target of the catalogue; empty: none comes with Pilotfish."""
     name = f"{model}-eagle3"
-    return name if any(_is_head(folder / name) for folder in _FOLDERS) else ""
+    return name if Path(name).name == name and any(_is_head(folder / name) for folder in _FOLDERS) else ""
 
 
 def head_folder(name_or_path: str) -> Path:

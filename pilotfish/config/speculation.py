@@ -19,7 +19,8 @@ class SpeculationConfig:
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: draft while it is measured to be faster. `on`: every round. `off`: never."""
     num_speculative_tokens: int = 5
-    """Draft tokens per round; with `auto` the maximum (vLLM's name)."""
+    """Draft tokens per round, one after the other; a tree has more (`tree_nodes`). With mode `auto` the maximum (vLLM's
+    name)."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
     pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the drafter in the target."""
@@ -28,7 +29,8 @@ class SpeculationConfig:
     (`draft.hybrid_min_accepted_tokens`)."""
     tree_nodes: Literal["auto"] | int = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: of drafters in the target, as many as do not make its step longer; elsewhere chains."""
+    `auto`: chains, but for drafters in the target. These never take more than leave
+    the target's step about as short."""
     tree_branching: int = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"

@@ -17,11 +17,11 @@ class InTargetDrafterConfig:
     __pydantic_config__ = STRICT
 
     proposer: Literal["auto", "none", "eagle3", "medusa"] = "auto"
-    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish for this target,
-    behind `suffix`; `none` where there is no such head or `draft.proposer` is given."""
-    lookup: Literal["none", "ngram", "suffix"] = "none"
+    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish; `none` where there
+    is none, `draft.proposer` is given, features are kept (`feature_layers`), or the target has several ranks."""
+    lookup: Literal["auto", "none", "ngram", "suffix"] = "auto"
     """A lookup, set up in `draft`; the proposer drafts only where it is not confident
-    (`draft.hybrid_min_accepted_tokens`)."""
+    (`draft.hybrid_min_accepted_tokens`). `auto`: `suffix` before the head that proposer `auto` found, else `none`."""
     model: HeadOrPath = ""
     """Heads: a folder, or the name of one that comes with Pilotfish."""
 
@@ -30,6 +30,10 @@ class InTargetDrafterConfig:
         require(
             bool(self.model) or not needs_model,
             f"target.drafter.model is empty; {self.proposer} needs the folder of its heads",
+        )
+        require(
+            not self.model or self.proposer != "auto",
+            "target.drafter.model is given without target.drafter.proposer: set it to eagle3 or medusa",
         )
 
 

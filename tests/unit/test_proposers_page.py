@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,7 +71,7 @@ def test_every_lookup_fulfils_the_contract(
 async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_lookup_folder(tmp_path)
     monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
-    proposers = {**registry.PROPOSERS, "echo": lookup.lookup_proposer("echo")}
+    proposers = {**registry.PROPOSERS, "echo": partial(lookup.start_lookup_proposer, name="echo")}
     monkeypatch.setattr(registry, "PROPOSERS", proposers)
     server = await start_draft(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
     try:

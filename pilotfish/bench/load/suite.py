@@ -16,7 +16,7 @@ from pilotfish.bench.load.workload import ListedPrompts, PlannedRequest, Prompts
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.result import common_conditions
-from pilotfish.bench.suite import Progress, Station, has_proposer, station_address, station_info
+from pilotfish.bench.suite import Progress, Station, has_proposer, started_info, station_address
 from pilotfish.client.answer import ServiceInfo, Summary
 from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
 from pilotfish.client.inference import InferenceClient
@@ -37,7 +37,7 @@ def run_load(station: Station, settings: LoadSettings, progress: Progress | None
     progress.doing("starting the services" if station.config else f"connecting to {station.address}")
     with station_address(station, progress) as address:
         with InferenceClient(address, access=station.access) as client:
-            info = station_info(client, station)
+            info = started_info(client, station.config)
             workload = _workload(client, info, settings)
         # One loop for all runs: channels belong to it.
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from pilotfish.bench.suite import started_info
 from pilotfish.cli.commands.up import pull_models, run_services
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.cli.console import output_console
@@ -63,8 +64,11 @@ def demo(config_file: ConfigFile = None, overrides: Overrides = None) -> None:
     address = f"{config.orchestrator.host}:{config.orchestrator.port}"
     running = find_running(address)
     if running is not None:
-        console.print(f"Using what already serves {running.model_id} on {address}.")
-        compare(address, console, PROMPTS, MAX_TOKENS)
+        console.print(
+            f"Using what already serves {running.model_id} on {address}. It may draft from its own earlier answers, "
+            "which flatters drafts: the prompts repeat."
+        )
+        compare(address, console, None, PROMPTS, MAX_TOKENS)
         return
     require_free(config.orchestrator.host, config.orchestrator.port)
     pull_models(config)
@@ -86,7 +90,9 @@ async def _start_and_compare(config: Config, console: Console) -> None:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if address.done():
             # On a thread, whose calls fail at once when a signal stops the services.
-            comparison = asyncio.create_task(asyncio.to_thread(compare, address.result(), console, PROMPTS, MAX_TOKENS))
+            comparison = asyncio.create_task(
+                asyncio.to_thread(compare, address.result(), console, config, PROMPTS, MAX_TOKENS)
+            )
             await asyncio.wait([services, comparison], return_when=asyncio.FIRST_COMPLETED)
             if not services.done():
                 await comparison
@@ -108,15 +114,16 @@ def _emulate(console: Console) -> None:
         "meaningless words; a drafter on a ninth is right 8 times in 10 and drafts ahead. All else is real."
     )
     with LocalStack(Config(emulation=EmulationConfig(profile=EMULATED_PROFILE))) as stack:
-        compare(stack.address, console, EMULATED_PROMPTS, EMULATED_TOKENS, shows_answers=False)
+        compare(stack.address, console, stack.config, EMULATED_PROMPTS, EMULATED_TOKENS)
 
 
-def compare(
-    address: str, console: Console, prompts: dict[str, str], max_tokens: int, *, shows_answers: bool = True
-) -> None:
-    """Answer every prompt in every way that is served there, and print the figures."""
+def compare(address: str, console: Console, started: Config | None, prompts: dict[str, str], max_tokens: int) -> None:
+    """Answer every prompt in every way that is served there, and print the figures.
+
+    started: the configuration of services that have just started; None: they have run before.
+    """
     with InferenceClient(address) as client:
-        ways = _ways(client.info())
+        ways = _ways(started_info(client, started))
         # The first answers pay for what is built on first use, and the first of several for the prefill:
         # here none of those that are compared is the first.
         for prompt in (WARM_UP, *prompts.values()):
@@ -124,7 +131,7 @@ def compare(
                 _answer(client, prompt, dataclasses.replace(options, max_tokens=WARM_UP_TOKENS))
         comparisons = []
         for name, prompt in prompts.items():
-            if shows_answers:
+            if not (started and started.emulation.is_on):
                 _show(client, prompt, dataclasses.replace([*ways.values()][-1], max_tokens=max_tokens), console)
             comparisons.append(_compare(client, name, prompt, ways, max_tokens))
     console.print()

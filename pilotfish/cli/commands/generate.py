@@ -42,7 +42,7 @@ NumSpeculativeTokens = Annotated[
 ]
 Proposer = Annotated[
     str,
-    typer.Option("--proposer", help="draft (the draft service), ngram or suffix (looked up), or eagle3, medusa."),
+    typer.Option("--proposer", help="auto, draft (the draft service), ngram or suffix (looked up), or eagle3, medusa."),
 ]
 System = Annotated[str | None, typer.Option("--system", help="System message.")]
 

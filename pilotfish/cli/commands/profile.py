@@ -18,7 +18,7 @@ from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.output_file import require_writable, write_whole
-from pilotfish.config import Config, load_config
+from pilotfish.config import Config, InTargetDrafterConfig, load_config
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, load_profile, profile_to_yaml
 from pilotfish.errors import ConfigError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
@@ -125,6 +125,9 @@ def _measure(config: Config, role: Role, *, quick: bool) -> MeasuredCost | Roofl
     from pilotfish.emulation.cost_measurement import CostMeasurement, MeasurementPlan
     from pilotfish.engine.process.factory import build_engine
 
+    # The target alone: what a drafter in it takes is no part of its steps.
+    alone = replace(config.target, drafter=InTargetDrafterConfig(proposer="none"))
+    config = replace(config, target=alone)
     core = build_engine(config, "target" if role is Role.TARGET else "draft")
     plan = MeasurementPlan().within(core, service.engine.max_batch_tokens)
     if quick:

@@ -86,7 +86,8 @@ def train(
 
       pilotfish train draft --data conversations.jsonl        from conversations with the target
 
-      pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.model=$PWD/my-head
+      pilotfish up --set target.drafter.proposer=eagle3 --set target.drafter.lookup=suffix --set
+      target.drafter.model=$PWD/my-head
     """
     cache = (cache_dir or Path(default_cache_dir())).expanduser()
     request = TrainingRequest(

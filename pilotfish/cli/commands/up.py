@@ -82,18 +82,23 @@ def up(
 
 def _describe_drafts(config: Config) -> str:
     """Which drafter answers that ask for none get, and how to have another."""
-    proposer, drafter, model = config.orchestrator.speculation.proposer, config.target.drafter, config.target.model
-    if proposer != "auto":
-        return f"Drafts: proposer {proposer} (orchestrator.speculation.proposer)."
-    if drafter.proposer != "none" or drafter.lookup != "none":
-        parts = [name for name in (drafter.lookup, drafter.proposer) if name != "none"]
-        return (
-            f"Drafts: {' before '.join(parts)} in the target. --set draft.proposer=suffix: the draft service instead."
+    speculation, target, draft = config.orchestrator.speculation, config.target, config.draft
+    if speculation.mode == "off":
+        return "No drafts: orchestrator.speculation.mode is off."
+    if speculation.proposer != "auto":
+        return f"Drafts: {speculation.proposer} (orchestrator.speculation.proposer)."
+    parts = [name for name in (target.drafter.lookup, target.drafter.proposer) if name != "none"]
+    if parts:
+        other = (
+            " --set orchestrator.speculation.proposer=draft: the draft service instead." if draft.num_replicas else ""
         )
-    if not config.draft.num_replicas:
-        return "No drafts: no drafter is in the target (target.drafter) and there are no draft replicas."
-    advice = "" if shipped_head(model) else f" Faster: a head in the target, `pilotfish train eagle3 --target {model}`."
-    return f"Drafts: {config.draft.proposer} in the draft service.{advice}"
+        return f"Drafts: {', else '.join(parts)} in the target.{other}"
+    if not draft.num_replicas:
+        return "No drafts: there is no drafter in the target (target.drafter), and no draft replica."
+    advice = ""
+    if not shipped_head(target.model) and target.tensor_parallel_size == 1:
+        advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
+    return f"Drafts: {draft.proposer} in the draft service.{advice}"
 
 
 def http_url(config: Config) -> str:

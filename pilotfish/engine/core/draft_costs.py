@@ -39,8 +39,9 @@ class DraftCosts:
         """A step without prefills that committed num_tokens, and the drafts that were made after it."""
         self._num_tokens = _DECAY * self._num_tokens + num_tokens
         self._time_s = _DECAY * self._time_s + step_s + draft_s
-        self._num_rounds = _DECAY * self._num_rounds + num_rounds
-        self._draft_s = _DECAY * self._draft_s + draft_s
+        if num_rounds:  # else the time is of lookups, and of what drafters keep
+            self._num_rounds = _DECAY * self._num_rounds + num_rounds
+            self._draft_s = _DECAY * self._draft_s + draft_s
 
     def thresholds(self, step_s: Callable[[float], float], num_sequences: int, num_draft_tokens: int) -> Thresholds:
         """For drafts of so many sequences; the defaults before the first step.

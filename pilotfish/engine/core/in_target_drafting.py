@@ -120,17 +120,15 @@ class InTargetDrafting:
             return {}
         num_sequences, longest = len(lengths), max(lengths.values())
         thresholds = self._costs.thresholds(self._step_s, num_sequences, longest)
-        num_nodes = num_free_nodes(self._step_s, num_sequences, longest, MAX_TREE_NODES)
+        trees = {index: getattr(kept[index].sequence.task, "tree", None) for index in lengths}
+        most = max((tree.max_nodes for tree in trees.values() if tree is not None), default=0)
+        num_nodes = num_free_nodes(self._step_s, num_sequences, longest, most)
         wishes = {}
         for index, length in lengths.items():
-            sequence = kept[index].sequence
-            assert isinstance(sequence.task, DecodeTask)
-            tree = sequence.task.tree
-            if tree is not None:
-                tree = msgspec.structs.replace(tree, max_nodes=min(tree.max_nodes, num_nodes))
-                if tree.max_nodes <= length:  # no room to branch
-                    tree = None
-            wish = self._wish(sequence, length, tree, thresholds)
+            tree = trees[index]
+            if tree is not None and num_nodes < tree.max_nodes:
+                tree = msgspec.structs.replace(tree, max_nodes=num_nodes) if num_nodes > length else None
+            wish = self._wish(kept[index].sequence, length, tree, thresholds)
             if wish is not None:
                 wishes[index] = wish
         return wishes
@@ -152,10 +150,9 @@ class InTargetDrafting:
     ) -> DraftWish | None:
         """With room for the tree, else for a chain, else for as much of one as there is."""
         length = len(sequence.tokens)
-        if tree is not None:
-            if self._kv_cache.reserve(sequence, length + num_tree_places(tree, num_draft_tokens)):
-                return DraftWish(sequence, num_draft_tokens, tree=tree, thresholds=thresholds)
-        elif self._kv_cache.reserve(sequence, length + num_draft_tokens):
+        if tree is not None and self._kv_cache.reserve(sequence, length + num_tree_places(tree, num_draft_tokens)):
+            return DraftWish(sequence, num_draft_tokens, tree=tree, thresholds=thresholds)
+        if self._kv_cache.reserve(sequence, length + num_draft_tokens):
             return DraftWish(sequence, num_draft_tokens, thresholds=thresholds)
         num_draft_tokens = min(num_draft_tokens, len(sequence.block_ids) * BLOCK_SIZE - length)
         return DraftWish(sequence, num_draft_tokens, thresholds=thresholds) if num_draft_tokens > 0 else None

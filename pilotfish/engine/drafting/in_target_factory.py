@@ -50,7 +50,7 @@ def with_lookup(
     config: InTargetDrafterConfig, draft: DraftConfig, other: InTargetDrafter | None
 ) -> InTargetDrafter | None:
     """The drafter with the configured lookup before it, or the lookup alone; draft: how lookups are configured."""
-    if config.lookup == "none":
+    if config.lookup in ("auto", "none"):  # Config has made `auto` concrete
         return other
     return InTargetLookup(
         config.lookup if other is None else other.name,

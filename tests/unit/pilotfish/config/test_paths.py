@@ -57,7 +57,9 @@ def test_every_path_is_named_from_the_root(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "here").touch()
     marked = [key for key, mark in texts(Config()) if mark is not None]
     assert {"target.model", "security.public.api_keys_file", "cache_dir"} <= set(marked)
-    config = with_absolute_paths(load_config(overrides=[f"{key}=here" for key in marked]), ALL_PATHS)
+    config = with_absolute_paths(
+        load_config(overrides=["target.drafter.proposer=eagle3", *(f"{key}=here" for key in marked)]), ALL_PATHS
+    )
     assert {value_at(config, key) for key in marked} == {str(tmp_path / "here")}
 
 

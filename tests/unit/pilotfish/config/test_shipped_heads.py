@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.config import config_from_dict, shipped_heads
+from pilotfish.config import Config, config_from_dict, shipped_heads
 from pilotfish.config.shipped_heads import head_folder
-from pilotfish.errors import ModelNotFoundError
+from pilotfish.errors import ConfigError, ModelNotFoundError
 
 
 @pytest.fixture
@@ -42,7 +42,15 @@ def test_the_head_of_a_target_drafts_in_it_unless_another_drafter_is_named(
     assert drafter(target={"model": "a-model", "tensor_parallel_size": 2}) == ("none", "none", "suffix")
     assert drafter(target={"model": "a-model", "drafter": {"proposer": "none"}}) == ("none", "none", "suffix")
     assert drafter(target={"model": "a-model", "drafter": {"lookup": "ngram"}})[:2] == ("eagle3", "ngram")
+    assert drafter(target={"model": "a-model", "drafter": {"lookup": "none"}})[:2] == ("eagle3", "none")
+    assert drafter(target={"model": str(tmp_path / "a-model")})[0] == "none", "a folder of the user's"
+    with pytest.raises(ConfigError, match=r"target\.drafter\.model is given without target\.drafter\.proposer"):
+        drafter(target={"model": "b-model", "drafter": {"model": "my-head"}})
     assert drafter(emulation={"profile": "instant"})[0] == "none"
+
+
+def test_the_default_target_has_one() -> None:
+    assert head_folder(Config().target.drafter.model).is_dir()
 
 
 def test_by_path(shipped_head: Path) -> None:

@@ -51,4 +51,4 @@ def test_there_is_always_a_threshold_between_all_and_nothing() -> None:
 )
 def test_trees_fill_the_tile_that_chains_began(num_sequences: int, num_draft_tokens: int, expected: int) -> None:
     assert num_free_nodes(tiles, num_sequences, num_draft_tokens, 63) == expected
-    assert num_free_nodes(tiles, num_sequences, num_draft_tokens, 4) == max(4, num_draft_tokens) or expected <= 4
+    assert num_free_nodes(tiles, num_sequences, num_draft_tokens, 4) == min(expected, max(4, num_draft_tokens))
