@@ -5,7 +5,7 @@ from __future__ import annotations
 from draft_service.proposers.registry import start_proposer
 from pilotfish.config import Config
 from pilotfish.emulation.factory import start_emulated_engine
-from pilotfish.engine.process.client import EngineClient
+from pilotfish.messages import EngineClient
 from pilotfish.rpc.draft_frames import DraftFrames
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.replica.start import start_replica

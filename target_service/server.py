@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pilotfish.config import Config
 from pilotfish.emulation.factory import start_emulated_engine
-from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.process_engine import ProcessEngine
+from pilotfish.messages import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.replica.start import start_replica
 from pilotfish.rpc.target_frames import TargetFrames

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from draft_service.proposers.lookup import start_lookup_proposer
 from pilotfish.config import Config
-from pilotfish.engine.process.client import EngineClient
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import ConfigError
+from pilotfish.messages import EngineClient
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 
 Proposer = Callable[[Config], Awaitable[EngineClient]]

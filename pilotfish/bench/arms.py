@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pilotfish.bench.measurement import Arrival, Measurement
-from pilotfish.client.answer import Chunk, GenerateOptions, Summary, TokenPrompt
+from pilotfish.client.answer import GenerateOptions, Summary, TokenPrompt
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError
 
@@ -74,17 +74,3 @@ class PilotfishArm:
         if summary is None:
             raise InternalError("the answer broke off before its summary")
         return Measurement(token_ids=tuple(token_ids), arrivals=tuple(arrivals), summary=summary)
-
-    def logprobs(
-        self, prompt_token_ids: Sequence[int], *, max_tokens: int
-    ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        """Answer once with log-probabilities, which costs time: the tokens and the target's log-probability of each.
-
-        The second is empty when the engine does not tell them (emulated hardware).
-        """
-        options = replace(self._options, max_tokens=max_tokens, logprobs=0)
-        prompt = TokenPrompt(tuple(prompt_token_ids))
-        messages = self._client.generate(prompt, options, timeout_s=self._timeout_s)
-        chunks = [message for message in messages if isinstance(message, Chunk)]
-        token_ids = tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
-        return token_ids, tuple(each.logprob for chunk in chunks for each in chunk.logprobs)

@@ -51,8 +51,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """None: the contestant does not tell."""
     num_identical: int
     """Answers equal, token by token, to the baseline's first answer to the same prompt."""
-    mean_logprob: float | None
-    """Nats per token under the target."""
 
     @property
     def is_identical(self) -> bool:
@@ -106,7 +104,6 @@ def _row(samples: Sequence[Sample], baseline: Sequence[Sample], category: str) -
         itl_p50_ms=_quantile_ms(gaps, 0.5),
         itl_p99_ms=_quantile_ms(gaps, 0.99),
         num_identical=sum(sample.measurement.token_ids == first[sample.prompt_index].token_ids for sample in samples),
-        mean_logprob=_mean(sample.mean_logprob for sample in samples),
         drafts=drafts,
     )
 
@@ -123,11 +120,6 @@ def _decode_rate(measurements: Iterable[Measurement]) -> float | None:
 
 def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from pilotfish.bench.measurement import Arm, Measurement
 from pilotfish.bench.prompts import Prompt
-from pilotfish.bench.scoring import Scorer
 
 WARM_UP_TOKENS = 16
 
@@ -30,8 +29,6 @@ class Sample:
     turn: int
     """Answers of one turn to one prompt were measured next to each other: they are what is compared."""
     measurement: Measurement
-    mean_logprob: float | None = None
-    """Nats per token under the target; None: not known."""
 
 
 def run_arms(
@@ -40,7 +37,6 @@ def run_arms(
     *,
     max_tokens: int,
     turns: Sequence[int] = (0,),
-    scorer: Scorer | None = None,
     on_answer: Callable[[], None],
 ) -> list[Sample]:
     """Every arm answers every prompt once in each of `turns`; on_answer after each. Raises PilotfishError.
@@ -52,13 +48,12 @@ def run_arms(
         arm.answer(prompts[0].token_ids, max_tokens=WARM_UP_TOKENS)
     samples = []
     for index, prompt in enumerate(prompts):
-        if scorer is not None:
-            scorer.begin(prompt.token_ids, max_tokens)
+        # Into the prefix cache, if there is one: for all arms alike.
+        arms[0].answer(prompt.token_ids, max_tokens=1)
         for count, turn in enumerate(turns):
             first = (index * len(turns) + count) % len(arms)
             for arm in (*arms[first:], *arms[:first]):
                 measurement = arm.answer(prompt.token_ids, max_tokens=max_tokens)
-                logprob = scorer.mean_logprob(arm, measurement) if scorer is not None else None
-                samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement, logprob))
+                samples.append(Sample(arm.name, prompt.prompt.category, index, turn, measurement))
                 on_answer()
     return samples

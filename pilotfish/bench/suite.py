@@ -12,7 +12,6 @@ from pilotfish.bench.measurement import Arm
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer
 from pilotfish.bench.runner import Sample, TokenisedPrompt, run_arms
-from pilotfish.bench.scoring import Scorer
 from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.client.inference import InferenceClient
@@ -142,7 +141,6 @@ def run_stations(
                 tokenised,
                 max_tokens=settings.max_tokens,
                 turns=range(index * settings.num_repeats, (index + 1) * settings.num_repeats),
-                scorer=Scorer(arms[0]),
                 on_answer=progress.advance,
             )
     return run

@@ -46,7 +46,7 @@ def category_table(rows: list[Row], title: str) -> Table:
     # Two lines each, so that eighty columns hold them.
     headings = (
         *("tok/s\n", "speed\nup", "TTFT\nms", "ITL\np50", "ms\np99", "acc.\nrate", "acc.\nlen."),
-        *("drafted\n", "wasted\n", "same\ntext", "log\nprob"),
+        *("drafted\n", "wasted\n", "same\ntext"),
     )
     table = Table(title=escape(title), title_justify="left", box=None, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("", overflow="fold")
@@ -73,7 +73,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         number(row.itl_p99_ms, ".1f"),
         *_draft_cells(row.drafts),
         identical(row),
-        number(row.mean_logprob, ".2f"),
     )
 
 

@@ -8,27 +8,17 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import uvloop
 
 from pilotfish.config import Config, load_config
 from pilotfish.errors import PilotfishError
+from pilotfish.rpc.server import Service
 from pilotfish.telemetry.logs import configure_logging
 
 DRAIN_GRACE_S = 10.0
 """Open sequences get this long after the first signal; a second signal ends the wait."""
-
-
-class Service(Protocol):
-    """What the servers of the three services have in common."""
-
-    @property
-    def address(self) -> str: ...
-
-    async def drain_and_stop(self, grace_s: float) -> None: ...
-
-    async def wait_closed(self) -> None: ...
 
 
 ServiceT = TypeVar("ServiceT", bound=Service)

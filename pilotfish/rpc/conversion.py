@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
@@ -43,6 +45,11 @@ def enum_from_proto(kind: type[_Enum], number: int) -> _Enum:
         raise InvalidRequestError(f"{kind.__name__} {number} is unknown here; known are {known}") from None
 
 
+def _values(proto: Any, kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """What the message has in the fields of the struct, which have the same names."""
+    return {name: getattr(proto, name) for name in kind.__struct_fields__}
+
+
 def finish_reason_from_proto(number: int) -> FinishReason | None:
     """UNSPECIFIED stands for a sequence that goes on."""
     return enum_from_proto(FinishReason, number) if number else None
@@ -57,41 +64,20 @@ def grammar_from_proto(proto: pb.Grammar) -> Grammar:
 
 
 def sampling_to_proto(sampling: SamplingParams) -> pb.SamplingParams:
-    return pb.SamplingParams(
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        repetition_penalty=sampling.repetition_penalty,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        logit_bias=[pb.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias],
-        seed=sampling.seed,
-        acceptance=pb.AcceptanceMode.ValueType(sampling.acceptance),
-        max_tokens=sampling.max_tokens,
-        stop_token_ids=sampling.stop_token_ids,
-        num_logprobs=sampling.num_logprobs,
-        grammar=None if sampling.grammar is None else grammar_to_proto(sampling.grammar),
-    )
+    values = msgspec.structs.asdict(sampling)
+    values["logit_bias"] = [pb.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias]
+    values["grammar"] = None if sampling.grammar is None else grammar_to_proto(sampling.grammar)
+    return pb.SamplingParams(**values)
 
 
 def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
-    return SamplingParams(
-        temperature=proto.temperature,
-        top_k=proto.top_k,
-        top_p=proto.top_p,
-        min_p=proto.min_p,
-        repetition_penalty=proto.repetition_penalty,
-        presence_penalty=proto.presence_penalty,
-        frequency_penalty=proto.frequency_penalty,
-        logit_bias=tuple((item.token_id, item.bias) for item in proto.logit_bias),
-        seed=proto.seed,
-        acceptance=enum_from_proto(AcceptanceMode, proto.acceptance),
-        max_tokens=proto.max_tokens,
-        stop_token_ids=tuple(proto.stop_token_ids),
-        num_logprobs=proto.num_logprobs if proto.HasField("num_logprobs") else None,
-        grammar=grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None,
-    )
+    values = _values(proto, SamplingParams)
+    values["logit_bias"] = tuple((item.token_id, item.bias) for item in proto.logit_bias)
+    values["acceptance"] = enum_from_proto(AcceptanceMode, proto.acceptance)
+    values["stop_token_ids"] = tuple(proto.stop_token_ids)
+    values["num_logprobs"] = proto.num_logprobs if proto.HasField("num_logprobs") else None
+    values["grammar"] = grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None
+    return SamplingParams(**values)
 
 
 def distribution_to_proto(distribution: SparseDistribution) -> pb.SparseDistribution:
@@ -129,35 +115,14 @@ def timings_from_proto(proto: pb.Timings) -> Timings:
 
 
 def model_to_proto(model: ModelInfo) -> pb.ModelInfo:
-    return pb.ModelInfo(
-        model_id=model.model_id,
-        tokenizer_fingerprint=model.tokenizer_fingerprint,
-        vocab_size=model.vocab_size,
-        max_context_tokens=model.max_context_tokens,
-        dtype=model.dtype,
-        deterministic=model.deterministic,
-        proposer=model.proposer,
-        emulated=model.emulated,
-        tokenizer_path=model.tokenizer_path,
-        feature_layers=model.feature_layers,
-        feature_format=pb.FeatureFormat.ValueType(model.feature_format or 0),
-    )
+    return pb.ModelInfo(**{**msgspec.structs.asdict(model), "feature_format": model.feature_format or 0})
 
 
 def model_from_proto(proto: pb.ModelInfo) -> ModelInfo:
-    return ModelInfo(
-        model_id=proto.model_id,
-        tokenizer_fingerprint=proto.tokenizer_fingerprint,
-        vocab_size=proto.vocab_size,
-        max_context_tokens=proto.max_context_tokens,
-        dtype=proto.dtype,
-        deterministic=proto.deterministic,
-        proposer=proto.proposer,
-        emulated=proto.emulated,
-        tokenizer_path=proto.tokenizer_path,
-        feature_layers=tuple(proto.feature_layers),
-        feature_format=enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None,
-    )
+    values = _values(proto, ModelInfo)
+    values["feature_layers"] = tuple(proto.feature_layers)
+    values["feature_format"] = enum_from_proto(FeatureFormat, proto.feature_format) if proto.feature_format else None
+    return ModelInfo(**values)
 
 
 def tree_request_to_proto(request: TreeRequest) -> pb.TreeRequest:
@@ -202,38 +167,15 @@ def limits_from_proto(proto: pb.Limits) -> Limits:
 
 
 def load_to_proto(load: LoadReport) -> pb.LoadReport:
-    table = load.step_table
-    return pb.LoadReport(
-        num_sequences_running=load.num_sequences_running,
-        num_sequences_waiting=load.num_sequences_waiting,
-        num_kv_blocks_used=load.num_kv_blocks_used,
-        num_kv_blocks_total=load.num_kv_blocks_total,
-        step_time_ns=load.step_time_ns,
-        draining=load.draining,
-        num_preemptions=load.num_preemptions,
-        num_sequences_decoding=load.num_sequences_decoding,
-        num_step_tokens=load.num_step_tokens,
-        prefill_time_ns=load.prefill_time_ns,
-        num_grammar_deaths=load.num_grammar_deaths,
-        step_table=pb.StepTable(rows=table.rows, step_time_ns=table.step_ns) if table.rows else None,
-    )
+    table, values = load.step_table, msgspec.structs.asdict(load)
+    values["step_table"] = pb.StepTable(rows=table.rows, step_time_ns=table.step_ns) if table.rows else None
+    return pb.LoadReport(**values)
 
 
 def load_from_proto(proto: pb.LoadReport) -> LoadReport:
-    return LoadReport(
-        num_sequences_running=proto.num_sequences_running,
-        num_sequences_waiting=proto.num_sequences_waiting,
-        num_kv_blocks_used=proto.num_kv_blocks_used,
-        num_kv_blocks_total=proto.num_kv_blocks_total,
-        step_time_ns=proto.step_time_ns,
-        draining=proto.draining,
-        num_preemptions=proto.num_preemptions,
-        num_sequences_decoding=proto.num_sequences_decoding,
-        num_step_tokens=proto.num_step_tokens,
-        prefill_time_ns=proto.prefill_time_ns,
-        num_grammar_deaths=proto.num_grammar_deaths,
-        step_table=_step_table_from_proto(proto.step_table) if proto.HasField("step_table") else StepTable(),
-    )
+    values = _values(proto, LoadReport)
+    values["step_table"] = _step_table_from_proto(proto.step_table) if proto.HasField("step_table") else StepTable()
+    return LoadReport(**values)
 
 
 def _step_table_from_proto(proto: pb.StepTable) -> StepTable:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from typing import Protocol
 
 from pilotfish.errors import PilotfishError
+from pilotfish.rpc.server import Service
 
 logger = logging.getLogger(__name__)
 
@@ -21,17 +21,6 @@ def reachable_address(address: str, *, node_ip: str) -> str:
     """The address under which peers reach a listener: a wildcard host becomes this node's IP."""
     host, _, port = address.rpartition(":")
     return f"{node_ip}:{port}" if host in WILDCARD_HOSTS else address
-
-
-class Service(Protocol):
-    """What the servers of the three services have in common."""
-
-    @property
-    def address(self) -> str: ...
-
-    async def drain_and_stop(self, grace_s: float) -> None: ...
-
-    async def wait_closed(self) -> None: ...
 
 
 class HostedService:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import grpc
 import grpc.aio
@@ -17,6 +18,17 @@ LIVENESS = "liveness"
 """Health name that stays SERVING while the process can answer at all."""
 READINESS = "readiness"
 """Health name that follows `set_ready`, as do the empty one and the services' own."""
+
+
+class Service(Protocol):
+    """What the servers of the three services have in common."""
+
+    @property
+    def address(self) -> str: ...
+
+    async def drain_and_stop(self, grace_s: float) -> None: ...
+
+    async def wait_closed(self) -> None: ...
 
 
 class GrpcServer:

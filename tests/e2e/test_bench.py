@@ -24,8 +24,6 @@ def test_it_starts_what_it_needs_and_every_text_is_plain_decodings(tmp_path: Pat
     assert rows["plain"]["num_answers"] == 2  # beside each of two stacks
     for row in rows.values():
         assert row["num_identical"] == row["num_answers"]
-        assert row["mean_logprob"] == pytest.approx(rows["plain"]["mean_logprob"])
-        assert row["mean_logprob"] < 0
     assert rows["ngram K=4"]["drafts"]["num_accepted_tokens"] > 0
     assert rows["ngram K=4"]["drafts"]["tokens_per_step"] > 1
     assert not psutil.Process().children(recursive=True)

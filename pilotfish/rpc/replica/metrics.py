@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import pilotfish
 from pilotfish.rpc.frames import Service
-from pilotfish.rpc.handshake import Welcome
-from pilotfish.rpc.replica.observer import ReplicaCounters, ReplicaObserver
+from pilotfish.rpc.replica.observer import ReplicaCounters
 from pilotfish.telemetry.families import by_label, counter, gauge, info, labelled_counter
 from pilotfish.types import LoadReport
 
-
-class Streams(Protocol):
-    """The part of a stream server that is told."""
-
-    @property
-    def welcome(self) -> Welcome: ...
-
-    @property
-    def load(self) -> LoadReport: ...
-
-    @property
-    def observer(self) -> ReplicaObserver: ...
-
-    @property
-    def num_connections(self) -> int: ...
+if TYPE_CHECKING:
+    from pilotfish.rpc.replica.stream_server import StreamServer
 
 
 class ReplicaCollector(Collector):
     """See the module. Safe to read from any thread: it reads numbers and values that never change."""
 
-    def __init__(self, service: Service, streams: Streams) -> None:
+    def __init__(self, service: Service, streams: StreamServer) -> None:
         self._service = service
         self._streams = streams
 

@@ -7,10 +7,11 @@ import secrets
 import socket
 
 from pilotfish.config import TelemetryConfig
+from pilotfish.messages import EngineClient
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
-from pilotfish.rpc.replica.stream_server import Engine, StreamServer
+from pilotfish.rpc.replica.stream_server import StreamServer
 from pilotfish.rpc.replica.telemetry import ReplicaTelemetry
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.types import LoadReport, ModelInfo
@@ -22,7 +23,9 @@ STOP_GRACE_S = 1.0
 class ReplicaServer:
     """Owns its engine."""
 
-    def __init__(self, engine: Engine, streams: StreamServer, server: GrpcServer, telemetry: ReplicaTelemetry) -> None:
+    def __init__(
+        self, engine: EngineClient, streams: StreamServer, server: GrpcServer, telemetry: ReplicaTelemetry
+    ) -> None:
         self._engine = engine
         self._telemetry = telemetry
         self._server = server
@@ -34,7 +37,7 @@ class ReplicaServer:
     async def start(
         cls,
         codec: FrameCodec,
-        engine: Engine,
+        engine: EngineClient,
         *,
         host: str,
         port: int,

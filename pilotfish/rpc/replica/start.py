@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from pilotfish.config import Config
+from pilotfish.messages import EngineClient
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.rpc.replica.stream_server import Engine
 
 
 async def start_replica(
     config: Config,
     codec: FrameCodec,
-    start_engine: Callable[[], Awaitable[Engine]],
+    start_engine: Callable[[], Awaitable[EngineClient]],
     *,
-    engine: Engine | None = None,
+    engine: EngineClient | None = None,
     proposer: str = "",
 ) -> ReplicaServer:
     """Start the engine, unless one is given, which is then owned, and serve it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import grpc.aio
 import msgspec
@@ -14,13 +14,15 @@ from google.protobuf.message import DecodeError
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, SequenceError
 from pilotfish.rpc.frame_queue import FrameQueue
-from pilotfish.rpc.frames import EOF, FrameCodec, Request, RequestFrame, Response, ResponseFrame
-from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
-from pilotfish.rpc.replica.observer import ReplicaObserver
-from pilotfish.rpc.replica.sequence_table import OpenEntry, SequenceTable
+from pilotfish.rpc.frames import EOF, Request, RequestFrame, Response, ResponseFrame
+from pilotfish.rpc.handshake import Hello, check_handshake
+from pilotfish.rpc.replica.sequence_table import OpenEntry
 from pilotfish.rpc.replica.validation import check_command
 from pilotfish.step_table import StepTable
 from pilotfish.types import LoadReport, SequenceErrorCode
+
+if TYPE_CHECKING:
+    from pilotfish.rpc.replica.stream_server import StreamServer
 
 MAX_UNSENT_ITEMS = 8192
 """Results that wait for a peer that does not read; then it is cut off and its sequences are freed."""
@@ -31,32 +33,10 @@ HELLO_TIMEOUT_S = 5.0
 Context = grpc.aio.ServicerContext[RequestFrame, ResponseFrame]
 
 
-class Replica(Protocol):
-    """What a connection needs of the server it belongs to."""
-
-    @property
-    def codec(self) -> FrameCodec: ...
-
-    @property
-    def welcome(self) -> Welcome: ...
-
-    @property
-    def table(self) -> SequenceTable[StreamConnection]: ...
-
-    @property
-    def load(self) -> LoadReport: ...
-
-    @property
-    def observer(self) -> ReplicaObserver: ...
-
-    def send(self, commands: Sequence[Command]) -> None:
-        """Hand commands, with the engine's ids, to the engine. Raises UnavailableError once it is gone."""
-
-
 class StreamConnection:
     """See the module. Owned by the handler of its call."""
 
-    def __init__(self, replica: Replica, context: Context) -> None:
+    def __init__(self, replica: StreamServer, context: Context) -> None:
         self._replica = replica
         self._codec = replica.codec
         self._context = context

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from pilotfish.errors import PilotfishError, UnavailableError
-from pilotfish.messages import Command, Event
+from pilotfish.messages import Command, EngineClient
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
@@ -18,31 +18,12 @@ from pilotfish.rpc.replica.observer import ReplicaObserver
 from pilotfish.rpc.replica.sequence_table import SequenceTable
 from pilotfish.rpc.replica.stream_connection import Context, StreamConnection
 from pilotfish.rpc.status import aborting_on_error
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
 
 LOAD_INTERVAL_S = 0.5
 """Load goes out at least this often (the protocol promises once a second)."""
-
-
-class Engine(Protocol):
-    """pilotfish.engine.process.client.EngineClient, as far as it is needed here: rpc does not import the engine."""
-
-    @property
-    def model(self) -> ModelInfo: ...
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def load(self) -> LoadReport: ...
-
-    def send(self, commands: Sequence[Command]) -> None: ...
-
-    async def receive(self) -> Sequence[Event]: ...
-
-    async def close(self) -> None: ...
 
 
 class StreamServer:
@@ -54,7 +35,7 @@ class StreamServer:
     def __init__(
         self,
         codec: FrameCodec,
-        engine: Engine,
+        engine: EngineClient,
         welcome: Welcome,
         observer: ReplicaObserver | None = None,
         security: LinkSecurity = OPEN_LINKS,

@@ -6,8 +6,9 @@ import asyncio
 
 from pilotfish.config import TelemetryConfig
 from pilotfish.rpc.frames import Service
-from pilotfish.rpc.replica.metrics import ReplicaCollector, Streams
+from pilotfish.rpc.replica.metrics import ReplicaCollector
 from pilotfish.rpc.replica.observer import ReplicaObserver
+from pilotfish.rpc.replica.stream_server import StreamServer
 from pilotfish.telemetry.metrics_server import MetricsServer
 from pilotfish.telemetry.registry import new_registry
 from pilotfish.telemetry.tracing import Tracing
@@ -30,7 +31,7 @@ class ReplicaTelemetry:
         """host:port of /metrics; empty: there is none."""
         return "" if self._server is None else self._server.address
 
-    def start(self, streams: Streams) -> None:
+    def start(self, streams: StreamServer) -> None:
         """Serve metrics, as configured. Raises UnavailableError when the port cannot be had."""
         registry = new_registry(ReplicaCollector(self._service, streams))
         if self._metrics_port >= 0:

@@ -37,7 +37,6 @@ def row(
         itl_p99_ms=1.0,
         drafts=None,
         num_identical=same,
-        mean_logprob=None,
     )
 
 
