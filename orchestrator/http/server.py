@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Callable, Iterator
 
@@ -13,6 +12,7 @@ from starlette.types import ASGIApp
 
 from orchestrator.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedConfig
 from pilotfish.errors import UnavailableError
+from pilotfish.rpc.listening import explain
 from pilotfish.security.certificates import CertificateSource
 from pilotfish.security.reloading_context import ReloadingContext
 
@@ -128,20 +128,7 @@ def _context_factory(certificates: CertificateSource) -> Callable[..., Reloading
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        return socket.create_server((str(address[0]), port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-    except OSError as error:
-        listener.close()
-        advice = "choose another with --set orchestrator.http.port=PORT (-1: no HTTP)"
-        if error.errno == errno.EADDRINUSE:
-            raise UnavailableError(
-                f"cannot listen on {host}:{port}: the port is in use; stop what uses it (another Pilotfish?) or "
-                f"{advice}"
-            ) from None
-        raise UnavailableError(f"cannot listen on {host}:{port}: {error.strerror or error}; {advice}") from None
-    return listener
+        reason = explain(error, host, port, "orchestrator.http.port")
+        raise UnavailableError(f"{reason} (-1: no HTTP)") from None

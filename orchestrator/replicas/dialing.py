@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
-from orchestrator.replicas.link import Connect, StreamHandlers
+from orchestrator.replicas.link import Connect, ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import Config
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
@@ -23,14 +23,14 @@ PEER_NAME = "orchestrator"
 def dialer(pool: PoolName, tokenizer_fingerprint: str, security: LinkSecurity) -> Connect:
     """Dials replicas of `pool`; those with another tokenizer are refused in the handshake."""
 
-    async def connect(address: str, handlers: StreamHandlers) -> MuxStream:
+    async def connect(address: str, link: ReplicaLink) -> MuxStream:
         return await MuxStream.connect(
             address,
             service=pool,
             hello=Hello(peer=PEER_NAME, tokenizer_fingerprint=tokenizer_fingerprint),
-            on_events=handlers.on_events,
-            on_load=handlers.on_load,
-            on_lost=handlers.on_lost,
+            on_events=link.on_events,
+            on_load=link.on_load,
+            on_lost=link.on_lost,
             security=security,
         )
 

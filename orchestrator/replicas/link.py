@@ -42,18 +42,9 @@ class Stream(Protocol):
     async def close(self) -> None: ...
 
 
-class StreamHandlers(Protocol):
-    """What a stream calls, on the event loop."""
-
-    def on_events(self, events: Sequence[Event]) -> None: ...
-
-    def on_load(self, load: LoadReport) -> None: ...
-
-    def on_lost(self, error: PilotfishError) -> None: ...
-
-
-Connect = Callable[[str, StreamHandlers], Awaitable[Stream]]
-"""Dials an address; raises HandshakeError or UnavailableError."""
+Connect = Callable[[str, "ReplicaLink"], Awaitable[Stream]]
+"""Dials an address; the stream calls the link's `on_events`, `on_load` and `on_lost`, on the event loop. Raises
+HandshakeError or UnavailableError."""
 
 
 class ReplicaLink:

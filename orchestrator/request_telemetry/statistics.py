@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from prometheus_client import Histogram
 
@@ -59,11 +59,7 @@ class RequestTotals:
 
     def copy(self) -> RequestTotals:
         """The same sums, to add more to."""
-        totals = RequestTotals()
-        for name in self.__slots__:
-            setattr(totals, name, getattr(self, name))
-        totals.num_accepted_per_position = list(self.num_accepted_per_position)
-        return totals
+        return replace(self, num_accepted_per_position=list(self.num_accepted_per_position))
 
     def _add_positions(self, counts: tuple[int, ...]) -> None:
         own = self.num_accepted_per_position

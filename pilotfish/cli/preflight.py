@@ -51,11 +51,7 @@ def _is_free(host: str, port: int, setting: str) -> bool:
     host_setting, other = setting.replace("port", "host"), _other_port(setting, port)
     try:
         family, _, _, _, bind_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As the server binds: a port in TIME_WAIT is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(bind_address)
-            probe.listen(1)
+        with socket.create_server((str(bind_address[0]), port), family=family, backlog=1):
             return True
     except socket.gaierror:
         raise ConfigError(f"{host_setting} {host!r} is not an address of this machine") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import socket
 
@@ -33,18 +32,19 @@ async def require_free_port(host: str, port: int, setting: str) -> None:
     except socket.gaierror as error:
         problem = error
     assert problem is not None, "getaddrinfo names an address or raises"
-    raise UnavailableError(_explain(problem, host, port, setting)) from None
+    raise UnavailableError(explain(problem, host, port, setting)) from None
 
 
 def _bind(family: int, kind: int, protocol: int, address: tuple[object, ...]) -> None:
-    with contextlib.closing(socket.socket(family, kind, protocol)) as probe:
+    with socket.socket(family, kind, protocol) as probe:
         # As servers bind: a port in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
         probe.listen(1)
 
 
-def _explain(error: OSError, host: str, port: int, setting: str) -> str:
+def explain(error: OSError, host: str, port: int, setting: str) -> str:
+    """Why nothing can listen on host:port, and what to do. setting: configuration key of the port."""
     where, other = f"cannot listen on {host}:{port}", f"choose another with --set {setting}=PORT"
     if error.errno == errno.EADDRINUSE:
         return f"{where}: the port is in use; stop what uses it (another Pilotfish?) or {other}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal
 
 import msgspec
@@ -137,12 +138,7 @@ def sample_options(options: GenerationOptions, index: int) -> GenerationOptions:
     if index == 0:
         return options
     seed = (options.sampling.seed + index) % (MAX_SEED + 1)
-    return GenerationOptions(
-        sampling=msgspec.structs.replace(options.sampling, seed=seed),
-        speculation=options.speculation,
-        stop=options.stop,
-        ignore_eos=options.ignore_eos,
-    )
+    return dataclasses.replace(options, sampling=msgspec.structs.replace(options.sampling, seed=seed))
 
 
 def check_num_choices(num_choices: int | None, num_prompts: int, max_choices: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.replicas.link import StreamHandlers
+from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.names import NameFollower
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import OrchestratorConfig
@@ -149,7 +149,7 @@ class BackgroundDrafting:
     async def _connections(self, fingerprint: str) -> AsyncIterator[ReplicaPool]:
         """The draft replicas, as they come and go."""
 
-        async def connect(address: str, handlers: StreamHandlers) -> MuxStream:
+        async def connect(address: str, handlers: ReplicaLink) -> MuxStream:
             return await MuxStream.connect(
                 address,
                 service="draft",
