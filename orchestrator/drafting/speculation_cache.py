@@ -25,12 +25,6 @@ class AheadCounters:
     hidden_s: float = 0.0
     """Drafting time that nobody waited for: for each hit, what asking took of late."""
 
-    @property
-    def hit_rate(self) -> float:
-        """0 before the first round."""
-        num_rounds = self.num_hits + self.num_misses
-        return self.num_hits / num_rounds if num_rounds else 0.0
-
 
 class SpeculationCache:
     """Holds the drafts of one round: those that stand on what the replica was last told.

@@ -10,7 +10,7 @@ from orchestrator.replicas.circuit import CIRCUIT_STATES
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.replicas.routing import kv_usage
-from pilotfish.telemetry.families import by_label, labelled_counter, labelled_gauge
+from pilotfish.telemetry.families import labelled_counter, labelled_gauge
 
 _LABELS = ("pool", "replica")
 _Key = tuple[str, ...]
@@ -20,16 +20,16 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     """Of both pools."""
     links: dict[_Key, ReplicaLink] = {("target", link.replica_id): link for link in targets.links}
     links |= {("draft", link.replica_id): link for link in drafts.links}
-    connected = {"target": float(targets.num_connected), "draft": float(drafts.num_connected)}
-    yield labelled_gauge("num_replicas_connected", "Replicas of a pool.", ("pool",), by_label(connected))
+    connected = {"target": targets.num_connected, "draft": drafts.num_connected}
+    yield labelled_gauge("num_replicas_connected", "Replicas of a pool.", "pool", connected)
     yield from replica_families(links)
     counters = targets.router.counters
-    routed = {"prefix": float(counters.num_by_prefix), "load": float(counters.num_by_load)}
+    routed = {"prefix": counters.num_by_prefix, "load": counters.num_by_load}
     yield labelled_counter(
         "routed_sequences",
         "Sequences that went where their prefix is cached, or to the least loaded target replica.",
-        ("policy",),
-        by_label(routed),
+        "policy",
+        routed,
     )
 
 
@@ -40,11 +40,9 @@ def replica_families(links: dict[tuple[str, ...], ReplicaLink]) -> Iterator[Metr
 
 
 def _connections(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
-    connected = {key: float(link.is_connected) for key, link in links.items()}
-    healthy = {key: float(link.is_healthy) for key, link in links.items()}
-    circuits = {
-        (*key, state): float(link.circuit_state == state) for key, link in links.items() for state in CIRCUIT_STATES
-    }
+    connected = {key: link.is_connected for key, link in links.items()}
+    healthy = {key: link.is_healthy for key, link in links.items()}
+    circuits = {(*key, state): link.circuit_state == state for key, link in links.items() for state in CIRCUIT_STATES}
     yield labelled_gauge("replica_connected", "Whether a replica is connected.", _LABELS, connected)
     yield labelled_gauge(
         "replica_healthy", "Whether it takes new sequences: connected, not draining, not failing.", _LABELS, healthy
@@ -74,9 +72,9 @@ def _loads(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
     )
     yield gauge("replica_step_seconds", "Duration of its last engine step.", lambda link: link.load.step_time_ns / 1e9)
     yield gauge("replica_step_tokens", "Token rows of that step.", lambda link: link.load.num_step_tokens)
-    preemptions = {key: float(link.load.num_preemptions) for key, link in links.items()}
+    preemptions = {key: link.load.num_preemptions for key, link in links.items()}
     yield labelled_counter(
         "replica_num_preemptions", "Sequences whose KV blocks went to others, since it started.", _LABELS, preemptions
     )
-    deaths = {key: float(link.load.num_grammar_deaths) for key, link in links.items()}
+    deaths = {key: link.load.num_grammar_deaths for key, link in links.items()}
     yield labelled_counter("replica_grammar_compiler_deaths", "Grammars that its compiler died of.", _LABELS, deaths)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client.metrics_core import Metric
 
 from orchestrator.requests.request_queue import RequestQueue
-from pilotfish.telemetry.families import by_label, counter, gauge, labelled_counter
+from pilotfish.telemetry.families import counter, gauge, labelled_counter
 
 
 def queue_families(request_queue: RequestQueue) -> Iterator[Metric]:
@@ -28,6 +28,6 @@ def queue_families(request_queue: RequestQueue) -> Iterator[Metric]:
         "requests_rejected",
         "Requests that never got their turn: the queue was full, max_queue_time_s or their deadline passed, or they "
         "were cancelled.",
-        ("reason",),
-        by_label(turned_away),
+        "reason",
+        turned_away,
     )

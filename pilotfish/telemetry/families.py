@@ -6,12 +6,16 @@ objects that count, and collectors turn them into families here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 PREFIX = "pilotfish_"
+Labels = str | tuple[str, ...]
+"""One label, or several."""
+Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
+"""By the value of the one label, or of each."""
 
 
 def gauge(name: str, text: str, value: float) -> Metric:
@@ -24,20 +28,14 @@ def counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, text, value=float(value))
 
 
-def labelled_gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+def labelled_gauge(name: str, text: str, labels: Labels, values: Values) -> Metric:
     """One value for each combination of label values."""
-    family = GaugeMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, float(value))
-    return family
+    return _filled(GaugeMetricFamily(PREFIX + name, text, labels=_tuple(labels)), values)
 
 
-def labelled_counter(name: str, text: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]) -> Metric:
+def labelled_counter(name: str, text: str, labels: Labels, values: Values) -> Metric:
     """As labelled_gauge, of values that only grow; name: without `_total`."""
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, float(value))
-    return family
+    return _filled(CounterMetricFamily(PREFIX + name, text, labels=_tuple(labels)), values)
 
 
 def info(name: str, text: str, values: Mapping[str, str]) -> Metric:
@@ -45,6 +43,11 @@ def info(name: str, text: str, values: Mapping[str, str]) -> Metric:
     return InfoMetricFamily(PREFIX + name, text, value=dict(values))
 
 
-def by_label(values: Mapping[str, float] | Iterable[tuple[str, float]]) -> dict[tuple[str, ...], float]:
-    """Values of one label as the keys that labelled families take."""
-    return {(key,): value for key, value in dict(values).items()}
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
+    for key, value in values.items():
+        family.add_metric(_tuple(key), float(value))
+    return family
+
+
+def _tuple(labels: Labels) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else labels

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 import pilotfish
 from pilotfish.rpc.frames import Service
 from pilotfish.rpc.replica.observer import ReplicaCounters
-from pilotfish.telemetry.families import by_label, counter, gauge, info, labelled_counter
+from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
 from pilotfish.types import LoadReport
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def _sequences(counters: ReplicaCounters) -> Iterator[Metric]:
         "engine_prefix_cache_queries", "The same, looked for in the prefix cache.", counters.num_prompt_tokens
     )
     yield counter("engine_prefix_cache_hits", "Of these, those found.", counters.num_cached_tokens)
-    yield labelled_counter(
-        "engine_sequence_errors", "Items that the engine refused, by code.", ("code",), by_label(counters.errors)
-    )
+    yield labelled_counter("engine_sequence_errors", "Items that the engine refused, by code.", "code", counters.errors)
 
 
 def _verified(counters: ReplicaCounters) -> Iterator[Metric]:
