@@ -5,7 +5,6 @@ from __future__ import annotations
 import grpc
 
 from orchestrator.authenticator import Authenticator
-from orchestrator.http.protocol import ConnectionLimits
 from pilotfish.config import Config
 from pilotfish.rpc.channel import public_server_options
 from pilotfish.rpc.credentials import server_credentials
@@ -31,9 +30,6 @@ class ApiSecurity:
             # More than is taken: a prompt that is too long is told so in our words, not in gRPC's.
             max_message_bytes=max(4 * config.orchestrator.max_prompt_bytes, _MIN_MESSAGE_BYTES),
             max_metadata_bytes=security.max_header_bytes,
-        )
-        self.http_limits = ConnectionLimits(
-            security.max_header_bytes, security.request_read_timeout_s, security.max_connections
         )
 
     @property

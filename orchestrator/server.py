@@ -20,7 +20,7 @@ from orchestrator.replicas.reference import ModelReference
 from orchestrator.replicas.routing import make_router
 from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
-from pilotfish.config import Config, OrchestratorConfig
+from pilotfish.config import Config, OrchestratorConfig, PublicSecurityConfig
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.link_security import LinkSecurity
@@ -80,7 +80,7 @@ class OrchestratorServer:
         )
         self = cls(service, server)
         try:
-            await self._start_http(config.orchestrator, public)
+            await self._start_http(config.orchestrator, config.security.public, public)
         except BaseException:
             await self.drain_and_stop(0)
             raise
@@ -128,7 +128,7 @@ class OrchestratorServer:
         """Returns when the server has stopped."""
         await self._closed.wait()
 
-    async def _start_http(self, config: OrchestratorConfig, public: ApiSecurity) -> None:
+    async def _start_http(self, config: OrchestratorConfig, limits: PublicSecurityConfig, public: ApiSecurity) -> None:
         if config.http_port < 0:
             return
         app = build_app(self.service, config, lambda: self._is_draining, self.metrics, public.authenticator)
@@ -137,7 +137,7 @@ class OrchestratorServer:
             config.http_host,
             config.http_port,
             keep_alive_timeout_s=config.http.keep_alive_timeout_s,
-            limits=public.http_limits,
+            limits=limits,
             certificates=public.certificates,
         )
 

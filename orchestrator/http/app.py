@@ -21,7 +21,6 @@ from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.operations.fleet import FleetApi
 from orchestrator.http.operations.information import InformationApi
-from orchestrator.http.operations.metrics import MetricsApi
 from orchestrator.http.operations.openapi import OpenApi
 from orchestrator.http.operations.pages import playground_routes
 from orchestrator.http.operations.tokenization import TokenizationApi
@@ -38,7 +37,7 @@ def build_app(
 ) -> Starlette:
     """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
     generation = GenerationApi(service, config)
-    information = InformationApi(service, is_draining)
+    information = InformationApi(service, is_draining, registry)
     tokenization = TokenizationApi(service)
 
     def route(method: str, path: str, handler: Handler) -> Route:
@@ -55,7 +54,7 @@ def build_app(
         route("GET", "/ready", information.ready),
         route("GET", "/version", information.version),
         route("GET", "/openapi.json", OpenApi().document),
-        route("GET", "/metrics", MetricsApi(registry).metrics),
+        route("GET", "/metrics", information.metrics),
         route("GET", "/fleet", FleetApi(service, config.speculation).fleet),
         *playground_routes(),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
@@ -13,22 +12,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from pilotfish.config import PublicSecurityConfig
 
 
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """See PublicSecurityConfig."""
-
-    max_header_bytes: int = PublicSecurityConfig.max_header_bytes
-    request_read_timeout_s: float = PublicSecurityConfig.request_read_timeout_s
-    max_connections: int = PublicSecurityConfig.max_connections
-
-
-DEFAULT_LIMITS = ConnectionLimits()
-
-
 class LimitedConfig(uvicorn.Config):
     """uvicorn's, with the limits."""
 
-    def __init__(self, app: ASGIApp, *, limits: ConnectionLimits, **options: Any) -> None:
+    def __init__(self, app: ASGIApp, *, limits: PublicSecurityConfig, **options: Any) -> None:
         super().__init__(app, http=LimitedProtocol, **options)
         self.limits = limits
 

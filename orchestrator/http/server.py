@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
-from orchestrator.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedConfig
+from orchestrator.http.protocol import LimitedConfig
+from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.listening import explain
 from pilotfish.security.certificates import CertificateSource
@@ -39,7 +40,7 @@ class HttpServer:
         port: int,
         *,
         keep_alive_timeout_s: int,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
+        limits: PublicSecurityConfig,
         certificates: CertificateSource | None = None,
     ) -> HttpServer:
         """Listen on host:port (0: a free port). certificates: for TLS. Raises UnavailableError when the address cannot

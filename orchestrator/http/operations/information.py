@@ -1,4 +1,4 @@
-"""Endpoints that tell about the server: /v1/models, /health, /ready, /version."""
+"""Endpoints that tell about the server: /v1/models, /health, /ready, /version, /metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Literal
 
 import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 
 import pilotfish
 from orchestrator.http.completions.served_model import check_model_name, connected_model, served_model
@@ -50,9 +52,10 @@ class Version(msgspec.Struct):
 class InformationApi:
     """The endpoints."""
 
-    def __init__(self, service: InferenceService, is_draining: Callable[[], bool]) -> None:
+    def __init__(self, service: InferenceService, is_draining: Callable[[], bool], registry: CollectorRegistry) -> None:
         self._service = service
         self._is_draining = is_draining
+        self._registry = registry
         self._start_time = int(time.time())
 
     async def models(self, exchange: Exchange) -> None:
@@ -83,6 +86,11 @@ class InformationApi:
     async def version(self, exchange: Exchange) -> None:
         """GET /version."""
         await exchange.reply(Version(pilotfish.__version__))
+
+    async def metrics(self, exchange: Exchange) -> None:
+        """GET /metrics, for Prometheus: text, or OpenMetrics where the scraper prefers it."""
+        encode, content_type = choose_encoder(exchange.request.headers.get("accept", ""))
+        await exchange.reply_bytes(encode(self._registry), content_type)
 
     def _card(self, model: ModelInfo) -> ModelCard:
         return ModelCard(

@@ -115,6 +115,11 @@ class ReplicaObserver:
         )
         trace.span.end(time.time_ns())
 
+    async def close(self) -> None:
+        """Send the last spans. Idempotent."""
+        if self._tracing is not None:
+            await self._tracing.close()
+
     def _add_other(self, event: Event) -> None:
         counters = self.counters
         if isinstance(event, Proposal):

@@ -11,9 +11,13 @@ from pilotfish.messages import EngineClient
 from pilotfish.rpc.frames import FrameCodec
 from pilotfish.rpc.handshake import Welcome
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
+from pilotfish.rpc.replica.metrics import ReplicaCollector
+from pilotfish.rpc.replica.observer import ReplicaObserver
 from pilotfish.rpc.replica.stream_server import StreamServer
-from pilotfish.rpc.replica.telemetry import ReplicaTelemetry
 from pilotfish.rpc.server import GrpcServer
+from pilotfish.telemetry.metrics_server import MetricsServer
+from pilotfish.telemetry.registry import new_registry
+from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import LoadReport, ModelInfo
 
 STOP_GRACE_S = 1.0
@@ -24,10 +28,10 @@ class ReplicaServer:
     """Owns its engine."""
 
     def __init__(
-        self, engine: EngineClient, streams: StreamServer, server: GrpcServer, telemetry: ReplicaTelemetry
+        self, engine: EngineClient, streams: StreamServer, server: GrpcServer, metrics: MetricsServer | None
     ) -> None:
         self._engine = engine
-        self._telemetry = telemetry
+        self._metrics = metrics
         self._server = server
         self._stopped = asyncio.Event()
         self._watch = asyncio.create_task(self._report_loss())
@@ -56,10 +60,15 @@ class ReplicaServer:
         """
         replica_id = f"{socket.gethostname()}-{secrets.token_hex(3)}"
         welcome = Welcome(model=model or engine.model, limits=engine.limits, replica_id=replica_id)
-        seen = ReplicaTelemetry(telemetry or TelemetryConfig(), codec.service, replica_id, metrics_port)
-        streams = StreamServer(codec, engine, welcome, seen.observer, security)
+        telemetry = telemetry or TelemetryConfig()
+        tracing = Tracing(telemetry, f"pilotfish-{codec.service}")
+        streams = StreamServer(codec, engine, welcome, ReplicaObserver(replica_id, codec.service, tracing), security)
+        metrics = None
         try:
-            seen.start(streams)
+            if metrics_port >= 0:
+                registry = new_registry(ReplicaCollector(codec.service, streams))
+                setting = f"{codec.service}.metrics_port"
+                metrics = MetricsServer(registry, telemetry.metrics_host, metrics_port, port_setting=setting)
             server = await GrpcServer.start(
                 host,
                 port,
@@ -73,9 +82,9 @@ class ReplicaServer:
         except BaseException:
             await streams.close()
             await engine.close()
-            await seen.close()
+            await _close(metrics, streams.observer)
             raise
-        return cls(engine, streams, server, seen)
+        return cls(engine, streams, server, metrics)
 
     @property
     def address(self) -> str:
@@ -85,7 +94,7 @@ class ReplicaServer:
     @property
     def metrics_address(self) -> str:
         """host:port of /metrics; empty: there is none."""
-        return self._telemetry.metrics_address
+        return "" if self._metrics is None else self._metrics.address
 
     @property
     def model(self) -> ModelInfo:
@@ -107,7 +116,8 @@ class ReplicaServer:
             await self._server.stop(STOP_GRACE_S)
             await self.streams.close()
             await self._engine.close()
-            await self._telemetry.close()
+            metrics, self._metrics = self._metrics, None
+            await _close(metrics, self.streams.observer)
             self._stopped.set()
 
     async def wait_closed(self) -> None:
@@ -126,3 +136,10 @@ class ReplicaServer:
         """A replica without its engine serves nobody."""
         await self.streams.wait_lost()
         await self._server.set_ready(False)
+
+
+async def _close(metrics: MetricsServer | None, observer: ReplicaObserver) -> None:
+    """Stop serving metrics; send the last spans. Idempotent."""
+    if metrics is not None:
+        await asyncio.to_thread(metrics.close)
+    await observer.close()

@@ -10,8 +10,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from orchestrator.http.protocol import ConnectionLimits
 from orchestrator.http.server import HttpServer
+from pilotfish.config import PublicSecurityConfig
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 Connect = Callable[..., AbstractAsyncContextManager[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -24,7 +24,9 @@ async def app(scope, receive, send) -> None:
 
 @asynccontextmanager
 async def serving(*, timeout_s: float = 60.0, max_connections: int = 100) -> AsyncIterator[Connect]:
-    limits = ConnectionLimits(4096, timeout_s, max_connections)
+    limits = PublicSecurityConfig(
+        max_header_bytes=4096, request_read_timeout_s=timeout_s, max_connections=max_connections
+    )
     server = await HttpServer.start(app, "127.0.0.1", 0, keep_alive_timeout_s=60, limits=limits)
     host, _, port = server.address.rpartition(":")
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from orchestrator.http.server import HttpServer
+from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import UnavailableError
 
 
@@ -33,7 +34,7 @@ class Application:
 
 
 async def start(application: Application) -> HttpServer:
-    return await HttpServer.start(application, "127.0.0.1", 0, keep_alive_timeout_s=5)
+    return await HttpServer.start(application, "127.0.0.1", 0, keep_alive_timeout_s=5, limits=PublicSecurityConfig())
 
 
 @contextlib.asynccontextmanager
@@ -79,4 +80,6 @@ async def test_a_port_in_use_is_named() -> None:
         with pytest.raises(
             UnavailableError, match=rf"127\.0\.0\.1:{port}: the port is in use.*orchestrator\.http\.port"
         ):
-            await HttpServer.start(Application(), "127.0.0.1", port, keep_alive_timeout_s=5)
+            await HttpServer.start(
+                Application(), "127.0.0.1", port, keep_alive_timeout_s=5, limits=PublicSecurityConfig()
+            )
