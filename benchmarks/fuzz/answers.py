@@ -191,7 +191,7 @@ def _events(maker: Any, chunks: Sequence[OutputChunk], ended: Any) -> list[dict[
     return [event["choices"][0] for event in events]
 
 
-_ENVELOPE = Envelope("x-1", 5, "toy", "fp_1")
+_ENVELOPE = Envelope(id="x-1", created=5, model="toy", system_fingerprint="fp_1")
 _TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 _REPORT = dict.fromkeys(
     (

@@ -55,12 +55,8 @@ class ChatFormat:
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
         """All answers as one body."""
-        envelope = self.envelope
         return ChatCompletion(
-            id=envelope.answer_id,
-            created=envelope.created,
-            model=envelope.model_id,
-            system_fingerprint=envelope.system_fingerprint,
+            **self.envelope,
             choices=[self._choice(answer) for answer in answers],
             usage=usage_of((answer.sample.prompt_index, answer.report) for answer in answers),
         )
@@ -75,12 +71,8 @@ class ChatFormat:
 
     def event(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> bytes:
         """One event."""
-        envelope = self.envelope
         chunk = ChatCompletionChunk(
-            id=envelope.answer_id,
-            created=envelope.created,
-            model=envelope.model_id,
-            system_fingerprint=envelope.system_fingerprint,
+            **self.envelope,
             choices=choices,
             usage=usage or self._usage,
         )

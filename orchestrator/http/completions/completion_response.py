@@ -106,12 +106,8 @@ class CompletionFormat:
         return self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
 
     def _completion(self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None) -> Completion:
-        envelope = self.envelope
         return Completion(
-            id=envelope.answer_id,
-            created=envelope.created,
-            model=envelope.model_id,
-            system_fingerprint=envelope.system_fingerprint,
+            **self.envelope,
             choices=choices,
             usage=usage,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from dataclasses import dataclass
+from typing import TypedDict
 
 import pilotfish
 from orchestrator.request_telemetry.report import Report
@@ -14,20 +14,24 @@ from pilotfish.types import FinishReason, ModelInfo
 _FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}
 
 
-@dataclass(frozen=True)
-class Envelope:
-    """Equal in all events of a stream."""
+class Envelope(TypedDict):
+    """Fields of every answer, equal in all events of a stream."""
 
-    answer_id: str
+    id: str
     created: int
     """Unix time in seconds."""
-    model_id: str
+    model: str
     system_fingerprint: str
 
 
 def new_envelope(prefix: str, model: ModelInfo) -> Envelope:
     """prefix: `chatcmpl` or `cmpl`."""
-    return Envelope(f"{prefix}-{secrets.token_hex(12)}", int(time.time()), model.model_id, fingerprint_of(model))
+    return Envelope(
+        id=f"{prefix}-{secrets.token_hex(12)}",
+        created=int(time.time()),
+        model=model.model_id,
+        system_fingerprint=fingerprint_of(model),
+    )
 
 
 def fingerprint_of(model: ModelInfo) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -15,6 +17,28 @@ class Conversation(msgspec.Struct, frozen=True):
 
     prompt_len: int
     token_ids: list[int]
+
+
+LineT = TypeVar("LineT")
+
+
+def read_lines(path: Path, decoder: msgspec.json.Decoder[LineT]) -> Iterator[tuple[str, LineT]]:
+    """Where each line of a jsonl file is, for messages, and what it says. Empty lines are skipped.
+
+    Raises: InvalidRequestError for a file or a line that cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                source = f"{path}, line {number}"
+                try:
+                    yield source, decoder.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise InvalidRequestError(f"{source}: {error}") from None
+    except OSError as error:
+        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
 
 
 def check_conversation(conversation: Conversation, vocab_size: int, source: str) -> None:

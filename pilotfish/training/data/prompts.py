@@ -6,7 +6,7 @@ Of a conversation of several turns the first is asked. Other fields of a line ar
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.training.data.conversations import read_lines
 from pilotfish.types import ChatMessage
 
 
@@ -64,24 +65,12 @@ def read_prompts(path: Path, tokenizer: Tokenizer) -> list[Prompt]:
 
     Raises: InvalidRequestError for a file that cannot be read or holds no prompt, naming the line of what is wrong.
     """
-    try:
-        prompts = list(_read(path, tokenizer))
-    except OSError as error:
-        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
+    prompts = []
+    for source, line in read_lines(path, _decoder):
+        if not line.turns or not line.turns[0].strip():
+            raise InvalidRequestError(f"{source}: turns must begin with what the user says")
+        text = line.turns[0]
+        prompts.append(Prompt(text, tuple(tokenizer.apply_chat_template([ChatMessage("user", text)]))))
     if not prompts:
         raise InvalidRequestError(f"{path} holds no prompts")
     return prompts
-
-
-def _read(path: Path, tokenizer: Tokenizer) -> Iterator[Prompt]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                turns = _decoder.decode(line).turns
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise InvalidRequestError(f"{path}, line {number}: {error}") from None
-            if not turns or not turns[0].strip():
-                raise InvalidRequestError(f"{path}, line {number}: turns must begin with what the user says")
-            yield Prompt(turns[0], tuple(tokenizer.apply_chat_template([ChatMessage("user", turns[0])])))

@@ -6,14 +6,14 @@ assistant turn is learned) and `{"text": "..."}` (all of it is learned: the targ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.training.data.conversations import Conversation, check_conversation
+from pilotfish.training.data.conversations import Conversation, check_conversation, read_lines
 from pilotfish.types import ChatMessage
 
 _MIN_CONVERSATIONS = 2
@@ -35,30 +35,17 @@ def read_data(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[Convers
 
     Raises: InvalidRequestError for a file that cannot be read or holds too little, naming the line of what is wrong.
     """
-    try:
-        conversations = list(_read(path, tokenizer, max_tokens))
-    except OSError as error:
-        raise InvalidRequestError(f"cannot read {path}: {error.strerror}") from error
+    conversations = []
+    for source, line in read_lines(path, _decoder):
+        conversation = _tokenize(line, tokenizer, source)
+        check_conversation(conversation, tokenizer.vocab_size, source)
+        if conversation.prompt_len < max_tokens:
+            conversations.append(Conversation(conversation.prompt_len, conversation.token_ids[:max_tokens]))
     if len(conversations) < _MIN_CONVERSATIONS:
         raise InvalidRequestError(
             f"{path} holds {len(conversations)} conversations; at least {_MIN_CONVERSATIONS} are needed"
         )
     return conversations
-
-
-def _read(path: Path, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Conversation]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            source = f"{path}, line {number}"
-            try:
-                conversation = _tokenize(_decoder.decode(line), tokenizer, source)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise InvalidRequestError(f"{source}: {error}") from None
-            check_conversation(conversation, tokenizer.vocab_size, source)
-            if conversation.prompt_len < max_tokens:
-                yield Conversation(conversation.prompt_len, conversation.token_ids[:max_tokens])
 
 
 def _tokenize(line: _Line, tokenizer: Tokenizer, source: str) -> Conversation:

@@ -15,7 +15,7 @@ from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.types import FinishReason, SamplingParams
 from tests.support.output import output_chunk, request_report
 
-ENVELOPE = Envelope("chatcmpl-1", 5, "toy", "fp_1")
+ENVELOPE = Envelope(id="chatcmpl-1", created=5, model="toy", system_fingerprint="fp_1")
 SAMPLE = Sample(0, 0, ChatPrompt(()), GenerationOptions(sampling=SamplingParams()))
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 CALL = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "fish"}}}}{CALL_END}'

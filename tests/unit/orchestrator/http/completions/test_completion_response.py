@@ -23,7 +23,7 @@ from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_tokenizer, byte_vocabulary
 from tests.support.output import request_report
 
-ENVELOPE = Envelope("cmpl-1", 5, "toy", "fp_1")
+ENVELOPE = Envelope(id="cmpl-1", created=5, model="toy", system_fingerprint="fp_1")
 SAMPLE = Sample(0, 0, TextPrompt("é: "), GenerationOptions(sampling=SamplingParams()))
 TOKENS = byte_vocabulary()
 TOKENIZER = byte_tokenizer()
