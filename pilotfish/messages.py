@@ -235,9 +235,7 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
 
 
 TargetCommand = OpenSequence | Verify | Decode | CloseSequence
-DraftCommand = OpenSequence | Propose | CloseSequence
 Command = OpenSequence | Verify | Decode | Propose | CloseSequence
-TargetEvent = Opened | Verdict | SequenceError
 DraftEvent = Proposal | PreparedDrafts | SequenceError
 Event = Opened | Verdict | Proposal | PreparedDrafts | SequenceError
 

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 
 from pilotfish.config import environment
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.security.bearer import AUTHORIZATION_KEY, bearer_header
 from pilotfish.security.certificates import read_secret_file
@@ -63,12 +63,14 @@ class Access:
             return grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(address, self._credentials(), options=self._options)
 
-    @property
-    def unreachable_hint(self) -> str:
-        """What else may be wrong where nobody answers."""
+    def unreachable(self, address: str) -> UnavailableError:
+        """Where nobody answers: what may be wrong, and what to do."""
+        hint = f"if it speaks TLS there, set ${CA_FILE}"
         if self.ca_file:
-            return f"; ${CA_FILE} is set: is it TLS there, with a certificate of that authority for this name?"
-        return f"; if it speaks TLS there, set ${CA_FILE}"
+            hint = f"${CA_FILE} is set: is it TLS there, with a certificate of that authority for this name?"
+        return UnavailableError(
+            f"nothing answers at {address}: start it with `pilotfish up`, or name another with --address; {hint}"
+        )
 
     @property
     def _options(self) -> tuple[tuple[str, int | str], ...]:

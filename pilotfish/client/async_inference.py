@@ -15,7 +15,7 @@ from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, Prompt, Summary
 from pilotfish.client.conversion import request_to_proto, summary_from_proto
 from pilotfish.client.inference import CONNECT_TIMEOUT_S
-from pilotfish.errors import InternalError, UnavailableError
+from pilotfish.errors import InternalError
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
@@ -54,10 +54,7 @@ class AsyncInferenceClient:
                 await asyncio.gather(*(channel.channel_ready() for channel in self._channels))
         except TimeoutError:
             await self._close()
-            raise UnavailableError(
-                f"nothing answers at {self._address}: start it with `pilotfish up`, or name another with --address"
-                f"{self._access.unreachable_hint}"
-            ) from None
+            raise self._access.unreachable(self._address) from None
         except BaseException:
             await self._close()
             raise

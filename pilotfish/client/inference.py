@@ -17,7 +17,6 @@ from pilotfish.client.conversion import (
     set_prompt,
     summary_from_proto,
 )
-from pilotfish.errors import UnavailableError
 from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
@@ -46,10 +45,7 @@ class InferenceClient:
             grpc.channel_ready_future(self._channel).result(timeout=self._connect_timeout_s)
         except grpc.FutureTimeoutError:
             self._channel.close()
-            raise UnavailableError(
-                f"nothing answers at {self._address}: start it with `pilotfish up`, or name another with --address"
-                f"{self._access.unreachable_hint}"
-            ) from None
+            raise self._access.unreachable(self._address) from None
         except BaseException:
             self._channel.close()
             raise
