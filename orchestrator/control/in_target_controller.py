@@ -41,15 +41,15 @@ class InTargetController(Controller):
         if proposer is None or not result.step_table.rows:
             k = self._state.max_draft_tokens(result.now_s, self._max_draft_tokens)
             return Decision(k if self._state.is_open(self._proposer_name) else 0, num_tokens, Reason.FIRST_TOKEN)
-        replica, gain, load = proposer.replica, 0.0, proposer.replica.load(result.now_s)
+        replica, gate, load = proposer.replica, proposer.gate, proposer.replica.load(result.now_s)
         limit = replica.max_draft_tokens(load, self._max_draft_tokens, self._state.config)
-        if limit:
-            gain = proposer.costs.in_target_gain(load)
+        gain = proposer.costs.in_target_gain(load) if limit else 0.0
         trial_s = 2 * num_tokens * proposer.costs.plain_s(load)
-        is_open = proposer.gate.update(result.now_s, load, gain, can_pay=limit > 0, trial_s=trial_s)
+        is_open = gate.update(result.now_s, load, gain, can_pay=limit > 0, trial_s=trial_s)
         if limit and is_open:
-            return Decision(limit, min(4 * num_tokens, result.num_remaining_tokens), Reason.FASTEST)
-        if limit and proposer.gate.is_trial:
+            run = num_tokens if gate.is_trial else min(4 * num_tokens, result.num_remaining_tokens)
+            return Decision(limit, run, Reason.FASTEST)
+        if limit and gate.is_trial:
             return Decision(0, num_tokens, Reason.MEASURING)
         details = f"measured: plain decoding is faster ({gain:.2f} of its speed with drafts)" if limit else ""
         return Decision(0, num_tokens, Reason.ACCEPTANCE if limit else Reason.BATCH_SIZE, details)

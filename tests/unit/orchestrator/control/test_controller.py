@@ -142,7 +142,7 @@ def test_steps_that_take_no_time_are_no_problem(virtual_replica, kind) -> None:
     """As an emulated engine's may."""
     replica = virtual_replica(base_s=0.0, row_s=0.0)
     replica.draft_token_s = 0.0
-    replica.base_s = 0.0001  # the network
+    replica.base_s = replica.in_target_token_s = 0.0001  # the network
     request = replica.begin(kind=kind)
     replica.run(1.0)
     assert request.num_tokens > 1000
