@@ -114,18 +114,19 @@ class InTargetDrafting:
 
     def _wishes(self, kept: Sequence[KeptRows]) -> dict[int, DraftWish]:
         """By index in kept: what the runs ask for, as far as it could be output and the cache has room for it."""
-        lengths = {index: self._num_draft_tokens(rows.sequence) for index, rows in enumerate(kept)}
-        lengths = {index: length for index, length in lengths.items() if length > 0}
-        if not lengths:
+        asked: dict[int, tuple[int, TreeRequest | None]] = {}
+        for index, rows in enumerate(kept):
+            task = rows.sequence.task
+            if isinstance(task, DecodeTask) and (length := self._num_draft_tokens(rows.sequence, task)) > 0:
+                asked[index] = length, task.tree
+        if not asked:
             return {}
-        num_sequences, longest = len(lengths), max(lengths.values())
-        thresholds = self._costs.thresholds(self._step_s, num_sequences, longest)
-        trees = {index: getattr(kept[index].sequence.task, "tree", None) for index in lengths}
-        most = max((tree.max_nodes for tree in trees.values() if tree is not None), default=0)
-        num_nodes = num_free_nodes(self._step_s, num_sequences, longest, most)
+        longest = max(length for length, _ in asked.values())
+        thresholds = self._costs.thresholds(self._step_s, len(asked), longest)
+        most = max((tree.max_nodes for _, tree in asked.values() if tree is not None), default=0)
+        num_nodes = num_free_nodes(self._step_s, len(asked), longest, most)
         wishes = {}
-        for index, length in lengths.items():
-            tree = trees[index]
+        for index, (length, tree) in asked.items():
             if tree is not None and num_nodes < tree.max_nodes:
                 tree = msgspec.structs.replace(tree, max_nodes=num_nodes) if num_nodes > length else None
             wish = self._wish(kept[index].sequence, length, tree, thresholds)
@@ -133,10 +134,10 @@ class InTargetDrafting:
                 wishes[index] = wish
         return wishes
 
-    def _num_draft_tokens(self, sequence: EngineSequence) -> int:
+    def _num_draft_tokens(self, sequence: EngineSequence, task: DecodeTask) -> int:
         """That the sequence's run wants next and could output, one after the other."""
-        task, length = sequence.task, len(sequence.tokens)
-        if not isinstance(task, DecodeTask) or sequence.num_computed_tokens + 1 < length:  # catching up with its tokens
+        length = len(sequence.tokens)
+        if sequence.num_computed_tokens + 1 < length:  # still catching up with its tokens
             return 0
         num_remaining = min(
             task.goal_length - length,
