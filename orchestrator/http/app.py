@@ -16,7 +16,8 @@ from starlette.routing import Route
 
 from orchestrator.authenticator import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
-from orchestrator.http.completions.generation import IGNORED_HEADER, GenerationApi
+from orchestrator.http.completions.generation import GenerationApi
+from orchestrator.http.completions.request_fields import IGNORED_HEADER
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.operations.fleet import FleetApi
@@ -38,7 +39,7 @@ def build_app(
     """The ASGI application. registry: what /metrics tells. authenticator: who is served. Needs a running event loop."""
     generation = GenerationApi(service, config)
     information = InformationApi(service, is_draining, registry)
-    tokenization = TokenizationApi(service)
+    tokenization = TokenizationApi(service, is_strict=config.http.strict_fields)
 
     def route(method: str, path: str, handler: Handler) -> Route:
         return Route(path, Endpoint(handler, config.max_prompt_bytes), methods=[method])

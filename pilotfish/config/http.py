@@ -24,6 +24,9 @@ class HttpConfig:
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_choices: int = 128
     """Maximum answers per request (`n` times prompts). Each queues as a request."""
+    strict_fields: bool = False
+    """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
+    `x-pilotfish-ignored-fields`."""
     keep_alive_timeout_s: int = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
 

@@ -14,30 +14,12 @@ from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
-IGNORED_MESSAGE_FIELDS = (
-    "name",
-    "refusal",
-    "annotations",
-    "audio",
-    "function_call",
-    "reasoning",
-    "reasoning_content",
-    "parsed",
-    "provider_specific_fields",
-)
-"""Of messages, as `IGNORED_FIELDS` of bodies."""
-
 
 class ContentPart(RequestFields, kw_only=True):
     """A part of a message; only text can be served."""
 
     type: str
     text: str | None = None
-    image_url: Any = None
-    """This and the next ones are of other types, which are refused by their type."""
-    input_audio: Any = None
-    file: Any = None
-    refusal: str | None = None
 
 
 class CalledFunction(RequestFields, kw_only=True):
@@ -46,10 +28,6 @@ class CalledFunction(RequestFields, kw_only=True):
     name: str
     arguments: str
     """A JSON object, as text."""
-    parsed_arguments: Any = None
-    """The same, parsed: openai's client sends it back."""
-    provider_specific_fields: Any = None
-    """LiteLLM's, of no bearing here; so it is below."""
 
 
 class MessageToolCall(RequestFields, kw_only=True):
@@ -58,9 +36,6 @@ class MessageToolCall(RequestFields, kw_only=True):
     id: str
     function: CalledFunction
     type: Literal["function"] = "function"
-    index: int | None = None
-    """Of a call that was streamed; the order tells."""
-    provider_specific_fields: Any = None
 
 
 class Message(RequestFields, kw_only=True):
@@ -72,18 +47,6 @@ class Message(RequestFields, kw_only=True):
     """Of the assistant."""
     tool_call_id: str | None = None
     """Of a tool: which call this is the result of."""
-    name: str | None = None
-    """This and the next ones have no bearing on the prompt: see IGNORED_MESSAGE_FIELDS."""
-    refusal: str | None = None
-    annotations: list[Any] | None = None
-    audio: dict[str, Any] | None = None
-    function_call: dict[str, Any] | None = None
-    reasoning: str | None = None
-    reasoning_content: str | None = None
-    parsed: Any = None
-    """An answer by a schema, parsed: openai's client sends it back."""
-    provider_specific_fields: Any = None
-    """LiteLLM's."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
@@ -128,16 +91,6 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     tools: list[ToolDefinition] | None = None
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-
-    @property
-    def ignored_fields(self) -> list[str]:
-        """Those that are set and have no effect, of the body and of its messages."""
-        of_messages = [
-            f"messages.{name}"
-            for name in IGNORED_MESSAGE_FIELDS
-            if any(getattr(message, name) for message in self.messages)
-        ]
-        return [*super().ignored_fields, *of_messages]
 
     @property
     def num_logprobs(self) -> int | None:

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from orchestrator.http.body import decode_body, decoder_of
 from orchestrator.http.caller import caller_of
 from orchestrator.http.completions.answers import AnswerServer, ChoiceEvents, Finished, Sample
 from orchestrator.http.completions.chat_format import ChatFormat
@@ -14,6 +13,7 @@ from orchestrator.http.completions.chat_request import ChatCompletionRequest
 from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.completion_response import CompletionFormat
 from orchestrator.http.completions.envelope import new_envelope
+from orchestrator.http.completions.request_fields import RequestReader
 from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
 from orchestrator.http.completions.sampling import (
     GenerationFields,
@@ -33,7 +33,6 @@ from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar
 
-IGNORED_HEADER = "x-pilotfish-ignored"
 _COMPLETION_NAMES = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
@@ -59,14 +58,14 @@ class GenerationApi:
         self._service = service
         self._config = config
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
-        self._chat_decoder = decoder_of(ChatCompletionRequest)
-        self._completion_decoder = decoder_of(CompletionRequest)
+        self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
+        self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
         exchange.param_names = _CHAT_NAMES
         caller = caller_of(exchange.request)
-        fields = decode_body(self._chat_decoder, exchange.body)
+        fields = self._chat_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         tools = fields.tool_use()
         exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.structured_outputs)}
@@ -103,7 +102,7 @@ class GenerationApi:
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
         caller = caller_of(exchange.request)
-        fields = decode_body(self._completion_decoder, exchange.body)
+        fields = self._completion_reader.read(exchange)
         exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.structured_outputs)}
         model = await served_model(self._service, fields.model)
         fields.check_supported()
@@ -150,8 +149,6 @@ class GenerationApi:
         answer_format: AnswerFormat,
         caller: Caller,
     ) -> None:
-        if ignored := fields.ignored_fields:
-            exchange.extra_headers[IGNORED_HEADER] = ", ".join(ignored)
         if not fields.stream:
             await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
             return

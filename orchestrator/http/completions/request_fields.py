@@ -2,21 +2,137 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import inspect
+
+from orchestrator.http.body import decode_body, decoder_of
+from orchestrator.http.exchange import Exchange
+from pilotfish.errors import InvalidRequestError
+
+IGNORED_HEADER = "x-pilotfish-ignored-fields"
+"""Of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
+_MAX_NAMED = 32
+"""Fields that one answer's header names."""
+_MAX_NAME_CHARS = 64
+_MAX_LOGGED = 256
+"""Names that are told in the log: strangers make them up."""
+_MAX_INTEGER = 2**64
+
+NO_EFFECT: Mapping[str, str] = {
+    **dict.fromkeys(("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"), ""),
+    "prediction": "",
+    "include_obfuscation": "TLS hides events",
+    # Of messages and calls that clients send back as they got them, here or elsewhere.
+    **dict.fromkeys(("name", "refusal", "annotations", "audio", "function_call", "index", "parsed"), ""),
+    **dict.fromkeys(("parsed_arguments", "reasoning", "reasoning_content", "provider_specific_fields"), ""),
+    # Of parts that are refused by their type.
+    **dict.fromkeys(("image_url", "input_audio", "file"), ""),
+}
+"""Fields of other servers that are known and change nothing here, wherever they stand, each with the reason where that
+is no matter of course: ignored and named even under strict_fields."""
+
+_log = logging.getLogger(__name__)
+_untyped = msgspec.json.Decoder(float_hook=Decimal)
+_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class RequestFields(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The base of a request's body and of every object within it.
 
-    The rule for a key that is not declared: the request is refused with 400, and the key is named (`body.py` has the
-    words). A misspelt parameter should not go unnoticed. Only objects of the caller's own have keys that nobody
-    declares: JSON schemas, `metadata`, `prediction`, and the token ids of `logit_bias`.
+    The rule for a key that is not declared: it is left out and named (see `RequestReader`), or, where
+    `orchestrator.http.strict_fields` is set, the request is refused with 400. Only objects of the caller's own have
+    keys that nobody declares: JSON schemas and the token ids of `logit_bias`.
     """
 
     def as_given(self) -> dict[str, Any]:
         """As JSON has it, without what was left out; decimals stay so (see `body.decoder_of`)."""
         given: dict[str, Any] = msgspec.to_builtins(self, builtin_types=(Decimal,))
         return given
+
+
+FieldsT = TypeVar("FieldsT", bound=RequestFields)
+
+
+class RequestReader(Generic[FieldsT]):
+    """Reads the bodies of one endpoint. What it ignores is named in the answer's header, and in the log once."""
+
+    def __init__(self, kind: type[FieldsT], *, is_strict: bool) -> None:
+        """is_strict: see HttpConfig.strict_fields."""
+        self._decoder = decoder_of(kind)
+        self._type = inspect.type_info(kind)
+        self._is_strict = is_strict
+        self._logged: set[str] = set()
+
+    def read(self, exchange: Exchange) -> FieldsT:
+        """The body's fields. Raises InvalidRequestError, with the parameter where one is wrong."""
+        try:
+            return decode_body(self._decoder, exchange.body)  # nearly always
+        except InvalidRequestError:
+            tolerance = _Tolerance(self._is_strict)
+            tolerated = tolerance.apply(self._type, decode_body(_untyped, exchange.body))
+            if tolerance.ignored:
+                named = [f"{name} ({note})" if note else name for name, note in tolerance.ignored.items()]
+                exchange.extra_headers[IGNORED_HEADER] = ", ".join(named)
+                self._tell(exchange, named)
+            return decode_body(self._decoder, _encoder.encode(tolerated))
+
+    def _tell(self, exchange: Exchange, named: list[str]) -> None:
+        for name in named:
+            if name not in self._logged and len(self._logged) < _MAX_LOGGED:
+                self._logged.add(name)
+                _log.warning("%s ignores the field %s (told once)", exchange.request.url.path, name)
+
+
+class _Tolerance:
+    """A body as its declared types want it: unknown keys and nulls are left out, 2.0 is an integer where one is."""
+
+    def __init__(self, is_strict: bool) -> None:
+        self._is_strict = is_strict
+        self.ignored: dict[str, str] = {}
+        """By place, which may occur often: what to say of it."""
+
+    def apply(self, declared: inspect.Type, value: Any, place: str = "") -> Any:
+        """The value, made anew where it changes; what cannot be mended stays for the decoder to refuse."""
+        match declared:
+            case inspect.StructType() if isinstance(value, dict):
+                return self._struct(declared, value, place)
+            case inspect.UnionType():
+                for each in declared.types:  # of which one at most is of the value's kind
+                    value = self.apply(each, value, place)
+            case inspect.ListType() if isinstance(value, list):
+                return [self.apply(declared.item_type, each, place) for each in value]
+            case inspect.IntType() if isinstance(value, Decimal):
+                return int(value) if abs(value) < _MAX_INTEGER and value == value.to_integral_value() else value
+        return value
+
+    def _struct(self, declared: inspect.StructType, given: dict[str, Any], place: str) -> dict[str, Any]:
+        fields = {field.encode_name: field for field in declared.fields}
+        kept = {}
+        for name, value in given.items():
+            path = f"{place}.{name}" if place else name
+            field = fields.get(name)
+            if field is None and self._is_strict and name not in NO_EFFECT:
+                kept[name] = value
+            elif field is None:
+                if value not in (None, "", [], {}) and len(self.ignored) < _MAX_NAMED:
+                    self.ignored[_printable(path)] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
+            elif value is not None or field.required:
+                kept[name] = self.apply(field.type, value, path)
+        return kept
+
+
+def _meant(name: str, known: Mapping[str, Any]) -> str:
+    """A question, for a name that was probably misspelt."""
+    close = difflib.get_close_matches(name[:_MAX_NAME_CHARS], known, n=1, cutoff=0.8)
+    return f"{close[0]}?" if close else ""
+
+
+def _printable(path: str) -> str:
+    """As a header may hold it: a line end would begin another."""
+    return "".join(letter if "!" <= letter <= "~" else "?" for letter in path[-_MAX_NAME_CHARS:])

@@ -17,17 +17,12 @@ from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, Sampli
 MAX_LOGIT_BIAS = 100.0
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
 
-IGNORED_FIELDS = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prediction")
-"""Parameters of OpenAI's that have no bearing on the answer here. Named in the header `x-pilotfish-ignored`."""
-
 
 class StreamOptions(RequestFields, kw_only=True):
     """How to stream."""
 
     include_usage: bool = False
     """A last event tells the usage of all."""
-    include_obfuscation: bool = False
-    """OpenAI pads events against eavesdroppers; TLS hides them here, and nothing is padded."""
 
 
 class SpeculationFields(RequestFields, kw_only=True):
@@ -69,13 +64,6 @@ class GenerationFields(RequestFields, kw_only=True):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationFields | None = None
-    user: str | None = None
-    metadata: dict[str, Any] | None = None
-    store: bool | None = None
-    service_tier: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    prediction: dict[str, Any] | None = None
 
     @property
     def includes_usage(self) -> bool:
@@ -91,11 +79,6 @@ class GenerationFields(RequestFields, kw_only=True):
     def returns_tokens(self) -> bool:
         """Whether token ids and origins are wanted."""
         return self.speculation is not None and self.speculation.return_tokens
-
-    @property
-    def ignored_fields(self) -> list[str]:
-        """Those that are set and have no effect."""
-        return [name for name in IGNORED_FIELDS if getattr(self, name) is not None]
 
 
 def generation_options(

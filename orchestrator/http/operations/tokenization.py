@@ -6,9 +6,8 @@ import asyncio
 
 import msgspec
 
-from orchestrator.http.body import decode_body
 from orchestrator.http.completions.chat_request import Message, chat_prompt
-from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.request_fields import RequestFields, RequestReader
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
@@ -56,14 +55,14 @@ class DetokenizeResponse(msgspec.Struct):
 class TokenizationApi:
     """The endpoints."""
 
-    def __init__(self, service: InferenceService) -> None:
+    def __init__(self, service: InferenceService, *, is_strict: bool) -> None:
         self._service = service
-        self._tokenize_decoder = msgspec.json.Decoder(TokenizeRequest)
-        self._detokenize_decoder = msgspec.json.Decoder(DetokenizeRequest)
+        self._tokenize_reader = RequestReader(TokenizeRequest, is_strict=is_strict)
+        self._detokenize_reader = RequestReader(DetokenizeRequest, is_strict=is_strict)
 
     async def tokenize(self, exchange: Exchange) -> None:
         """POST /tokenize."""
-        fields = decode_body(self._tokenize_decoder, exchange.body)
+        fields = self._tokenize_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         tokenizer = self._service.tokenizer
         prompt = fields.text_or_chat()
@@ -83,7 +82,7 @@ class TokenizationApi:
 
     async def detokenize(self, exchange: Exchange) -> None:
         """POST /detokenize."""
-        fields = decode_body(self._detokenize_decoder, exchange.body)
+        fields = self._detokenize_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         if fields.tokens and min(fields.tokens) < 0:
             raise InvalidRequestError(f"token id {min(fields.tokens)} is not in the vocabulary", param="tokens")

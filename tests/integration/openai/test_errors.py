@@ -16,6 +16,7 @@ from pilotfish.types import Grammar
 
 CHAT = {"messages": [{"role": "user", "content": "sea"}], "max_tokens": 4}
 COMPLETION = {"prompt": "sea", "max_tokens": 4}
+PROMPT = {"prompt": "sea"}
 
 
 def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
@@ -213,9 +214,28 @@ def test_no_such_place(emulated_server, path: str, method: str, status: int) -> 
         assert json.load(error)["error"]["type"] == "invalid_request_error"
 
 
-def test_fields_without_effect_are_named_in_a_header(emulated_client: openai.OpenAI) -> None:
+@pytest.mark.parametrize("stream", [False, True])
+def test_fields_without_effect_are_named_in_a_header(emulated_client: openai.OpenAI, stream: bool) -> None:
     response = emulated_client.chat.completions.with_raw_response.create(
-        model="", messages=CHAT["messages"], max_tokens=2, user="me", metadata={"a": "b"}
+        model="",
+        messages=CHAT["messages"],
+        max_tokens=2,
+        user="me",
+        metadata={"a": "b"},
+        stream=stream,
+        extra_body={"temprature": 1},
     )
-    assert response.headers["x-pilotfish-ignored"] == "user, metadata"
-    assert response.parse().choices[0].message.content
+    assert set(response.headers["x-pilotfish-ignored-fields"].split(", ")) == {
+        "user",
+        "metadata",
+        "temprature (temperature?)",
+    }
+    assert response.status_code == 200
+
+
+def test_strict_fields_bring_the_refusal_back(start_server) -> None:
+    with start_server(http={"strict_fields": True}) as server:
+        for path, body in (("/v1/chat/completions", CHAT), ("/v1/completions", COMPLETION), ("/tokenize", PROMPT)):
+            status, answer = post(server.url, path, {**body, "oops": 1})
+            assert (status, answer["error"]["param"]) == (400, "oops")
+            assert post(server.url, path, {**body, "user": "me"})[0] == 200

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from orchestrator.http.completions.chat_request import ChatCompletionRequest, ContentPart, Message
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import ChatMessage, ToolCall
+from pilotfish.types import ChatMessage
 
 MESSAGES = [Message(role="user", content="sea")]
 
@@ -19,25 +18,6 @@ def test_text_parts_stand_on_lines_of_their_own(role, texts, content) -> None:
     parts = [ContentPart(type="text", text=text) for text in texts]
     request = ChatCompletionRequest(messages=[Message(role=role, content=parts)])
     assert request.prompt(request.tool_use()).messages == (ChatMessage(role, content),)
-
-
-def test_what_has_no_effect_is_told_of_messages_too() -> None:
-    message = Message(role="user", content="sea", name="me", annotations=[])
-    assert ChatCompletionRequest(messages=[message, message], user="me").ignored_fields == ["user", "messages.name"]
-    assert ChatCompletionRequest(messages=MESSAGES).ignored_fields == []
-
-
-def test_what_clients_dump_of_an_answer_is_taken_back() -> None:
-    """openai's client adds what it parsed, LiteLLM what others may have told."""
-    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}, "provider_specific_fields": {}}
-    call = {"id": "1", "type": "function", "function": function, "provider_specific_fields": {"thought": "x"}}
-    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": None, "audio": None}
-    answer |= {"function_call": None, "tool_calls": [call], "parsed": {"a": 1}, "provider_specific_fields": {"b": None}}
-    request = msgspec.convert({"messages": [answer]}, ChatCompletionRequest)
-    assert request.prompt(request.tool_use()).messages == (
-        ChatMessage("assistant", "", (ToolCall("1", "f", '{"a": 1}'),)),
-    )
-    assert request.ignored_fields == ["messages.parsed", "messages.provider_specific_fields"]
 
 
 def test_the_newer_limit_goes_first_and_the_default_last() -> None:

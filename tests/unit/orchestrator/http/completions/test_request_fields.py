@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 from orchestrator.http.body import decode_body
 from orchestrator.http.completions.chat_request import ChatCompletionRequest
 from orchestrator.http.completions.completion_request import CompletionRequest
-from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.request_fields import IGNORED_HEADER, RequestFields, RequestReader
+from orchestrator.http.exchange import Exchange
 from orchestrator.http.operations.tokenization import DetokenizeRequest, TokenizeRequest
 from pilotfish.errors import InvalidRequestError
+from pilotfish.types import ChatMessage, ToolCall
 
 USER = {"role": "user", "content": "sea"}
 CHAT = {"messages": [USER]}
@@ -51,14 +55,103 @@ PLACES: list[tuple[type[RequestFields], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
+def read(kind: type[RequestFields], body: Any, *, is_strict: bool = False) -> tuple[Any, str]:
+    """The fields, and what the answer's header names."""
+    return read_by(RequestReader(kind, is_strict=is_strict), body)
+
+
+def read_by(reader: RequestReader[Any], body: Any) -> tuple[Any, str]:
+    exchange = Exchange({"type": "http", "path": "/v1", "headers": [], "server": ("sea", 1)}, None, None)  # type: ignore[arg-type]
+    exchange.body = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return reader.read(exchange), exchange.extra_headers.get(IGNORED_HEADER, "")
+
+
+every_place = pytest.mark.parametrize(
     ("kind", "body", "param"), PLACES, ids=[f"{kind.__name__}-{param}" for kind, _, param in PLACES]
 )
-def test_a_key_that_is_not_known_is_refused_and_named(kind: type[RequestFields], body: Any, param: str) -> None:
+
+
+@every_place
+def test_a_key_that_is_not_known_is_ignored_and_named(kind: type[RequestFields], body: Any, param: str) -> None:
+    fields, named = read(kind, body)
+    assert named == re.sub(r"\[\d\]", "", param)
+    without, _ = read(kind, msgspec.json.encode(body).replace(b',"oops":1', b""))
+    assert fields == without
+
+
+@every_place
+def test_where_fields_are_strict_it_is_refused(kind: type[RequestFields], body: Any, param: str) -> None:
     with pytest.raises(InvalidRequestError) as failure:
-        decode_body(msgspec.json.Decoder(kind), msgspec.json.encode(body))
+        read(kind, {**body, "user": "me"}, is_strict=True)
     assert failure.value.param == param
     assert str(failure.value) == f"unrecognized request argument: {param}"
+
+
+def test_what_was_meant_is_asked_and_why_a_known_field_does_nothing_is_told() -> None:
+    stream_options = {"include_usag": True, "include_obfuscation": True}
+    body = {**CHAT, "temprature": 1, "min_token": 2, "user": "me", "stream_options": stream_options}
+    _, named = read(ChatCompletionRequest, body)
+    assert named.split(", ") == [
+        "temprature (temperature?)",
+        "min_token",
+        "user",
+        "stream_options.include_usag (include_usage?)",
+        "stream_options.include_obfuscation (TLS hides events)",
+    ]
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_what_others_know_is_named_unless_it_is_empty(is_strict: bool) -> None:
+    message = {**USER, "name": "me", "annotations": [], "audio": None, "refusal": ""}
+    _, named = read(ChatCompletionRequest, {"messages": [message, message], "user": "me"}, is_strict=is_strict)
+    assert named == "messages.name, user"
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_null_is_as_if_left_out_and_a_whole_number_is_an_integer(is_strict: bool) -> None:
+    body = {"prompt": [5.0, 6], "max_tokens": 3.0, "stop_token_ids": [2.0], "seed": 1e2, "speculation": {"mode": "on"}}
+    body["speculation"] |= {"acceptance": None, "return_tokens": None}
+    fields, named = read(CompletionRequest, body, is_strict=is_strict)
+    assert fields == CompletionRequest(
+        prompt=[5, 6], max_tokens=3, stop_token_ids=[2], seed=100, speculation=fields.speculation
+    )
+    assert fields.speculation.acceptance == "coupled"
+    assert named == ""
+
+
+@pytest.mark.parametrize("body", [b'{"prompt": "x", "max_tokens": 2.5}', b'{"prompt": "x", "max_tokens": 1e99}'])
+def test_a_number_that_is_no_integer_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidRequestError) as failure:
+        read(CompletionRequest, body)
+    assert failure.value.param == "max_tokens"
+
+
+def test_a_schema_keeps_every_digit() -> None:
+    schema = b'{"minimum": 0.10000000000000000000001}'
+    body = b'{"prompt": "x", "oops": 1.5, "structured_outputs": {"json": %b}}' % schema
+    fields, _ = read(CompletionRequest, body)
+    assert str(fields.structured_outputs.json["minimum"]) == "0.10000000000000000000001"
+
+
+def test_strangers_cannot_flood_header_and_log(caplog: pytest.LogCaptureFixture) -> None:
+    reader = RequestReader(CompletionRequest, is_strict=False)
+    with caplog.at_level(logging.WARNING):
+        for start in range(0, 1000, 100):
+            _, named = read_by(
+                reader, {"prompt": "x", **{f"ö\r\n{i}" + "x" * 99: 1 for i in range(start, start + 100)}}
+            )
+            assert named.isascii()
+            assert named.isprintable()
+            assert len(named) < 4000
+    assert len(caplog.records) <= 256
+
+
+def test_the_log_names_a_field_once(caplog: pytest.LogCaptureFixture) -> None:
+    reader = RequestReader(CompletionRequest, is_strict=False)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            read_by(reader, {"prompt": "x", "oops": 1})
+    assert [record.getMessage().count("oops") for record in caplog.records] == [1]
 
 
 def structs(node: msgspec.inspect.Type) -> Iterator[type]:
@@ -84,8 +177,6 @@ def test_the_rule_holds_for_every_part_of_a_request(kind: type[RequestFields]) -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("metadata", {"oops": "1"}),
-        ("prediction", {"type": "content", "content": "x"}),
         ("logit_bias", {"7": 1.0}),
         ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {"oops": 1}}}),
         ("structured_outputs", {"json": {"oops": 1}}),
@@ -110,6 +201,17 @@ def test_what_clients_were_given_may_be_sent_back() -> None:
         "tool_calls": [{**CALL, "index": 0}],
     }
     tool = {"role": "tool", "tool_call_id": "1", "content": "a shark", "name": "find"}
-    decoder = msgspec.json.Decoder(ChatCompletionRequest)
-    fields = decode_body(decoder, msgspec.json.encode({"messages": [message, tool]}))
+    fields, _ = read(ChatCompletionRequest, {"messages": [message, tool]}, is_strict=True)
     assert [each.role for each in fields.messages] == ["assistant", "tool"]
+
+
+def test_what_clients_dump_of_an_answer_is_taken_back() -> None:
+    """openai's client adds what it parsed, LiteLLM what others may have told."""
+    function = {"name": "f", "arguments": '{"a": 1}', "parsed_arguments": {"a": 1}, "provider_specific_fields": {}}
+    call = {"id": "1", "type": "function", "function": function, "provider_specific_fields": {"thought": "x"}}
+    answer = {"role": "assistant", "content": None, "refusal": None, "annotations": None, "audio": None}
+    answer |= {"function_call": None, "tool_calls": [call], "parsed": {"a": 1}, "provider_specific_fields": {"b": None}}
+    fields, _ = read(ChatCompletionRequest, {"messages": [answer]}, is_strict=True)
+    assert fields.prompt(fields.tool_use()).messages == (
+        ChatMessage("assistant", "", (ToolCall("1", "f", '{"a": 1}'),)),
+    )

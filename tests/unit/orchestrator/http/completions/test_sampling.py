@@ -74,8 +74,3 @@ def test_the_number_of_answers_is_bounded_over_all_prompts() -> None:
         with pytest.raises(InvalidRequestError) as failure:
             check_num_choices(bad, 4, 8)
         assert failure.value.param == "n"
-
-
-def test_fields_without_effect() -> None:
-    assert GenerationFields(user="me", store=False).ignored_fields == ["user", "store"]
-    assert GenerationFields(seed=1).ignored_fields == []
