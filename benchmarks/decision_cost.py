@@ -19,11 +19,9 @@ from shared.report import Report, parser
 from orchestrator.control.controller import Controller
 from orchestrator.control.decision import Decision, RoundResult
 from orchestrator.control.replica_state import ControlState
-from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
-from pilotfish.types import SamplingParams
-from tests.support.simulated_stack.controllers import ENDLESS
+from tests.support.simulated_stack.controllers import controller
 from tests.support.simulated_stack.sequence import SimulatedSequence
 from tests.support.simulated_stack.stack import SimulatedStack
 
@@ -37,24 +35,19 @@ WARM_UP = 1000
 NUM_DECISIONS, QUICK_DECISIONS = 20_000, 2_000
 
 
-class TimedController(Controller):
+def timed_controller(state: ControlState, times_ns: list[int]) -> Controller:
     """Notes how long each decision takes."""
+    timed = controller("auto", state, MAX_DRAFT_TOKENS)
+    decide = timed.decide
 
-    def __init__(self, state: ControlState, times_ns: list[int]) -> None:
-        request = GenerationRequest(
-            prompt_token_ids=(1,),
-            sampling=SamplingParams(max_tokens=ENDLESS),
-            speculation=SpeculationOptions(mode="auto"),
-            num_speculative_tokens=MAX_DRAFT_TOKENS,
-        )
-        super().__init__(request, state)
-        self._times_ns = times_ns
-
-    def decide(self, result: RoundResult) -> Decision:
+    def decide_timed(result: RoundResult) -> Decision:
         start_ns = perf_counter_ns()
-        decision = super().decide(result)
-        self._times_ns.append(perf_counter_ns() - start_ns)
+        decision = decide(result)
+        times_ns.append(perf_counter_ns() - start_ns)
         return decision
+
+    timed.decide = decide_timed  # type: ignore[method-assign]
+    return timed
 
 
 def measure(num_sequences: int, acceptance: float, num_decisions: int) -> tuple[list[float], float]:
@@ -62,7 +55,7 @@ def measure(num_sequences: int, acceptance: float, num_decisions: int) -> tuple[
     stack, state = SimulatedStack(PROFILE, acceptance), ControlState(SpeculationConfig())
     times_ns: list[int] = []
     for _ in range(num_sequences):
-        SimulatedSequence(stack, TimedController(state, times_ns))
+        SimulatedSequence(stack, timed_controller(state, times_ns))
     while len(times_ns) < WARM_UP + num_decisions:
         stack.world.run(stack.world.now_s + 1.0)
     num_drafting = sum(count for k, count in state.num_rounds_by_k.items() if k)

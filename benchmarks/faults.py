@@ -8,27 +8,44 @@ come back. Every answer is held against what an undisturbed run says. Then: what
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import psutil
-from chaos.clients import SHARES, Clients, Tally, Truth, plans
+from chaos.clients import SHARES, Clients, Plan, Tally, Truth, plans
 from chaos.faults import Faults
 from chaos.fleet import Fleet
-from chaos.outage import measure_outage
 from shared.report import Report, parser
 
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig
 from pilotfish.emulation.profiles import load_profile
+from pilotfish.types import SamplingParams
 
 PROFILE = "a100-70b"
 NUM_TARGETS, NUM_DRAFTS, NUM_ORCHESTRATORS = 3, 2, 2
 LET_GO_S = 10.0
 """A replica that was frozen notices its lost peers after a few seconds."""
 MEMORY_BOUND = 1.1
+OUTAGE_TOKENS = 128
+"""Of an answer."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Tokens per second of two deployments side by side, turn by turn: others use this machine, too."""
+
+    pooled: list[float]
+    alone: list[float]
+
+    @property
+    def ratio(self) -> float:
+        """With a draft pool (present or gone) over without one."""
+        return statistics.median(a / b for a, b in zip(self.pooled, self.alone, strict=True))
 
 
 def config() -> Config:
@@ -95,6 +112,40 @@ async def run_chaos(report: Report, fleet: Fleet, truth: Truth, *, requests: int
     report.check("orchestrators' open files and threads, after minus before", handles_after - handles_before, 8, "")
 
 
+async def measure_outage(
+    fleet: Fleet, truth: Truth, *, turns: int, requests: int, concurrency: int
+) -> tuple[Turns, Turns]:
+    """While the draft pool is there, and while it is gone. Leaves the fleet without draft replicas."""
+    pooled, alone = Clients([fleet.orchestrators[0].address], truth), Clients([fleet.without_pool.address], truth)
+    number = itertools.count()
+
+    async def turn(clients: Clients) -> float:
+        plans = [_plan(next(number)) for _ in range(requests)]
+        return await _tokens_per_s(clients, plans, concurrency)
+
+    async def side_by_side() -> Turns:
+        result = Turns([], [])
+        for index in range(-1, turns):
+            speeds = await turn(pooled), await turn(alone)
+            if index >= 0:  # the first of each warms up
+                result.pooled.append(speeds[0])
+                result.alone.append(speeds[1])
+        return result
+
+    try:
+        present = await side_by_side()
+        for draft in fleet.drafts:
+            draft.kill()
+        gone = await side_by_side()
+        for clients in (pooled, alone):
+            if clients.tally.failures or clients.tally.wrong:
+                raise RuntimeError(f"requests failed: {clients.tally.failures or clients.tally.wrong}")
+    finally:
+        await pooled.close()
+        await alone.close()
+    return present, gone
+
+
 async def run_outage(report: Report, fleet: Fleet, truth: Truth, *, turns: int, requests: int) -> None:
     present, gone = await measure_outage(fleet, truth, turns=turns, requests=requests, concurrency=8)
     for name, speeds in (("there", present), ("gone", gone)):
@@ -137,6 +188,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asyncio.run(run(report, requests=requests, kills=kills, concurrency=options.concurrency, quick=options.quick))
     report.finish(options)
     return 0
+
+
+async def _tokens_per_s(clients: Clients, plans: Sequence[Plan], concurrency: int) -> float:
+    num_tokens, start = clients.tally.num_tokens, time.perf_counter()
+    await clients.run(plans, concurrency)
+    return (clients.tally.num_tokens - num_tokens) / (time.perf_counter() - start)
+
+
+def _plan(number: int) -> Plan:
+    sampling = SamplingParams(temperature=0.9, seed=number, max_tokens=OUTAGE_TOKENS)
+    return Plan(f"during the outage, request {number}", sampling, "patient", OUTAGE_TOKENS, 120.0)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-from fuzz.answers import AnswersSurface
 from fuzz.grammars import GrammarsSurface
 from fuzz.replica import ReplicaSurface
 from fuzz.replies import RepliesSurface
@@ -42,7 +41,6 @@ def surfaces() -> list[tuple[Surface, int]]:
         (HttpSurface(), 40_000),
         (GrpcSurface(), 20_000),
         (GrammarsSurface(), 20_000),
-        (AnswersSurface(), 20_000),
     ]
 
 
@@ -75,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             kinds=len(tally.ends),
             crashes=len(tally.crashes),
             slowest_s=round(tally.slowest_s, 2),
-            grown_mb=round(tally.grown_mb),
+            grown_mb=round(tally.peaks_mb[-1] - tally.peaks_mb[0]),
             ends=dict(tally.ends.most_common(40)),
             crash_kinds=list(tally.crashes),
         )

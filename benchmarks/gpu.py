@@ -33,43 +33,20 @@ from pilotfish.models.graphs.recorder import EagerRecorder
 from pilotfish.models.graphs.shapes import Buckets
 from pilotfish.types import BLOCK_SIZE
 
-LLAMA_3 = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+
+def llama_3(hidden: int, intermediate: int, layers: int, heads: int, **others: Any) -> dict[str, Any]:
+    """A configuration of that family."""
+    sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
+    common = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
+    return {**common, **sizes, "num_attention_heads": heads, "num_key_value_heads": 8, **others}
+
+
 SHAPES: dict[str, dict[str, Any]] = {
-    "llama-3.1-8b": LLAMA_3
-    | {
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    },
-    "llama-3.2-1b": LLAMA_3
-    | {
-        "hidden_size": 2048,
-        "intermediate_size": 8192,
-        "num_hidden_layers": 16,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "tie_word_embeddings": True,
-    },
+    "llama-3.1-8b": llama_3(4096, 14336, 32, 32),
+    "llama-3.2-1b": llama_3(2048, 8192, 16, 32, tie_word_embeddings=True),
     # A tenth of the layers of Llama-3.1-70B: what does not fit on one GPU, layer by layer.
-    "llama-3.1-70b-8-layers": LLAMA_3
-    | {
-        "hidden_size": 8192,
-        "intermediate_size": 28672,
-        "num_hidden_layers": 8,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-    },
-    "tiny": {
-        "vocab_size": 512,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 8192,
-    },
+    "llama-3.1-70b-8-layers": llama_3(8192, 28672, 8, 64),
+    "tiny": llama_3(64, 96, 2, 4, vocab_size=512, num_key_value_heads=2),
 }
 """As in the models' own config.json."""
 

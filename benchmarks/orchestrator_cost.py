@@ -116,7 +116,8 @@ async def variants(*, http: bool, traces: bool) -> AsyncIterator[dict[str, Varia
             collector = await stack.enter_async_context(OtlpCollector())
             telemetry = TelemetryConfig(otlp_endpoint=collector.endpoint, round_spans=round_spans)
             traced = stack.enter_context(orchestrator(dataclasses.replace(services.config, telemetry=telemetry)))
-            result[f"traces, rounds {round_spans}"] = Variant("gRPC", traced.address, traced.process, has_traces=True)
+            traced_process = psutil.Process(traced.pid)
+            result[f"traces, rounds {round_spans}"] = Variant("gRPC", traced.address, traced_process, has_traces=True)
         yield result
 
 

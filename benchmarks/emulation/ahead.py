@@ -8,9 +8,10 @@ import dataclasses
 import math
 
 import shared.checkout  # noqa: F401  # finds tests.support
-from emulation.client import Span, connected, span_of
+from emulation.client import Client, Span, span_of
 from emulation.grid import expected_noise
 from emulation.stack import emulated_config
+from shared.asking import connected
 from shared.report import Report
 from shared.services import orchestrator
 
@@ -81,7 +82,7 @@ async def _measure(num_rounds: int) -> tuple[Span, dict[tuple[str, float], Span]
                         stack.config.orchestrator, draft_addresses=(address,), speculation=speculation
                     )
                     own = resources.enter_context(orchestrator(dataclasses.replace(stack.config, orchestrator=section)))
-                    arms[way, delay_ms] = await clients.enter_async_context(connected(own.address))
+                    arms[way, delay_ms] = Client(await clients.enter_async_context(connected(own.address)))
             plain, spans = Span(), dict.fromkeys(arms, Span())
             for client in arms.values():
                 await client.ask("on", 64, num_speculative_tokens=NUM_DRAFT_TOKENS)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import grpc.aio
 from shared.asking import Answer, Arrival, ask
 
-from pilotfish.rpc.channel import CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 
@@ -80,10 +77,3 @@ class Client:
             speculation=pb.SpeculationOptions(mode=MODES[mode], num_speculative_tokens=num_speculative_tokens),
         )
         return await ask(self._stub, request, on_arrival)
-
-
-@asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Client]:
-    """A client of the orchestrator at an address."""
-    async with grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
-        yield Client(pb_grpc.InferenceStub(channel))

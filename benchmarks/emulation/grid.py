@@ -15,8 +15,9 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
-from emulation.client import Client, Span, connected, span_of
+from emulation.client import Client, Span, span_of
 from emulation.stack import PROFILE, cpu_times_s, emulated_config
+from shared.asking import connected
 from shared.report import Report
 
 from pilotfish.emulation.profiles import load_profile
@@ -159,7 +160,7 @@ async def _measure_together(
             rate: opened.enter_context(LocalStack(emulated_config(rate, draft_ahead="off", time_scale=time_scale)))
             for rate in rates
         }
-        clients = [await opened.enter_async_context(connected(stack.address)) for stack in stacks.values()]
+        clients = [Client(await opened.enter_async_context(connected(stack.address))) for stack in stacks.values()]
         every = await asyncio.gather(
             *(
                 _measure(rate, client, depths, noise, num_tokens, plain_every)

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulation.client import Client, connected
+from emulation.client import Client
 from emulation.stack import emulated_config
-from shared.asking import Arrival
+from shared.asking import Arrival, connected
 from shared.report import Report
 
 from pilotfish.launch.local_stack import LocalStack
@@ -92,7 +92,8 @@ async def _measure(alone_s: float, crowded_s: float) -> tuple[list[Arrival], flo
             await client.ask("auto", ANSWER_TOKENS, on_arrival=arrivals.append)
 
     with LocalStack(emulated_config(RATE)) as stack:
-        async with connected(stack.address) as client:
+        async with connected(stack.address) as stub:
+            client = Client(stub)
             tasks = [asyncio.create_task(ask_on(client))]
             await asyncio.sleep(alone_s)
             up_s = time.perf_counter()

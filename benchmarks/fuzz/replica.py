@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -15,14 +14,11 @@ import shared.checkout  # noqa: F401  # finds tests.support
 
 from fuzz.frames import requests
 from pilotfish.config import Config, config_from_dict
-from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.process.client import WAITING_POLL_S
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.messages import Command, Event
 from pilotfish.rpc.frames import EOF, Service
 from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.stream import CODECS
-from pilotfish.types import LoadReport
+from tests.support.threaded_engine import ThreadedEngine
 from tests.support.tiny_llama import PRINTABLE_VOCAB_SIZE, save_printable_tokenizer, tiny_llama
 from tests.support.until import until
 
@@ -45,7 +41,7 @@ class ReplicaSurface:
         codec = CODECS[self._service]
         with tempfile.TemporaryDirectory() as folder:
             config = tiny_config(Path(folder))
-            self._engine = InlineEngine(build_engine(config, self._service))
+            self._engine = ThreadedEngine(build_engine(config, self._service))
             self._server = await ReplicaServer.start(codec, self._engine, host="127.0.0.1", port=0, port_setting="none")
             async with grpc.aio.insecure_channel(self._server.address) as channel:
                 self._connect: Any = channel.stream_stream(
@@ -53,6 +49,7 @@ class ReplicaSurface:
                 )
                 yield
             await self._server.drain_and_stop(0)
+            await self._engine.close()
 
     async def run(self, data: Sequence[bytes]) -> set[str]:
         ends: set[str] = set()
@@ -74,39 +71,8 @@ class ReplicaSurface:
         return ends
 
     def _is_idle(self) -> bool:
-        core, load = self._engine.core, self._engine.load
-        held = load.num_sequences_running + load.num_sequences_waiting + len(self._server.streams.table)
-        return not (held or core.has_work or core.is_waiting)
-
-
-class InlineEngine:
-    """An EngineClient that computes on the event loop: an input does the same each time, and the alarm ends a hang."""
-
-    def __init__(self, core: EngineCore) -> None:
-        self.core, self.model, self.limits = core, core.model, core.limits
-        self._has_arrived = asyncio.Event()
-
-    @property
-    def load(self) -> LoadReport:
-        return self.core.load()
-
-    def send(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            self.core.submit(command)
-        self._has_arrived.set()
-
-    async def receive(self) -> Sequence[Event]:
-        await asyncio.sleep(0)
-        while not self.core.has_work:
-            if self.core.is_waiting:  # for the thread that compiles grammars
-                await asyncio.sleep(WAITING_POLL_S)
-                continue
-            self._has_arrived.clear()
-            await self._has_arrived.wait()
-        return self.core.step()
-
-    async def close(self) -> None:
-        """Nothing is open."""
+        load = self._engine.load
+        return not (load.num_sequences_running + load.num_sequences_waiting + len(self._server.streams.table))
 
 
 def tiny_config(folder: Path) -> Config:

@@ -13,105 +13,42 @@ from typing import Any
 import grpc
 import grpc.aio
 import httpx
+import schemathesis
 import shared.checkout  # noqa: F401  # finds tests.support
 from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
 
 from fuzz.frames import EDITS, garbled
 from fuzz.replica import UNFORESEEN
-from fuzz.values import STRANGE, planted, written
+from fuzz.values import planted, written
 from orchestrator.http.caller import TIMEOUT_HEADER
+from orchestrator.http.operations.openapi import openapi_document
 from pilotfish.config import Config, config_from_dict
 from pilotfish.emulation.profiles import load_profile, profile_to_yaml
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from tests.support.message_strategies import messages
 from tests.support.stack import Stack, running_stack
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
-TOOL = {"type": "function", "function": {"name": "look_up", "description": "d", "parameters": SCHEMA}}
-CALL = {"id": "1", "type": "function", "function": {"name": "look_up", "arguments": '{"a": 1}'}}
-SENSIBLE: dict[str, list[Any]] = {
-    "n": [1, 2],
-    "stream": [True, False],
-    "stream_options": [{"include_usage": True}],
-    "temperature": [0, 0.7, 1],
-    "top_p": [0.5, 1],
-    "top_k": [0, -1, 5],
-    "min_p": [0.1],
-    "repetition_penalty": [1.1],
-    "presence_penalty": [0.5],
-    "frequency_penalty": [-0.5],
-    "logit_bias": [{"5": 1.5}, {}],
-    "seed": [1, -1],
-    "stop": ["a", ["a", "b"]],
-    "stop_token_ids": [[1, 2]],
-    "ignore_eos": [True],
-    "response_format": [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": SCHEMA}}],
-    "structured_outputs": [{"regex": "[ab]+"}, {"choice": ["a", "b"]}, {"grammar": 'start: "a"'}, {"json": SCHEMA}],
-    "speculation": [
-        {"mode": "on", "num_speculative_tokens": 3},
-        {"proposer": "ngram", "acceptance": "rejection", "return_tokens": True},
-    ],
-    "metadata": [{"a": "b"}],
-    "user": ["u"],
-    "logprobs": [True, 0, 2],
-    "top_logprobs": [2],
-    "tools": [[TOOL], [TOOL, TOOL]],
-    "tool_choice": ["auto", "none", "required", {"type": "function", "function": {"name": "look_up"}}],
-    "parallel_tool_calls": [False],
-    "max_completion_tokens": [3],
-    "echo": [True],
-    "best_of": [1],
-    "suffix": ["s"],
-}
-CHAT_ONLY = {"top_logprobs", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens"}
-COMPLETION_ONLY = {"echo", "best_of", "suffix"}
-
-
-def options_but(others: set[str]) -> st.SearchStrategy[dict[str, Any]]:
-    """Some of SENSIBLE."""
-    names = st.lists(st.sampled_from(sorted(SENSIBLE.keys() - others)), max_size=6, unique=True)
-    return names.flatmap(
-        lambda chosen: st.fixed_dictionaries({name: st.sampled_from(SENSIBLE[name]) for name in chosen})
-    )
-
-
-MESSAGES = st.lists(
-    st.sampled_from(
-        [
-            {"role": "system", "content": "s"},
-            {"role": "user", "content": "hello"},
-            {"role": "user", "content": [{"type": "text", "text": "hello"}]},
-            {"role": "assistant", "content": None, "tool_calls": [CALL]},
-            {"role": "tool", "content": "1", "tool_call_id": "1"},
-        ]
-    ),
-    min_size=1,
-    max_size=4,
-)
-PROMPTS = st.sampled_from(["hello", [1, 2, 3], ["a", "b"], [[1, 2], [3]]])
-LENGTH = st.sampled_from([1, 4])
+MAX_TOKENS = 4
 """Long answers are no other answers."""
-BODIES: dict[str, st.SearchStrategy[dict[str, Any]]] = {
-    "/v1/chat/completions": st.builds(
-        lambda m, n, o: {"messages": m, "max_tokens": n, **o}, MESSAGES, LENGTH, options_but(COMPLETION_ONLY)
-    ),
-    "/v1/completions": st.builds(
-        lambda p, n, o: {"prompt": p, "max_tokens": n, **o}, PROMPTS, LENGTH, options_but(CHAT_ONLY)
-    ),
-    "/tokenize": st.fixed_dictionaries({"prompt": PROMPTS}) | st.fixed_dictionaries({"messages": MESSAGES}),
-    "/detokenize": st.fixed_dictionaries({"tokens": st.lists(st.integers(0, 500))}),
-}
-READ = [
-    "/v1/models",
-    "/v1/models/x",
-    "/health",
-    "/ready",
-    "/version",
-    "/openapi.json",
-    "/metrics",
-    "/fleet",
-    "/",
-    "/no",
+OPERATIONS = [
+    result.ok()
+    for result in schemathesis.openapi.from_dict(openapi_document(), config=SchemathesisConfig()).get_all_operations()
+]
+CASES = st.one_of([each.as_strategy(generation_mode=mode) for each in OPERATIONS for mode in GenerationMode])
+"""Requests to the routes that the API's description names: good ones, and ones that break a rule of it."""
+UNDESCRIBED = ["/openapi.json", "/metrics", "/fleet", "/", "/no", "/v1/models/../x", "/v1/completions%00", "/health/"]
+KEYS = [
+    "n",
+    "stream",
+    "stop",
+    "logprobs",
+    "logit_bias",
+    "tools",
+    "response_format",
+    "structured_outputs",
+    "speculation",
 ]
 HEADERS = {
     TIMEOUT_HEADER: ["60000", "0", "-1", "1e3", "999999999999", "\u00b2", "1"],
@@ -127,17 +64,20 @@ HEADERS = {
 @st.composite
 def http_requests(draw: st.DrawFn) -> tuple[str, str, dict[str, str], bytes]:
     """Method, path, headers, body."""
-    path = draw(st.sampled_from(["/v1/chat/completions"] * 4 + ["/v1/completions"] * 3 + ["/tokenize", "/detokenize"]))
-    body: Any = draw(BODIES[path])
-    for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 4]))):
-        body = draw(planted(body, sorted(SENSIBLE)))
-    data = draw(written(body if draw(st.integers(0, 29)) else draw(STRANGE)))
+    case = draw(CASES)
+    method, path, headers, body = case.method, case.formatted_path, {}, case.body
+    if isinstance(body, dict | list):
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            body = draw(planted(body, KEYS))
+        if isinstance(body, dict) and isinstance(body.get("max_tokens"), int):
+            body["max_tokens"] = min(body["max_tokens"], MAX_TOKENS)
+        body = draw(written(body))
+    data = body if isinstance(body, bytes) else b""
     if draw(st.integers(0, 9)) == 1:
         data = garbled(data, draw(EDITS))
-    method, headers = "POST", {}
     if draw(st.integers(0, 9)) == 1:
         method = draw(st.sampled_from(["POST", "GET", "PUT", "HEAD", "OPTIONS", "DELETE"]))
-        path = draw(st.sampled_from([*READ, *BODIES])) + draw(st.sampled_from(["", "", "/", "/../x", "%00", "?a=b"]))
+        path = draw(st.sampled_from([*UNDESCRIBED, path]))
         name = draw(st.sampled_from(sorted(HEADERS)))
         headers = {name: draw(st.sampled_from(HEADERS[name]))}
     return method, path, headers, data

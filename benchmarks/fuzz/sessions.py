@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from fuzz.frames import EDITS, garbled, items_of, spoil
-from fuzz.replica import InlineEngine, tiny_config
+from fuzz.replica import tiny_config
 from fuzz.replies import replica_of
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.rpc.frames import EOF, Service
@@ -26,6 +26,7 @@ from pilotfish.rpc.v1 import draft_pb2, inference_pb2, inference_pb2_grpc, targe
 from pilotfish.types import FinishReason
 from tests.support.message_strategies import messages
 from tests.support.stack import Stack, running_stack
+from tests.support.threaded_engine import ThreadedEngine
 from tests.support.until import until
 
 NUM_REPLICAS = 3
@@ -70,7 +71,7 @@ class SessionsSurface:
     async def running(self) -> AsyncIterator[None]:
         async with contextlib.AsyncExitStack() as exits:
             config = tiny_config(Path(exits.enter_context(tempfile.TemporaryDirectory())))
-            engines = {name: InlineEngine(build_engine(config, name)) for name in CODECS}
+            engines = {name: ThreadedEngine(build_engine(config, name)) for name in CODECS}
             running = running_stack(config, target_engine=engines["target"], draft_engine=engines["draft"])
             self._stack: Stack = await exits.enter_async_context(running)
             front = grpc.aio.insecure_channel(self._stack.orchestrator.address)

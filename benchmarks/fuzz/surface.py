@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -61,12 +62,8 @@ class Tally:
     crashes: dict[str, str] = field(default_factory=dict)
     """What was raised, with where, and the input."""
     slowest_s: float = 0.0
-    first_peak_mb: float = 0.0
-
-    @property
-    def grown_mb(self) -> float:
-        """By how much the process's peak has grown since the first batch."""
-        return _peak_mb() - self.first_peak_mb
+    peaks_mb: list[float] = field(default_factory=list)
+    """Of the process, after each batch."""
 
 
 def fuzz(surface: Surface, seed: int, folder: Path, *, count: int, until_s: float | None = None) -> Tally:
@@ -83,7 +80,7 @@ def fuzz(surface: Surface, seed: int, folder: Path, *, count: int, until_s: floa
                 batch.run(seed + number, min(BATCH, left), folder)
             finally:
                 batch.stop()
-            tally.first_peak_mb = tally.first_peak_mb or _peak_mb()
+            tally.peaks_mb.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     raise AssertionError
 
 
@@ -134,7 +131,7 @@ class _Batch:
             with _alarm(2 * HANG_S), _logged_failures() as failures:
                 ends = self._runner.run(_bounded(self._surface.run(data)))
             if failures:
-                raise Crash(failures[0])
+                raise Crash(logging.Formatter().format(failures[0]))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -159,19 +156,14 @@ async def _bounded(work: Coroutine[Any, Any, T]) -> T:
 
 
 @contextmanager
-def _logged_failures() -> Iterator[list[str]]:
+def _logged_failures() -> Iterator[list[logging.LogRecord]]:
     """Collects what the product logs with a traceback meanwhile."""
-    found: list[str] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.exc_info and record.name.partition(".")[0] != "grpc":  # which tells of every frame it cannot read
-                found.append(f"{record.getMessage()}: {''.join(traceback.format_exception(*record.exc_info))}")
-
-    handler = Collector()
+    handler = BufferingHandler(capacity=10**9)
+    # gRPC tells of every frame that it cannot read.
+    handler.addFilter(lambda record: bool(record.exc_info) and record.name.partition(".")[0] != "grpc")
     logging.getLogger().addHandler(handler)
     try:
-        yield found
+        yield handler.buffer
     finally:
         logging.getLogger().removeHandler(handler)
 
@@ -196,7 +188,3 @@ def _alarm(seconds: float) -> Iterator[None]:
 def _kind(text: str) -> str:
     """Without numbers and quoted words: what is new about it."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`|-?\d[\d.,e+-]*", "_", text)[:160]
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

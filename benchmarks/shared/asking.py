@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,11 +62,17 @@ async def ask(
     return answer
 
 
+@asynccontextmanager
+async def connected(address: str) -> AsyncIterator[pb_grpc.InferenceStub]:
+    """To the orchestrator at an address."""
+    async with grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) as channel:
+        yield pb_grpc.InferenceStub(channel)
+
+
 async def ask_all(address: str, requests: Sequence[pb.GenerateRequest], concurrency: int) -> list[Answer]:
     """Run the requests, at most concurrency at a time; answers in the requests' order."""
     gate = asyncio.Semaphore(concurrency)
-    async with grpc.aio.insecure_channel(address, options=PUBLIC_CHANNEL_OPTIONS) as channel:
-        stub = pb_grpc.InferenceStub(channel)
+    async with connected(address) as stub:
 
         async def ask_one(request: pb.GenerateRequest) -> Answer:
             async with gate:
