@@ -89,7 +89,8 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling parameters, every value concrete; out-of-range values raise InvalidRequestError.
 
-    Applied in this order on both sides: penalties, logit bias, grammar, temperature, top-k, top-p, min-p.
+    Applied in this order on both sides: penalties, logit bias, grammar, min_tokens and bad_words, temperature, top-k,
+    top-p, min-p.
     """
 
     temperature: float = 1.0
@@ -119,6 +120,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     """None: no log-probabilities; 0: the chosen token's; n: also the n likeliest."""
     grammar: Grammar | None = None
     """None: the output is free."""
+    min_tokens: int = 0
+    """As long as the output has fewer, tokens of stop_token_ids are impossible."""
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    """Sequences of tokens that the output does not hold: behind the others of one, its last token is impossible."""
 
     def __post_init__(self) -> None:
         # `not (a <= x)` instead of `x < a`: NaN fails every comparison and must be refused.
@@ -142,6 +147,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
             ("seed", self.seed, 0 <= self.seed <= MAX_SEED, "between 0 and 2^64 - 1"),
             ("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1"),
+            ("min_tokens", self.min_tokens, self.min_tokens >= 0, "at least 0"),
+            ("bad_words", self.bad_words, all(self.bad_words), "sequences of at least one token"),
             (
                 "logprobs",
                 self.num_logprobs,
@@ -167,6 +174,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def has_penalties(self) -> bool:
         """Whether the logits depend on the tokens before them through penalties."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the logits depend on the tokens before them otherwise than through a grammar."""
+        return self.has_penalties or self.min_tokens > 0 or bool(self.bad_words)
 
 
 class ToolCall(msgspec.Struct, frozen=True):

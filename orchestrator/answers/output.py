@@ -16,7 +16,7 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens committed together, as the client gets them. A struct, as it is made for every token."""
 
     text: str
-    """Text that is certain now; the text of a stop is never part of it."""
+    """Text that is certain now; the text of a stop is part of it only where that is asked for."""
     token_ids: tuple[int, ...]
     origins: tuple[TokenOrigin, ...]
     logprobs: tuple[TokenLogprobs, ...]
@@ -31,8 +31,12 @@ class OutputText:
     """Detokenises one answer and looks for its stop strings."""
 
     def __init__(self, tokenizer: Tokenizer, request: GenerationRequest) -> None:
-        self._detokenizer = Detokenizer(tokenizer.token_bytes)
-        self._matcher = StopStringMatcher(request.stop) if request.stop else None
+        self._detokenizer = Detokenizer(tokenizer.bytes_by_token(skip_special=request.skip_special_tokens))
+        self._matcher = StopStringMatcher(request.stop, keeps_match=request.include_stop) if request.stop else None
+        self._min_tokens = request.sampling.min_tokens
+        """Stop strings are looked for behind so many tokens."""
+        self._num_tokens = 0
+        self._includes_stop = request.include_stop
         self._stop_token_ids = frozenset(request.sampling.stop_token_ids)
 
     def push(self, verdict: Verdict) -> OutputChunk:
@@ -75,23 +79,29 @@ class OutputText:
     def _text_of(self, verdict: Verdict) -> tuple[str, int, str]:
         """(certain text, tokens kept, the stop string that appeared or "")."""
         token_ids = verdict.token_ids
-        if verdict.finish_reason is FinishReason.STOP and token_ids and token_ids[-1] in self._stop_token_ids:
-            # The token that ends an answer is not part of its text.
+        is_stopped = verdict.finish_reason is FinishReason.STOP and token_ids and token_ids[-1] in self._stop_token_ids
+        if is_stopped and not self._includes_stop:
             token_ids = token_ids[:-1]
         if self._matcher is None:
             return self._detokenizer.add(token_ids), len(verdict.token_ids), ""
         pieces: list[str] = []
         for index, token_id in enumerate(token_ids):
-            safe_text, matched = self._matcher.push(self._detokenizer.add((token_id,)))
+            text = self._detokenizer.add((token_id,))
+            self._num_tokens += 1
+            safe_text, matched = (text, None) if self._is_too_short else self._matcher.push(text)
             pieces.append(safe_text)
             if matched is not None:
                 return "".join(pieces), index + 1, matched
         return "".join(pieces), len(verdict.token_ids), ""
 
+    @property
+    def _is_too_short(self) -> bool:
+        return self._num_tokens <= self._min_tokens
+
     def _flush(self) -> tuple[str, str]:
         """(the text still held back, a stop string completed by it or "")."""
         tail = self._detokenizer.flush()
-        if self._matcher is None:
+        if self._matcher is None or self._is_too_short:
             return tail, ""
         safe_text, matched = self._matcher.push(tail)
         if matched is not None:

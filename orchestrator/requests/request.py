@@ -46,6 +46,10 @@ class GenerationOptions:
     stop: tuple[str, ...] = ()
     """The answer ends before the first of these that appears."""
     ignore_eos: bool = False
+    include_stop: bool = False
+    """The text ends behind the stop that ended it, not before."""
+    skip_special_tokens: bool = True
+    """The text is without them."""
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -86,6 +90,8 @@ class GenerationRequest:
     num_speculative_tokens: int
     """Draft tokens a round; 0 turns speculation off."""
     stop: tuple[str, ...] = ()
+    include_stop: bool = False
+    skip_special_tokens: bool = True
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -144,6 +150,8 @@ def bind_request(
         speculation=speculation,
         num_speculative_tokens=num_draft_tokens,
         stop=options.stop,
+        include_stop=options.include_stop,
+        skip_special_tokens=options.skip_special_tokens,
         traceparent=traceparent,
     )
 

@@ -48,8 +48,9 @@ def emulated_verdict(sequence: EngineSequence, language_model: HashLanguageModel
 
 
 def _finish_reason(sequence: EngineSequence, max_context_tokens: int) -> FinishReason | None:
-    if sequence.tokens[-1] in sequence.sampling.stop_token_ids:
+    sampling = sequence.sampling
+    if sequence.num_output_tokens > sampling.min_tokens and sequence.tokens[-1] in sampling.stop_token_ids:
         return FinishReason.STOP
-    if sequence.num_output_tokens >= sequence.sampling.max_tokens or len(sequence.tokens) >= max_context_tokens:
+    if sequence.num_output_tokens >= sampling.max_tokens or len(sequence.tokens) >= max_context_tokens:
         return FinishReason.LENGTH
     return None

@@ -67,6 +67,7 @@ def sampling_to_proto(sampling: SamplingParams) -> pb.SamplingParams:
     values = msgspec.structs.asdict(sampling)
     values["logit_bias"] = [pb.LogitBias(token_id=token_id, bias=bias) for token_id, bias in sampling.logit_bias]
     values["grammar"] = None if sampling.grammar is None else grammar_to_proto(sampling.grammar)
+    values["bad_words"] = [pb.BadWord(token_ids=token_ids) for token_ids in sampling.bad_words]
     return pb.SamplingParams(**values)
 
 
@@ -77,6 +78,7 @@ def sampling_from_proto(proto: pb.SamplingParams) -> SamplingParams:
     values["stop_token_ids"] = tuple(proto.stop_token_ids)
     values["num_logprobs"] = proto.num_logprobs if proto.HasField("num_logprobs") else None
     values["grammar"] = grammar_from_proto(proto.grammar) if proto.HasField("grammar") else None
+    values["bad_words"] = tuple(tuple(item.token_ids) for item in proto.bad_words)
     return SamplingParams(**values)
 
 

@@ -37,12 +37,14 @@ class StopStringMatcher:
     So the result does not depend on how the text is cut into pieces.
     """
 
-    __slots__ = ("_held", "_matched", "_stop_strings")
+    __slots__ = ("_held", "_keeps_match", "_matched", "_stop_strings")
 
-    def __init__(self, stop_strings: Sequence[str]) -> None:
+    def __init__(self, stop_strings: Sequence[str], *, keeps_match: bool = False) -> None:
+        """keeps_match: what ended the text is part of it."""
         if not all(stop_strings):
             raise ValueError("a stop string is empty; remove it")
         self._stop_strings = tuple(stop_strings)
+        self._keeps_match = keeps_match
         self._held = ""
         self._matched: str | None = None
 
@@ -54,7 +56,7 @@ class StopStringMatcher:
     def push(self, text: str) -> tuple[str, str | None]:
         """Text that is safe to emit, and the stop string that ended it, if one did.
 
-        Nothing is emitted from the match on; later pushes emit nothing.
+        Nothing is emitted from the match on, or behind it if it is kept; later pushes emit nothing.
         """
         if self._matched is not None:
             return "", self._matched
@@ -62,7 +64,7 @@ class StopStringMatcher:
         end, length, self._matched = self._first_match(text)
         if self._matched is not None:
             self._held = ""
-            return text[: end - length], self._matched
+            return text[: end if self._keeps_match else end - length], self._matched
         start = len(text) - self._num_held(text)
         self._held = text[start:]
         return text[:start], None

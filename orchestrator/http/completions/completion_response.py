@@ -83,7 +83,8 @@ class CompletionFormat:
 
     def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
         """Of one answer."""
-        return CompletionLogprobsWriter(self.tokenizer, len(self.echoed(sample)))
+        skip_special = sample.options.skip_special_tokens
+        return CompletionLogprobsWriter(self.tokenizer, len(self.echoed(sample)), skip_special=skip_special)
 
     def ending(
         self, sample: Sample, chunk: OutputChunk, report: Report, text: str, logprobs: CompletionLogprobs | None

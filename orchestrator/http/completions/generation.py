@@ -77,6 +77,7 @@ class GenerationApi:
             num_logprobs=fields.num_logprobs,
             grammar=grammar,
             defaults=self._config.speculation,
+            tokenizer=self._service.tokenizer,
         )
         samples = await self._samples(fields, [fields.prompt(tools)], options)
         answer_format = ChatFormat(
@@ -112,6 +113,7 @@ class GenerationApi:
             num_logprobs=fields.num_logprobs,
             grammar=wanted_grammar(fields.given_format, fields.structured_outputs),
             defaults=self._config.speculation,
+            tokenizer=self._service.tokenizer,
         )
         prompts = fields.prompts()
         samples = await self._samples(fields, prompts, options)

@@ -74,10 +74,10 @@ class CompletionLogprobsWriter:
     front of it, and then it begins at the text's end.
     """
 
-    def __init__(self, tokenizer: Tokenizer, text_offset: int) -> None:
+    def __init__(self, tokenizer: Tokenizer, text_offset: int, *, skip_special: bool = True) -> None:
         """text_offset: how long the text is that stands before the answer, in characters."""
         self._tokenizer = tokenizer
-        self._token_offsets = TokenOffsets(tokenizer.token_bytes)
+        self._token_offsets = TokenOffsets(tokenizer.bytes_by_token(skip_special=skip_special))
         self._begin = self._end = text_offset
         """Of the answer's text, as far as it is told."""
         self._waiting: list[tuple[int, TokenLogprobs, int]] = []

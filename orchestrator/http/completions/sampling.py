@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -12,9 +13,12 @@ from orchestrator.http.completions.response_format import ResponseFormat, Struct
 from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
 
 MAX_LOGIT_BIAS = 100.0
+MAX_BAD_WORDS = 128
+"""Each is looked for at every position."""
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
 
 
@@ -61,6 +65,12 @@ class GenerationFields(RequestFields, kw_only=True):
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = False
+    min_tokens: int | None = None
+    """Output tokens before the answer may end of itself, or at a stop."""
+    bad_words: list[str] | None = None
+    """What the answer does not say."""
+    include_stop_str_in_output: bool | None = False
+    skip_special_tokens: bool | None = True
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     speculation: SpeculationFields | None = None
@@ -88,10 +98,15 @@ def generation_options(
     num_logprobs: int | None,
     grammar: Grammar | None,
     defaults: SpeculationConfig,
+    tokenizer: Tokenizer,
 ) -> GenerationOptions:
     """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream to be true", param="stream_options")
+    if (fields.min_tokens or 0) > max_tokens:
+        raise InvalidRequestError(
+            f"min_tokens is {fields.min_tokens}; the answer may have {max_tokens} tokens", param="min_tokens"
+        )
     given = {
         name: value
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -107,12 +122,16 @@ def generation_options(
             seed=draw_seed() if fields.seed is None else _checked_seed(fields.seed) % (MAX_SEED + 1),
             acceptance=_ACCEPTANCE[fields.speculation.acceptance if fields.speculation else "coupled"],
             stop_token_ids=_stop_token_ids(fields.stop_token_ids),
+            min_tokens=fields.min_tokens or 0,
+            bad_words=_bad_words(fields.bad_words or (), tokenizer),
             num_logprobs=num_logprobs,
             grammar=grammar,
         ),
         speculation=_speculation(fields.speculation, defaults),
         stop=(fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ()),
         ignore_eos=bool(fields.ignore_eos),
+        include_stop=bool(fields.include_stop_str_in_output),
+        skip_special_tokens=fields.skip_special_tokens is not False,
     )
 
 
@@ -160,6 +179,21 @@ def _stop_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
     if token_ids and min(token_ids) < 0:
         raise InvalidRequestError("stop_token_ids holds a negative token id", param="stop_token_ids")
     return tuple(token_ids or ())
+
+
+def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """The tokens of each word, and those of it behind a space where they are as many, as vLLM has it."""
+    if len(words) > MAX_BAD_WORDS or not all(word.strip() for word in words):
+        raise InvalidRequestError(f"bad_words must hold words, {MAX_BAD_WORDS} of them at most", param="bad_words")
+    sequences: dict[tuple[int, ...], None] = {}
+    for word in words:
+        alone, behind = (
+            tuple(tokenizer.encode(space + word.lstrip(), add_special_tokens=False)) for space in ("", " ")
+        )
+        sequences[alone] = None
+        if len(behind) == len(alone):
+            sequences[behind] = None
+    return tuple(sequences)
 
 
 def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:

@@ -119,7 +119,7 @@ class EngineSequence:
         self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
-        if self.sampling.has_penalties:
+        if self.sampling.needs_history:
             self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
 
     @property

@@ -48,7 +48,7 @@ class TokenBytes(dict[int, bytes]):
         return self._shown(self._backend.id_to_token(token_id), self._decode([token_id]))
 
     def _decode(self, token_ids: Sequence[int]) -> str:
-        return str(self._backend.decode(token_ids))
+        return str(self._backend.decode(token_ids, skip_special_tokens=False))
 
     @staticmethod
     def _shown(token: str | None, text: str) -> bytes:

@@ -49,6 +49,7 @@ class Tokenizer:
             token_id for token_id, token in backend.get_added_tokens_decoder().items() if token.special
         )
         self.token_bytes = TokenBytes(backend, self.special_token_ids)
+        self._all_token_bytes = TokenBytes(backend, ())
 
     @classmethod
     def load(cls, folder: Path | str) -> Tokenizer:
@@ -64,17 +65,21 @@ class Tokenizer:
             raise UnsupportedModelError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from error
         return cls(backend, read_metadata(folder), load_chat_template(folder), fingerprint, folder)
 
-    def encode(self, text: str, *, max_tokens: int | None = None) -> list[int]:
+    def encode(self, text: str, *, max_tokens: int | None = None, add_special_tokens: bool = True) -> list[int]:
         """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does).
 
         max_tokens: of a text that must have more than that, PromptTooLongError is raised before it is looked at; it
         may still have more.
         """
-        return self._encode(text, max_tokens, add_special_tokens=True)
+        return self._encode(text, max_tokens, add_special_tokens=add_special_tokens)
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of token ids; ids that the tokenizer does not know are left out."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skip_special))
+
+    def bytes_by_token(self, *, skip_special: bool) -> TokenBytes:
+        """What each token adds to a text."""
+        return self.token_bytes if skip_special else self._all_token_bytes
 
     def bytes_of(self, token_id: int) -> bytes:
         """What the token adds to an answer's text, which may be a part of a character; nothing if it is special."""

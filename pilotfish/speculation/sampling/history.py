@@ -1,4 +1,4 @@
-"""Counts of the tokens before a position, for penalties. Torch-free."""
+"""The tokens before a position, for what looks back at them: penalties, min_tokens, bad_words. Torch-free."""
 
 from __future__ import annotations
 
@@ -60,6 +60,16 @@ class TokenHistory:
             if self._output_counts[column] == 0 and column >= self._num_prompt_columns:
                 del self._columns[self._token_ids.pop()]
                 self._output_counts.pop()
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self._output)
+
+    def ends_with(self, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> bool:
+        """Whether the output, followed by drafts, does: the prompt does not count."""
+        num_before = len(token_ids) - len(draft_token_ids)
+        end = [*(self._output[-num_before:] if num_before > 0 else ()), *draft_token_ids]
+        return not token_ids or end[-len(token_ids) :] == list(token_ids)
 
     def __contains__(self, token_id: int) -> bool:
         return token_id in self._columns

@@ -1,11 +1,11 @@
-"""Penalties, logit bias and grammar: the steps that look at the tokens before a position.
+"""Penalties, logit bias, grammar, min_tokens and bad_words: the steps that look at the tokens before a position.
 
 Shapes: R rows, V vocabulary, E (row, token) pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +29,7 @@ class Row:
     position: int
     """Absolute index (prompt + output) of the token that the row decides."""
     history: TokenHistory | None
-    """Prompt and output before the drafts; None when no penalty looks at it."""
+    """Prompt and output before the drafts; None where SamplingParams.needs_history is not so."""
     draft_token_ids: Sequence[int] = ()
     """Drafts between the history and the position."""
     constraint: TokenConstraint | None = None
@@ -37,12 +37,12 @@ class Row:
 
 
 def needs_adjustment(sampling: SamplingParams) -> bool:
-    """Whether penalties, bias or a grammar change the logits."""
-    return sampling.has_penalties or bool(sampling.logit_bias) or sampling.grammar is not None
+    """Whether anything but temperature and truncation changes the logits."""
+    return sampling.needs_history or bool(sampling.logit_bias) or sampling.grammar is not None
 
 
 def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
-    """Penalties, then logit bias, then the grammar, on a copy; the input itself when no row has any.
+    """Penalties, logit bias, grammar, then min_tokens and bad_words, on a copy; the input itself when no row has any.
 
     Raises ValueError for a row with penalties and no history.
     """
@@ -51,21 +51,51 @@ def adjust(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
         _apply_penalties_(logits, rows)
         _apply_bias_(logits, rows)
         blocks = BlockedLogits.of(logits)
-    return _constrain(blocks, rows)
+    return _forbid(_constrain(blocks, rows), rows)
 
 
 def _constrain(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
-    """A row that has nothing left stays free: a drafter may not know any of the allowed tokens."""
     masks = [None if row.constraint is None else row.constraint.allowed(row.draft_token_ids) for row in rows]
     if all(mask is None for mask in masks):
         return blocks
-    logits = without_forbidden(blocks.logits, masks)
-    constrained = BlockedLogits.of(logits)
-    is_empty = constrained.max() == -torch.inf  # [R, 1]
+    return _narrowed(blocks, without_forbidden(blocks.logits, masks))
+
+
+def _forbid(blocks: BlockedLogits, rows: Sequence[Row]) -> BlockedLogits:
+    """An answer that its grammar has ended ends, whatever min_tokens says."""
+    entries = [(index, token_id) for index, row in enumerate(rows) for token_id in _forbidden(row)]
+    entries = [entry for entry in entries if entry[1] < blocks.vocab_size]
+    if not entries:
+        return blocks
+    entry_rows, token_ids = (
+        to_device(column, torch.int64, blocks.logits.device) for column in zip(*entries, strict=True)
+    )
+    logits = blocks.logits.clone()
+    logits[entry_rows, token_ids] = -torch.inf
+    return _narrowed(blocks, logits)
+
+
+def _forbidden(row: Row) -> Iterator[int]:
+    """Tokens that may not come yet, or not here."""
+    sampling, history, drafts = row.sampling, row.history, row.draft_token_ids
+    if history is None:
+        return
+    if history.num_output_tokens + len(drafts) < sampling.min_tokens:
+        yield from sampling.stop_token_ids
+    for *before, last in sampling.bad_words:
+        if history.ends_with(before, drafts):
+            yield last
+
+
+def _narrowed(blocks: BlockedLogits, logits: Tensor) -> BlockedLogits:
+    """The logits [R, V], some of them -inf now; a row that has nothing left stays as it was in blocks: a drafter may
+    not know any of the allowed tokens."""
+    narrowed = BlockedLogits.of(logits)
+    is_empty = narrowed.max() == -torch.inf  # [R, 1]
     if not is_empty.any():
-        return constrained
+        return narrowed
     return BlockedLogits(
-        torch.where(is_empty, blocks.logits, logits), torch.where(is_empty, blocks.block_max, constrained.block_max)
+        torch.where(is_empty, blocks.logits, logits), torch.where(is_empty, blocks.block_max, narrowed.block_max)
     )
 
 

@@ -29,6 +29,20 @@ COMMON: dict[str, dict[str, Any]] = {
     "stop": {"stop": ["0L", "a", "e", "o", "x"]},
     "stop_token_ids": {"extra_body": {"stop_token_ids": [*range(15, 50)]}},
     "ignore_eos": {"extra_body": {"ignore_eos": True}},
+    "min_tokens": {"extra_body": {"min_tokens": 6, "stop_token_ids": [*range(15, 50)]}},
+    "min_tokens, greedy": {"temperature": 0, "extra_body": {"min_tokens": 6, "stop_token_ids": [*range(15, 50)]}},
+    "min_tokens, rejection": {
+        "temperature": 0,
+        "extra_body": {"min_tokens": 6, "stop_token_ids": [*range(9)], "speculation": {"acceptance": "rejection"}},
+    },
+    "min_tokens of stop strings": {"stop": ["0L", "a", "e", "o", "x"], "extra_body": {"min_tokens": 4}},
+    "bad_words": {"extra_body": {"bad_words": ["B", "0", "u0L", "-"]}},
+    "bad_words, greedy": {"temperature": 0, "extra_body": {"bad_words": ["B", "0", "a"]}},
+    "include_stop_str_in_output": {
+        "stop": ["0L", "a", "e", "o", "x"],
+        "extra_body": {"include_stop_str_in_output": True},
+    },
+    "skip_special_tokens": {"logit_bias": {"0": 4}, "extra_body": {"skip_special_tokens": False, "ignore_eos": True}},
     "n": {"n": 3},
     "rejection": {"temperature": 0, "extra_body": {"speculation": {"acceptance": "rejection"}}},
 }
@@ -147,6 +161,7 @@ def test_speculation_and_streaming_change_nothing(
         "logit_bias",
         "stop",
         "stop_token_ids",
+        "skip_special_tokens",
     ],
 )
 def test_a_parameter_has_an_effect(real_client: openai.OpenAI, name: str) -> None:

@@ -25,6 +25,9 @@ class ToyTokenizer:
 
     token_bytes = _Letters()
 
+    def bytes_by_token(self, *, skip_special: bool) -> _Letters:
+        return self.token_bytes
+
 
 @pytest.fixture
 def memory_link() -> type[MemoryLink]:

@@ -9,13 +9,14 @@ from pilotfish.types import FinishReason, SamplingParams, TokenLogprobs, TokenOr
 from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 
-def output_of(tokenizer, stop=(), stop_token_ids=()) -> OutputText:
+def output_of(tokenizer, stop=(), stop_token_ids=(), min_tokens=0, **options) -> OutputText:
     request = GenerationRequest(
         prompt_token_ids=(1,),
-        sampling=SamplingParams(stop_token_ids=stop_token_ids),
+        sampling=SamplingParams(stop_token_ids=stop_token_ids, min_tokens=min_tokens),
         speculation=SpeculationOptions(),
         num_speculative_tokens=4,
         stop=stop,
+        **options,
     )
     return OutputText(tokenizer, request)
 
@@ -36,6 +37,24 @@ def test_a_stop_string_cuts_the_block_it_falls_in(toy_tokenizer, stop, text, num
     assert len(chunk.origins) == num_tokens
     assert chunk.round_draft_tokens == (4,) * num_tokens
     assert (chunk.finish_reason, chunk.stopped_by) == (FinishReason.STOP, stop)
+
+
+def test_the_stop_may_be_part_of_the_text(toy_tokenizer) -> None:
+    chunk = output_of(toy_tokenizer, stop=("CD",), include_stop=True).push(verdict("ABCDE", 4))
+    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == ("ABCD", 4, "CD")
+    output = output_of(toy_tokenizer, stop_token_ids=(2,), include_stop=True)
+    chunk = output.push(verdict("ABC", 2, finish=FinishReason.STOP))
+    assert (chunk.text, chunk.stopped_by) == ("ABC", "2")
+
+
+def test_stop_strings_count_behind_the_least_length(toy_tokenizer) -> None:
+    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
+    assert output.push(verdict("AB", 1)).text == "AB"
+    chunk = output.push(verdict("ABA", 2))
+    assert (chunk.text, len(chunk.token_ids), chunk.stopped_by) == ("AB", 3, "A")
+    output = output_of(toy_tokenizer, stop=("A",), min_tokens=3)
+    chunk = output.push(verdict("AB", 1, finish=FinishReason.LENGTH))
+    assert (chunk.text, chunk.finish_reason) == ("AB", FinishReason.LENGTH)
 
 
 def test_held_text_comes_out_when_the_answer_ends_otherwise(toy_tokenizer) -> None:

@@ -101,6 +101,8 @@ SPECIAL[SamplingParams] = values(
     logit_bias=tuples(st.tuples(uint32, floats(-100, 100))),
     seed=uint64,
     max_tokens=st.integers(1, 2**32 - 1),
+    min_tokens=uint32,
+    bad_words=tuples(st.lists(uint32, min_size=1, max_size=3).map(tuple)),
     num_logprobs=st.none() | st.integers(0, 20),
 )
 parents = tuples(st.integers(-1, 2**31 - 1))

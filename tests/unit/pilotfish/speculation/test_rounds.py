@@ -19,6 +19,8 @@ KINDS = (
     {"top_k": 20, "frequency_penalty": 0.5, "logit_bias": ((4, 3.0),)},
     {"acceptance": AcceptanceMode.REJECTION},
     {"acceptance": AcceptanceMode.REJECTION, "min_p": 0.02, "presence_penalty": 1.0},
+    {"temperature": 0.0, "min_tokens": 4, "stop_token_ids": tuple(range(0, VOCAB_SIZE, 2))},
+    {"bad_words": tuple((token_id,) for token_id in range(0, VOCAB_SIZE, 3))},
 )
 
 
@@ -28,7 +30,7 @@ def make_step(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
     rounds = []
     for index in range(3 * len(KINDS)):
         sampling = SamplingParams(seed=index, **KINDS[index % len(KINDS)])
-        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.has_penalties else None
+        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.needs_history else None
         num_drafts = index % 4
         draft_logits = torch.randn(num_drafts, VOCAB_SIZE, generator=generator) * 4
         drafts = draft(draft_logits, [Row(sampling, 5 + at, history) for at in range(num_drafts)], 8)
@@ -82,7 +84,7 @@ def make_trees(dtype: torch.dtype) -> tuple[torch.Tensor, list[Round]]:
     rounds, rows = [], []
     for index in range(4 * len(KINDS)):
         sampling = SamplingParams(seed=index, **KINDS[index % len(KINDS)])
-        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.has_penalties else None
+        history = TokenHistory([1, 2, 3], [4, 4]) if sampling.needs_history else None
         num_drafts = 1 + index % 9
         parents = [int(torch.randint(-1, node, (), generator=generator)) if node else -1 for node in range(num_drafts)]
         drafts = torch.randperm(VOCAB_SIZE, generator=generator)[:num_drafts].tolist()

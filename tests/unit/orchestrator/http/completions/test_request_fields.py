@@ -89,11 +89,11 @@ def test_where_fields_are_strict_it_is_refused(kind: type[RequestFields], body: 
 
 def test_what_was_meant_is_asked_and_why_a_known_field_does_nothing_is_told() -> None:
     stream_options = {"include_usag": True, "include_obfuscation": True}
-    body = {**CHAT, "temprature": 1, "min_token": 2, "user": "me", "stream_options": stream_options}
+    body = {**CHAT, "temprature": 1, "oops": 2, "user": "me", "stream_options": stream_options}
     _, named = read(ChatCompletionRequest, body)
     assert named.split(", ") == [
         "temprature (temperature?)",
-        "min_token",
+        "oops",
         "user",
         "stream_options.include_usag (include_usage?)",
         "stream_options.include_obfuscation (TLS hides events)",

@@ -12,13 +12,19 @@ from orchestrator.http.completions.sampling import (
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.types import MAX_SEED, AcceptanceMode
+from tests.support.byte_tokenizer import byte_tokenizer, byte_vocabulary
 
 DEFAULTS = SpeculationConfig(mode="on", proposer="ngram")
 
 
 def options(**fields):
     return generation_options(
-        GenerationFields(**fields), max_tokens=9, num_logprobs=None, grammar=None, defaults=DEFAULTS
+        GenerationFields(**fields),
+        max_tokens=9,
+        num_logprobs=None,
+        grammar=None,
+        defaults=DEFAULTS,
+        tokenizer=byte_tokenizer(),
     )
 
 
@@ -74,3 +80,21 @@ def test_the_number_of_answers_is_bounded_over_all_prompts() -> None:
         with pytest.raises(InvalidRequestError) as failure:
             check_num_choices(bad, 4, 8)
         assert failure.value.param == "n"
+
+
+def test_bad_words_are_tokens_alone_and_behind_a_space() -> None:
+    tokens = byte_vocabulary()
+    found = options(bad_words=["a", "b", " a"]).sampling.bad_words
+    assert found == ((tokens[b"a"],), (tokens[b" a"],), (tokens[b"b"],))
+    for words in (["a", " "], ["a"] * 129):
+        with pytest.raises(InvalidRequestError) as failure:
+            options(bad_words=words)
+        assert failure.value.param == "bad_words"
+
+
+def test_an_answer_cannot_be_longer_than_it_may() -> None:
+    assert options(min_tokens=9).sampling.min_tokens == 9
+    for number in (-1, 10):
+        with pytest.raises(InvalidRequestError) as failure:
+            options(min_tokens=number)
+        assert failure.value.param == "min_tokens"

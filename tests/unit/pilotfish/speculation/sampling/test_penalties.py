@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -24,7 +26,11 @@ def by_definition(row: list[float], sampling: SamplingParams, prompt: list[int],
         row[token_id] -= sampling.presence_penalty
     for token_id, bias in sampling.logit_bias:
         row[token_id] += bias
-    return row
+    forbidden = set(sampling.stop_token_ids if len(output) < sampling.min_tokens else ())
+    for *before, last in sampling.bad_words:
+        if output[len(output) - len(before) :] == before and len(output) >= len(before):
+            forbidden.add(last)
+    return [-math.inf if token_id in forbidden else logit for token_id, logit in enumerate(row)]
 
 
 SAMPLINGS = st.builds(
@@ -33,6 +39,9 @@ SAMPLINGS = st.builds(
     presence_penalty=st.sampled_from([0.0, 0.6, -1.0]),
     frequency_penalty=st.sampled_from([0.0, 0.25]),
     logit_bias=st.sampled_from([(), ((3, -100.0),), ((0, 2.0), (9, -1.0), (0, 1.0))]),
+    min_tokens=st.integers(0, 9),
+    stop_token_ids=st.sampled_from([(), (4,), (2, VOCAB_SIZE)]),
+    bad_words=st.sampled_from([(), ((5,),), ((0, 1), (1, 1), (2, 3, 0))]),
 )
 
 
@@ -49,6 +58,12 @@ def test_adjusts_by_the_definitions(cases, seed):
     assert torch.allclose(adjusted.logits, torch.tensor(expected), atol=1e-5)
     assert torch.equal(adjusted.block_max, adjusted.logits.amax(-1, keepdim=True))
     assert torch.equal(logits, before)
+
+
+def test_a_row_of_which_nothing_is_left_stays() -> None:
+    logits = torch.randn(1, VOCAB_SIZE)
+    sampling = SamplingParams(min_tokens=1, stop_token_ids=tuple(range(VOCAB_SIZE)))
+    assert torch.equal(adjust(BlockedLogits.of(logits), [Row(sampling, 5, TokenHistory([1]))]).logits, logits)
 
 
 @pytest.mark.parametrize(
