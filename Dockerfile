@@ -114,4 +114,4 @@ STOPSIGNAL SIGTERM
 # Of the role that PILOTFISH_ROLE names.
 HEALTHCHECK --interval=30s --timeout=15s --start-period=15m --retries=3 CMD ["pilotfish", "health"]
 ENTRYPOINT ["tini", "--", "pilotfish"]
-CMD ["serve"]
+CMD ["service"]

@@ -15,7 +15,7 @@ class Authenticator:
 
     def __init__(self, config: PublicSecurityConfig) -> None:
         """Raises ConfigError for a file of keys that cannot be read."""
-        self._ring = KeyRing(config.api_keys_file) if config.api_keys_file else None
+        self._ring = KeyRing(config.api_keys_file, config.api_key_sha256) if config.needs_api_key else None
 
     @property
     def asks_for_keys(self) -> bool:

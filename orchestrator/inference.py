@@ -6,6 +6,8 @@ import contextlib
 from collections import abc
 from collections.abc import AsyncGenerator, AsyncIterator
 
+import msgspec
+
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
@@ -44,10 +46,10 @@ class Answer:
     """One request being served: its chunks, then its report."""
 
     def __init__(
-        self, session: Session, link: ReplicaLink, observed: ObservedRequest, allowance: Allowance | None
+        self, session: Session, model: ModelInfo, observed: ObservedRequest, allowance: Allowance | None
     ) -> None:
         self._session = session
-        self._model = link.model
+        self._model = model
         self._observed = observed
         self._allowance = allowance
 
@@ -169,14 +171,23 @@ class InferenceService:
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
         session = self._session(request, link, observed.rounds)
-        observed.begin(session, request, link.model.model_id)
+        model = self.named(link.model)
+        observed.begin(session, request, model.model_id)
         if allowance is not None:
             allowance.spend(len(request.prompt_token_ids))
-        return Answer(session, link, observed, allowance)
+        return Answer(session, model, observed, allowance)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
         return await self.targets.connected(self._config.connect_timeout_s)
+
+    def model_names(self, model: ModelInfo) -> tuple[str, ...]:
+        """What requests may call it; answers use the first."""
+        return self._config.served_model_name or (model.model_id,)
+
+    def named(self, model: ModelInfo) -> ModelInfo:
+        """Under the name that answers use."""
+        return msgspec.structs.replace(model, model_id=self.model_names(model)[0])
 
     def _served_model(self, link: ReplicaLink) -> ServedModel:
         return ServedModel(

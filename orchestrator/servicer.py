@@ -80,7 +80,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
             service = self._service
             link = await service.ready_target()
             return inference_pb2.GetModelInfoResponse(
-                model=model_to_proto(link.model),
+                model=model_to_proto(service.named(link.model)),
                 limits=limits_to_proto(link.limits),
                 num_target_replicas=service.targets.num_connected,
                 num_draft_replicas=service.drafts.num_connected,

@@ -35,9 +35,10 @@ orchestrator:
 ```
 
 ```sh
-pilotfish up --config pilotfish.yaml --set orchestrator.port=50080   # overrides one value; repeatable
-pilotfish config --config pilotfish.yaml                             # prints the values in force
-pilotfish doctor --config pilotfish.yaml                             # checks them on this machine
+pilotfish serve --config pilotfish.yaml --set orchestrator.port=50080   # overrides one value; repeatable
+pilotfish serve MODEL --max-model-len 8192 -tp 2 --speculative-config '{"method": "suffix"}'   # flags as vLLM's
+pilotfish config --config pilotfish.yaml                                # the values in force; takes the same flags
+pilotfish doctor --config pilotfish.yaml                                # checks them on this machine
 ```
 
 `PILOTFISH_CONFIG` names the default file. Environment variables override it, `--set` overrides both:

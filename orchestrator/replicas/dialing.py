@@ -10,7 +10,7 @@ from orchestrator.replicas.link import Connect, ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import Config
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder
-from pilotfish.errors import ModelError, PilotfishError
+from pilotfish.errors import ConfigError, ModelError, PilotfishError
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.handshake import Hello
@@ -42,16 +42,18 @@ async def find_tokenizer(config: Config, directory: ReplicaDirectory, security: 
 
     That of an emulated target is always here.
 
-    Raises ModelError when neither can be had.
+    Raises ModelError when neither can be had, ConfigError for a chat template that cannot be read.
     """
     try:
         return await asyncio.to_thread(_configured_tokenizer, config)
+    except ConfigError:
+        raise
     except PilotfishError as error:
         folder = await _folder_of_a_target(directory, security, config.orchestrator.connect_timeout_s)
         if not folder:
             raise
         try:
-            return await asyncio.to_thread(Tokenizer.load, folder)
+            return await asyncio.to_thread(Tokenizer.load, folder, config.orchestrator.chat_template)
         except PilotfishError:
             raise ModelError(f"{error}; the target's own folder {folder} cannot be read either") from error
 
@@ -63,7 +65,7 @@ def _configured_tokenizer(config: Config) -> Tokenizer:
     elif not folder.is_dir():
         folder = pull_tokenizer(config.target.model, config.cache_dir)
     # A tokenizer needs no weights, so a local folder is taken as it is.
-    return Tokenizer.load(folder)
+    return Tokenizer.load(folder, config.orchestrator.chat_template)
 
 
 async def _folder_of_a_target(directory: ReplicaDirectory, security: LinkSecurity, timeout_s: float) -> str:

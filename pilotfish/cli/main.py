@@ -19,9 +19,9 @@ from pilotfish.cli.commands.models import models_app
 from pilotfish.cli.commands.plan import plan
 from pilotfish.cli.commands.profile import profile
 from pilotfish.cli.commands.serve import serve
+from pilotfish.cli.commands.service import service
 from pilotfish.cli.commands.show_config import config
 from pilotfish.cli.commands.train import train
-from pilotfish.cli.commands.up import up
 
 app = typer.Typer(
     name="pilotfish",
@@ -29,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with [bold]pilotfish up[/] in one terminal and [bold]pilotfish generate 'Why is the sky blue?'[/] "
+    epilog="Start with [bold]pilotfish serve[/] in one terminal and [bold]pilotfish generate 'Why is the sky blue?'[/] "
     "in another. Something does not work? [bold]pilotfish doctor[/] says what.\n\n"
     "Exit codes: 0 done, 1 failed (standard error says why), 2 wrong usage, 130 Ctrl-C.",
 )
@@ -58,7 +58,8 @@ bench_app = typer.Typer(invoke_without_command=True)
 bench_app.callback()(bench)
 bench_app.command()(load)
 
-app.command()(up)
+app.command()(serve)
+app.command("up")(serve)
 app.command()(generate)
 app.command()(chat)
 app.add_typer(bench_app, name="bench")
@@ -67,7 +68,7 @@ app.command()(plan)
 app.command()(profile)
 app.command()(config)
 app.command()(doctor)
-app.command()(serve)
+app.command()(service)
 app.command()(health)
 app.add_typer(models_app, name="models")
 app.add_typer(keys_app, name="keys")

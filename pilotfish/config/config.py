@@ -53,10 +53,11 @@ class Config:
     """Minimum log level."""
 
     def __post_init__(self) -> None:
-        """Make `auto` of target.drafter and of draft.proposer concrete."""
+        """Make concrete what depends on other sections: target.drafter, draft.proposer and draft.model."""
         object.__setattr__(self, "target", dataclasses.replace(self.target, drafter=self._drafter()))
-        if self.draft.proposer == "auto":
-            object.__setattr__(self, "draft", dataclasses.replace(self.draft, proposer="suffix"))
+        proposer = "suffix" if self.draft.proposer == "auto" else self.draft.proposer
+        draft = dataclasses.replace(self.draft, proposer=proposer, model=self.draft.model or self.target.model)
+        object.__setattr__(self, "draft", draft)
 
     def _drafter(self) -> InTargetDrafterConfig:
         target, drafter = self.target, self.target.drafter

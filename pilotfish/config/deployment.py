@@ -65,7 +65,7 @@ class PoolConfig:
     """CPUs reserved per replica; engine.num_threads sets its threads."""
     num_gpus: float | None = None
     """GPUs reserved per replica, or per rank of a tensor-parallel target; below 1 shares a GPU. null: 1 if the engine
-    uses one; under `pilotfish up`, an equal share."""
+    uses one; under `pilotfish serve`, an equal share."""
     resources: Mapping[str, float] = field(default_factory=dict)
     """Custom Ray resources reserved per replica."""
     max_replicas_per_node: int = 0

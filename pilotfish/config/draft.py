@@ -19,9 +19,9 @@ class DraftConfig:
     proposer: str = "auto"
     """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer) or
     `eagle3` (a head on the target's hidden states). `auto`: `suffix`."""
-    model: ModelOrPath = "smollm2-135m-instruct"
-    """Draft model of `model`: catalogue name, hub id or folder. Other proposers use its tokenizer;
-    `eagle3` needs the target's model here."""
+    model: ModelOrPath = ""
+    """Draft model of `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
+    proposers need."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
     """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
     feature_format: Literal["bf16", "fp8"] = "bf16"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pilotfish.config.fields import STRICT, require
 from pilotfish.config.http import DEFAULT_HTTP_PORT, HttpConfig
+from pilotfish.config.paths import PathText
 from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
 
@@ -33,6 +34,10 @@ class OrchestratorConfig:
     """Port of the gRPC API; 0: a free one."""
     num_replicas: int = 1
     """Replicas under Ray Serve."""
+    served_model_name: tuple[str, ...] = ()
+    """Names of the model in requests; answers have the first (vLLM's name). Empty: the target's own."""
+    chat_template: PathText = ""
+    """Jinja file in place of the model's chat template."""
     target_addresses: tuple[str, ...] = ()
     """host:port of each target replica; `dns:///NAME:PORT` is every address of a name. Leave empty under Ray and
     `pilotfish up`."""

@@ -68,7 +68,9 @@ class PublicSecurityConfig:
     client_ca: PathText = ""
     """PEM file: the authority of client certificates. Empty: clients need none."""
     api_keys_file: PathText = ""
-    """API keys, hashed, with limits, written by `pilotfish keys`. Empty: no key needed."""
+    """API keys, hashed, with limits, written by `pilotfish keys`."""
+    api_key_sha256: tuple[str, ...] = ()
+    """SHA-256 of further API keys, without limits. With neither, no key is needed."""
     request_read_timeout_s: float = 30.0
     """An HTTP connection whose request is incomplete after this is closed."""
     max_header_bytes: int = 32 * 1024
@@ -92,6 +94,10 @@ class PublicSecurityConfig:
     @property
     def uses_tls(self) -> bool:
         return bool(self.certificate)
+
+    @property
+    def needs_api_key(self) -> bool:
+        return bool(self.api_keys_file or self.api_key_sha256)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ def prepare(config: Config, folder: Path, *, standalone: bool) -> Launch:
         config = with_local_addresses(config)
         launch = Launch(config, standalone_specs(config, folder), environment(without=setting_variables()))
     else:
-        require("ray", "`pilotfish up` without --standalone")
+        require("ray", "`pilotfish serve --ray`")
         variables = environment(ray_environment(), without={*FOREIGN_RAY_VARIABLES, *setting_variables()})
         launch = Launch(config, ray_specs(config, folder), variables)
     (folder / "config.yaml").write_text(config_to_yaml(config), encoding="utf-8")

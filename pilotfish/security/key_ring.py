@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Sequence
 
 from pilotfish.errors import AuthenticationError, ConfigError
 from pilotfish.security.allowance import Allowance
-from pilotfish.security.api_key import digest_of
+from pilotfish.security.api_key import ApiKey, digest_of
 from pilotfish.security.api_key_file import read_keys
 from pilotfish.security.watched_file import WatchedFiles
 
@@ -17,10 +18,14 @@ _log = logging.getLogger(__name__)
 class KeyRing:
     """Used from one event loop."""
 
-    def __init__(self, path: str) -> None:
-        """Raises ConfigError for a file that cannot be read."""
+    def __init__(self, path: str, sha256: Sequence[str] = ()) -> None:
+        """path: empty: there is no file. sha256: of keys without a limit.
+
+        Raises ConfigError for a file that cannot be read, and for what is no SHA-256.
+        """
         self._path = path
-        self._watch = WatchedFiles((path,))
+        self._fixed = tuple(ApiKey(name=f"key-{number}", sha256=digest) for number, digest in enumerate(sha256, 1))
+        self._watch = WatchedFiles((path,) if path else ())
         self._watch.changed()
         self._allowances: dict[str, Allowance] = {}
         """By the key's digest."""
@@ -53,7 +58,7 @@ class KeyRing:
 
     def _take_up(self) -> None:
         known, latest = self._allowances, {}
-        for key in read_keys(self._path):
+        for key in self._fixed + (read_keys(self._path) if self._path else ()):
             allowance = known.get(key.sha256) or Allowance(key)
             allowance.key = key
             latest[key.sha256] = allowance

@@ -9,7 +9,7 @@ from pilotfish.errors import PilotfishError, UnavailableError
 
 _ADVICE = (
     "A machine with too much to do or too little memory is the usual reason: try again when it is calmer, or run "
-    "`pilotfish up --standalone`, which needs no Ray"
+    "`pilotfish serve` without --ray, which needs no Ray"
 )
 
 

@@ -1,4 +1,4 @@
-"""`pilotfish up`: the Ray Serve application and what happens when a replica is killed."""
+"""`pilotfish up --ray`: the Ray Serve application and what happens when a replica is killed."""
 
 import json
 import signal
@@ -16,7 +16,7 @@ PROMPT = "Repeat: the small fish swims ahead of the shark, the small fish swims 
 
 @pytest.fixture(scope="module")
 def up(start_up: Callable):
-    return start_up()
+    return start_up("--ray")
 
 
 def answer(address: str, *options: str) -> dict:

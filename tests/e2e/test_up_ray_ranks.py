@@ -1,4 +1,4 @@
-"""`pilotfish up` with a target in two ranks: a placement group, a process in each bundle, and the loss of one."""
+"""`pilotfish up --ray` with a target in two ranks: a placement group, a process in each bundle, and the loss of one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_request_outlives_the_rank_that_computed_it(folder: Path, start_up: Ca
         "target.engine.kv_cache_tokens=2048",
         "draft.num_replicas=0",
     )
-    up = start_up(*(part for setting in settings for part in ("--set", setting)))
+    up = start_up("--ray", *(part for setting in settings for part in ("--set", setting)))
     with InferenceClient(up.address) as client:
         expected = token_ids(client.generate(PROMPT, OPTIONS, timeout_s=TIMEOUT_S))
         assert len(expected) == OPTIONS.max_tokens

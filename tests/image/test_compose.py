@@ -46,7 +46,7 @@ def test_it_is_a_compose_file(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_container_runs_one_role_locked_up_and_asks_after_it(name: str) -> None:
     service = services()[name]
-    assert service["command"] == ["serve", Role(name)]
+    assert service["command"] == ["service", Role(name)]
     assert service["healthcheck"]["test"] == ["CMD", "pilotfish", "health", Role(name)]
     assert (service["read_only"], service["cap_drop"], service["tmpfs"]) == (True, ["ALL"], ["/tmp"])
     assert "links:/var/lib/pilotfish/links:ro" in service["volumes"]

@@ -62,7 +62,7 @@ def test_it_runs_as_nobody_in_particular_and_hears_signals() -> None:
     assert last("USER") == "10001:10001"
     assert last("STOPSIGNAL") == "SIGTERM"
     entry, command = json.loads(last("ENTRYPOINT")), json.loads(last("CMD"))
-    assert [*entry, *command] == ["tini", "--", "pilotfish", "serve"]
+    assert [*entry, *command] == ["tini", "--", "pilotfish", "service"]
     assert last("HEALTHCHECK").endswith('CMD ["pilotfish", "health"]')
 
 

@@ -38,7 +38,7 @@ def test_a_service_runs_from_it_and_ends_on_sigterm(installed: Path, tmp_path: P
         f"assert pilotfish.__file__.startswith({str(installed)!r}); main()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, "serve", "target", *settings],
+        [sys.executable, "-c", program, "service", "target", *settings],
         cwd=tmp_path,
         env=environment,
         stdout=subprocess.PIPE,

@@ -8,21 +8,19 @@ from pilotfish.types import ModelInfo
 
 
 async def served_model(service: InferenceService, name: str | None) -> ModelInfo:
-    """The served model. Waits for a target replica.
+    """The served model; no name is its own. Waits for a target replica.
 
     Raises ModelNotFoundError if `name` is that of another, UnavailableError without a replica.
     """
     model = (await service.ready_target()).model
-    check_model_name(name, model)
-    return model
-
-
-def check_model_name(name: str | None, model: ModelInfo) -> None:
-    """No name is the served model's. Raises ModelNotFoundError."""
-    if name and name != model.model_id:
-        raise ModelNotFoundError(f"the model {name!r} does not exist; this server serves {model.model_id!r}")
+    names = service.model_names(model)
+    if name and name not in names:
+        raise ModelNotFoundError(
+            f"the model {name!r} does not exist; this server serves {' or '.join(map(repr, names))}"
+        )
+    return service.named(model)
 
 
 def connected_model(service: InferenceService) -> ModelInfo | None:
     """The served model if a replica is connected now."""
-    return next((link.model for link in service.targets.links if link.is_connected), None)
+    return next((service.named(link.model) for link in service.targets.links if link.is_connected), None)

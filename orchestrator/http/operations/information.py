@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 import pilotfish
-from orchestrator.http.completions.served_model import check_model_name, connected_model, served_model
+from orchestrator.http.completions.served_model import connected_model, served_model
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
@@ -31,7 +31,7 @@ class ModelCard(msgspec.Struct, kw_only=True):
 
 
 class ModelList(msgspec.Struct):
-    """All models: one, or none while no replica is there."""
+    """The model, once for each of its names; none while no replica is there."""
 
     data: list[ModelCard]
     object: Literal["list"] = "list"
@@ -61,14 +61,13 @@ class InformationApi:
     async def models(self, exchange: Exchange) -> None:
         """GET /v1/models."""
         model = connected_model(self._service)
-        await exchange.reply(ModelList([] if model is None else [self._card(model)]))
+        names = () if model is None else self._service.model_names(model)
+        await exchange.reply(ModelList([self._card(name, model) for name in names if model is not None]))
 
     async def model(self, exchange: Exchange) -> None:
         """GET /v1/models/{id}."""
         name: str = exchange.request.path_params["model_id"]
-        model = connected_model(self._service) or await served_model(self._service, None)
-        check_model_name(name, model)
-        await exchange.reply(self._card(model))
+        await exchange.reply(self._card(name, await served_model(self._service, name)))
 
     async def health(self, exchange: Exchange) -> None:
         """GET /health: the process answers."""
@@ -92,9 +91,9 @@ class InformationApi:
         encode, content_type = choose_encoder(exchange.request.headers.get("accept", ""))
         await exchange.reply_bytes(encode(self._registry), content_type)
 
-    def _card(self, model: ModelInfo) -> ModelCard:
+    def _card(self, name: str, model: ModelInfo) -> ModelCard:
         return ModelCard(
-            id=model.model_id,
+            id=name,
             created=self._start_time,
             max_model_len=model.max_context_tokens,
             emulated=model.emulated,

@@ -36,8 +36,9 @@ def check_named_files(config: Config) -> Iterator[Finding]:
         yield _usable("link security", "certificates and token can be used", lambda: LinkSecurity(internal))
     if public.uses_tls:
         yield _usable("public certificate", public.certificate, lambda: CertificateSource(_files(public)))
-    if public.api_keys_file:
-        yield _usable("api keys", public.api_keys_file, lambda: KeyRing(public.api_keys_file))
+    if public.needs_api_key:
+        found = public.api_keys_file or "they can be used"
+        yield _usable("api keys", found, lambda: KeyRing(public.api_keys_file, public.api_key_sha256))
     if profile := config.emulation.profile:
         yield _usable("hardware profile", profile, lambda: load_profile(profile))
 

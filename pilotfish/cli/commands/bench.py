@@ -19,7 +19,7 @@ from pilotfish.bench.suite import STACK_DEFAULTS, Settings, Station, has_propose
 from pilotfish.bench.tables import show
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S, Acceptance, MaxTokens
-from pilotfish.cli.commands.up import pull_models
+from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout

@@ -17,7 +17,7 @@ from pilotfish.bench.result import to_json
 from pilotfish.bench.suite import STACK_DEFAULTS, Station
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.cli.commands.generate import DEFAULT_TIMEOUT_S
-from pilotfish.cli.commands.up import pull_models
+from pilotfish.cli.commands.serve import pull_models
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import BenchAddress, ConfigFile, NoColor, Overrides, Timeout

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from pilotfish.bench.suite import started_info
-from pilotfish.cli.commands.up import pull_models, run_services
+from pilotfish.cli.commands.serve import pull_models, run_services
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import EXIT_INTERRUPTED, fail_on_error

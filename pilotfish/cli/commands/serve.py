@@ -1,36 +1,146 @@
-"""`pilotfish serve`: one service in the foreground, as containers run it."""
+"""`pilotfish serve MODEL`, `pilotfish up`: the three services on this machine."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Sequence
+import asyncio
+import signal
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from pilotfish.cli.commands.models import pull_with_progress
+from pilotfish.cli.console import output_console
 from pilotfish.cli.errors import fail_on_error
-from pilotfish.cli.options import ConfigFile, Overrides
-from pilotfish.cli.roles import Role, RoleArgument
+from pilotfish.cli.options import AsJson, ConfigFile, Overrides
+from pilotfish.cli.preflight import require_free, require_free_http, reserved
+from pilotfish.cli.serve_flags import with_flags
+from pilotfish.cli.service_lines import JsonPrinter, Printer
+from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
+from pilotfish.config.shipped_heads import shipped_head
+from pilotfish.emulation.factory import describe_emulation
+from pilotfish.emulation.profiles import load_profile
+from pilotfish.launch.specs import prepare
+from pilotfish.launch.supervisor import Supervisor
 
 
+@with_flags
 @fail_on_error()
-def serve(role: RoleArgument, config_file: ConfigFile = None, overrides: Overrides = None) -> None:
-    """Run the target, the draft or the orchestrator service in the foreground, until SIGTERM or Ctrl-C.
+def serve(
+    ray: Annotated[bool, typer.Option("--ray", help="A Ray Serve application instead of plain processes.")] = False,
+    as_json: AsJson = False,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+) -> None:
+    """Start the target, draft and orchestrator services on this machine, until Ctrl-C.
 
-    For one service per container or machine; `pilotfish up` runs all of them on this one. The orchestrator finds the
-    others by orchestrator.target_addresses and orchestrator.draft_addresses.
+    `pilotfish up` is the same. The model is pulled first. docs/configuration.md explains the keys.
+
+    With --json every line is an object with an `event`: notice, line, ready, up, stopped.
 
     [bold]Examples[/]
 
-      pilotfish serve target --set target.model=MODEL --set target.host=0.0.0.0
+      pilotfish serve meta-llama/Llama-3.1-8B-Instruct --port 8080
 
-      pilotfish serve orchestrator --config pilotfish.yaml
+      pilotfish serve --ray --set draft.proposer=suffix       under Ray Serve, another drafter
+
+      pilotfish up --config pilotfish.yaml
+
+      pilotfish up --emulate a100-70b                         no model, the time of other hardware
     """
-    # In place of this process: signals reach the service, and the command line's modules take no memory beside it.
-    os.execv(sys.executable, service_command(role, config_file, overrides or ()))
+    config = load_config(config_file, overrides or ())
+    with reserved(config.orchestrator.host, config.orchestrator.port):
+        require_free(config.orchestrator.host, config.orchestrator.port)
+        if config.orchestrator.http_port > 0:
+            require_free_http(config.orchestrator.http_host, config.orchestrator.http_port)
+        printer = JsonPrinter(http_url(config)) if as_json else Printer(output_console(), http_url(config))
+        if config.emulation.is_on:
+            printer.notice(describe_emulation(load_profile(config.emulation.profile), config.emulation.time_scale))
+        else:
+            printer.notice(_describe_drafts(config))
+        target, draft = config.target, config.draft
+        ports = {"target.port": (target.port, TargetConfig.port), "draft.port": (draft.port, DraftConfig.port)}
+        if unused := [name for name, (port, default) in ports.items() if port not in (0, default)]:
+            printer.notice(f"{' and '.join(unused)} not used: `pilotfish serve` takes free ports for its replicas")
+        if not ray and max(target.num_replicas, draft.num_replicas, config.orchestrator.num_replicas) > 1:
+            printer.notice("num_replicas needs --ray: one process of each service starts")
+        pull_models(config)
+        asyncio.run(run_services(config, standalone=not ray, on_line=printer.line, on_up=printer.up))
+    printer.stopped()
 
 
-def service_command(role: Role, config_file: Path | None, overrides: Sequence[str]) -> list[str]:
-    """The arguments of the service's process."""
-    options = [] if config_file is None else ["--config", str(config_file)]
-    settings = [part for override in overrides for part in ("--set", override)]
-    return [sys.executable, "-m", role.module, *options, *settings]
+def _describe_drafts(config: Config) -> str:
+    """Which drafter answers that ask for none get, and how to have another."""
+    speculation, target, draft = config.orchestrator.speculation, config.target, config.draft
+    if speculation.mode == "off":
+        return "No drafts: orchestrator.speculation.mode is off."
+    if speculation.proposer != "auto":
+        return f"Drafts: {speculation.proposer} (orchestrator.speculation.proposer)."
+    parts = [name for name in (target.drafter.lookup, target.drafter.proposer) if name != "none"]
+    if parts:
+        other = (
+            " --set orchestrator.speculation.proposer=draft: the draft service instead." if draft.num_replicas else ""
+        )
+        return f"Drafts: {', else '.join(parts)} in the target.{other}"
+    if not draft.num_replicas:
+        return "No drafts: there is no drafter in the target (target.drafter), and no draft replica."
+    advice = ""
+    if not shipped_head(target.model) and target.tensor_parallel_size == 1:
+        advice = f" Faster: a head in the target, `pilotfish train eagle3 --target {target.model}`."
+    return f"Drafts: {draft.proposer} in the draft service.{advice}"
+
+
+def http_url(config: Config) -> str:
+    """Where the HTTP API will be; empty if that is known only once it listens, or if it is off."""
+    scheme = "https" if config.security.public.uses_tls else "http"
+    host, port = config.orchestrator.http_host, config.orchestrator.http_port
+    return f"{scheme}://{host}:{port}" if port > 0 else ""
+
+
+def pull_models(config: Config) -> None:
+    """Fetch what the services will load, with a progress bar. Emulated engines load nothing."""
+    if config.emulation.is_on:
+        return
+    names = {config.target.model} | ({config.draft.model} if config.draft.num_replicas else set())
+    for name in sorted(names):
+        pull_with_progress(name, Path(config.cache_dir))
+
+
+async def run_services(
+    config: Config,
+    *,
+    standalone: bool,
+    on_line: Callable[[str, str], None],
+    on_up: Callable[[str], None],
+    stop: asyncio.Event | None = None,
+) -> None:
+    """Run the services until SIGINT, SIGTERM, SIGHUP or `stop`; nothing is left when it ends.
+
+    on_line(child, line) for every line that a child prints; on_up(public address) once all are
+    ready. A second signal kills what is still stopping. Raises UnavailableError when a service
+    that is needed ends.
+    """
+    stop, force = stop or asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, lambda: force.set() if stop.is_set() else stop.set())
+    with tempfile.TemporaryDirectory(prefix="pilotfish-", ignore_cleanup_errors=True) as name:
+        launch = prepare(config, Path(name), standalone=standalone)
+        waiting = {service for spec in launch.specs for service in spec.services}
+        public = ""
+
+        def on_ready(service: str, address: str) -> None:
+            nonlocal public
+            if service == "orchestrator":
+                public = address
+            if service in waiting:
+                waiting.discard(service)
+                # Requests are served without drafts too.
+                if waiting <= {"draft_service"} and public:
+                    on_up(public)
+                    public = ""
+
+        supervisor = Supervisor(launch.specs, environment=launch.environment, on_line=on_line, on_ready=on_ready)
+        await supervisor.run(stop, force)

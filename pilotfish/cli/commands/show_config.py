@@ -10,10 +10,12 @@ import yaml
 
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
+from pilotfish.cli.serve_flags import with_flags
 from pilotfish.config import config_to_yaml, load_config
 from pilotfish.pools.serve_file import serve_file
 
 
+@with_flags
 @fail_on_error()
 def config(
     config_file: ConfigFile = None,
@@ -21,7 +23,7 @@ def config(
     serve: Annotated[bool, typer.Option("--serve", help="As a file for `serve deploy` instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the effective configuration as YAML, defaults included.
+    """Print the effective configuration as YAML, defaults included; flags as `pilotfish serve` takes them.
 
     docs/configuration.md has every key with its unit, default and reason.
 
@@ -29,7 +31,7 @@ def config(
 
       pilotfish config > pilotfish.yaml                       a file to start from
 
-      pilotfish config --set draft.proposer=suffix            what one change comes to
+      pilotfish config MODEL --max-model-len 4096             what flags come to
 
       pilotfish config --config pilotfish.yaml --json         for programs
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from pilotfish.errors import ModelNotFoundError
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[\w./-]+)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,7 @@ class HubModel:
     """A repository of the Hugging Face hub."""
 
     repo_id: str
+    """ORG/NAME, perhaps with @REVISION: a branch, a tag or a commit."""
 
 
 ModelSource = CatalogueModel | LocalFolder | HubModel
@@ -74,7 +75,7 @@ def is_local(name: str) -> bool:
 
 
 def resolve(name: str) -> ModelSource:
-    """What `name` means: a catalogue name, else a local folder with a config.json, else a hub id "org/name".
+    """What `name` means: a catalogue name, else a local folder with a config.json, else a hub id (see HubModel).
 
     Raises: ModelNotFoundError, listing the names there are.
     """

@@ -35,23 +35,28 @@ Raises ModelNotFoundError, ModelDownloadError, OSError.
 """
 
 
-def _download(repo_id: str, cache_dir: Path, progress: ProgressCallback, patterns: list[str]) -> Path:
+def _download(name: str, cache_dir: Path, progress: ProgressCallback, patterns: list[str]) -> Path:
     progress(PullProgress(PullStage.DOWNLOAD))
+    repo_id, _, revision = name.partition("@")
     try:
         folder = huggingface_hub.snapshot_download(
-            repo_id, cache_dir=cache_dir, allow_patterns=patterns, tqdm_class=_reporting_bar(progress)
+            repo_id,
+            revision=revision or None,
+            cache_dir=cache_dir,
+            allow_patterns=patterns,
+            tqdm_class=_reporting_bar(progress),
         )
     except GatedRepoError as error:
         raise ModelDownloadError(
-            f"{repo_id} is gated: accept its terms on its hub page and log in with `hf auth login`"
+            f"{name} is gated: accept its terms on its hub page and log in with `hf auth login`"
         ) from error
     except (RepositoryNotFoundError, HFValidationError) as error:
-        raise ModelNotFoundError(f"the hub has no model {repo_id!r}, or it is private: `hf auth login`") from error
+        raise ModelNotFoundError(f"the hub has no model {name!r}, or it is private: `hf auth login`") from error
     except (HTTPError, XetDownloadError, RevisionResolutionError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's fault, not the network's
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelDownloadError(f"download of {repo_id} failed: {reason}. Run it again: what came is kept") from error
+        raise ModelDownloadError(f"download of {name} failed: {reason}. Run it again: what came is kept") from error
     return Path(folder)
 
 
@@ -61,12 +66,13 @@ snapshot_without_weights: Snapshotter = partial(_download, patterns=_TEXTS)
 """Configuration and tokenizer alone: some megabytes instead of up to hundreds of gigabytes."""
 
 
-def cached_snapshot(repo_id: str, cache_dir: Path) -> Path | None:
+def cached_snapshot(name: str, cache_dir: Path) -> Path | None:
     """The repository's folder in cache_dir, if it is there with weights; without network."""
+    repo_id, _, revision = name.partition("@")
     try:
         folder = Path(
             huggingface_hub.snapshot_download(
-                repo_id, cache_dir=cache_dir, allow_patterns=_PATTERNS, local_files_only=True
+                repo_id, revision=revision or None, cache_dir=cache_dir, allow_patterns=_PATTERNS, local_files_only=True
             )
         )
     except LocalEntryNotFoundError:

@@ -18,7 +18,7 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from pilotfish.errors import InvalidRequestError, UnsupportedModelError
+from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
 from pilotfish.models.store.folder import read_json
 from pilotfish.models.tokens.tool_prompt import fold_tools, parse_arguments
 from pilotfish.types import ChatMessage, ToolCall
@@ -84,12 +84,19 @@ def _arguments(call: ToolCall) -> Any:
         raise InvalidRequestError(f"the arguments of the call of {call.name!r} are not JSON") from None
 
 
-def load_chat_template(folder: Path) -> ChatTemplate | None:
-    """The folder's chat template (chat_template.jinja, else in tokenizer_config.json); None: it has none."""
+def load_chat_template(folder: Path, file: str = "") -> ChatTemplate | None:
+    """That of `file`, else the folder's (chat_template.jinja, else in tokenizer_config.json); None: it has none.
+
+    Raises ConfigError for a file that cannot be read.
+    """
     config_path = folder / "tokenizer_config.json"
     config = read_json(config_path) if config_path.is_file() else {}
-    template_path = folder / "chat_template.jinja"
-    source = template_path.read_text(encoding="utf-8") if template_path.is_file() else config.get("chat_template")
+    template_path = Path(file).expanduser() if file else folder / "chat_template.jinja"
+    try:
+        in_file = template_path.is_file() or bool(file)
+        source = template_path.read_text(encoding="utf-8") if in_file else config.get("chat_template")
+    except OSError as error:
+        raise ConfigError(f"the chat template {template_path} cannot be read: {error.strerror}") from None
     if isinstance(source, list):  # several named templates
         source = {entry["name"]: entry["template"] for entry in source}.get("default")
     return None if source is None else ChatTemplate(source, _special_tokens(config))

@@ -52,10 +52,10 @@ class Tokenizer:
         self._all_token_bytes = TokenBytes(backend, ())
 
     @classmethod
-    def load(cls, folder: Path | str) -> Tokenizer:
-        """Load from a model folder (config.json, tokenizer.json).
+    def load(cls, folder: Path | str, chat_template: str = "") -> Tokenizer:
+        """Load from a model folder (config.json, tokenizer.json). chat_template: a file in place of the folder's.
 
-        Raises: ModelNotFoundError, UnsupportedModelError.
+        Raises: ModelNotFoundError, UnsupportedModelError, ConfigError for a chat_template that cannot be read.
         """
         folder = Path(folder)
         fingerprint = tokenizer_fingerprint(folder)
@@ -63,7 +63,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises bare Exception
             raise UnsupportedModelError(f"{folder / 'tokenizer.json'} cannot be loaded: {error}") from error
-        return cls(backend, read_metadata(folder), load_chat_template(folder), fingerprint, folder)
+        return cls(backend, read_metadata(folder), load_chat_template(folder, chat_template), fingerprint, folder)
 
     def encode(self, text: str, *, max_tokens: int | None = None, add_special_tokens: bool = True) -> list[int]:
         """Token ids of raw text, with the tokens that the model's tokenizer adds around it (as transformers does).

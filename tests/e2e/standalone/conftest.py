@@ -1,4 +1,4 @@
-"""One `pilotfish up --standalone` with its default configuration for all that only asks it."""
+"""One `pilotfish up` with its default configuration for all that only asks it."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ import pytest
 
 @pytest.fixture(scope="package")
 def up(start_up: Callable):
-    return start_up("--standalone")
+    return start_up()

@@ -15,7 +15,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 pytestmark = [pytest.mark.model, pytest.mark.timeout(240)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "tutorial.md"
-START = "pilotfish up --standalone"
+START = "pilotfish serve"
 ADDRESS, HTTP_ADDRESS = "127.0.0.1:50051", "127.0.0.1:8000"
 """As the page has them: the defaults."""
 

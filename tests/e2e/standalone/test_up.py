@@ -1,4 +1,4 @@
-"""`pilotfish up --standalone`: three plain processes and what happens when one is killed."""
+"""`pilotfish up`: three plain processes and what happens when one is killed."""
 
 import json
 import signal
@@ -53,7 +53,7 @@ def test_ctrl_c_ends_an_answer_without_a_traceback(up) -> None:
 
 def test_a_second_up_on_the_same_address_is_refused(up) -> None:
     port = up.address.rpartition(":")[2]
-    result = CliRunner().invoke(app, ["up", "--standalone", "--set", f"orchestrator.port={port}"])
+    result = CliRunner().invoke(app, ["up", "--set", f"orchestrator.port={port}"])
     assert result.exit_code == 1
     assert "Pilotfish already serves" in result.stderr
 
@@ -76,14 +76,14 @@ def test_ctrl_c_leaves_no_process(up) -> None:
 
 
 def test_nothing_is_left_when_up_itself_is_killed(start_up: Callable) -> None:
-    killed = start_up("--standalone")
+    killed = start_up()
     killed.wait_for_descendant("pilotfish.engine.process.worker")
     killed.stop(signal.SIGKILL)
     assert not killed.left()
 
 
 def test_a_killed_target_is_started_again(start_up: Callable) -> None:
-    up = start_up("--standalone", "--emulate", "instant")
+    up = start_up("--emulate", "instant")
     expected = answer(up.address, "--speculation", "off")["token_ids"]
     lines_before = len(up.lines)
     up.descendant(" target_service --config").kill()
@@ -96,7 +96,7 @@ def test_a_killed_target_is_started_again(start_up: Callable) -> None:
 
 
 def test_ctrl_c_while_starting_leaves_no_process(start_up: Callable) -> None:
-    up = start_up("--standalone", "--emulate", "instant")
+    up = start_up("--emulate", "instant")
     up.wait_for("ready on")
     assert up.stop(signal.SIGTERM) == 0
     assert not up.left()

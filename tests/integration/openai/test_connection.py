@@ -5,9 +5,13 @@ from __future__ import annotations
 import shutil
 import subprocess
 import threading
+from collections.abc import Callable
 
 import openai
 import pytest
+
+from pilotfish.client.inference import InferenceClient
+from tests.support.stack import StackThread
 
 LONG = {"max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
 MESSAGES = [{"role": "user", "content": "sea"}]
@@ -33,6 +37,19 @@ def test_models(emulated_client: openai.OpenAI) -> None:
     completion = emulated_client.chat.completions.create(model=model.id, messages=MESSAGES, max_tokens=2)
     assert completion.model == model.id
     assert completion.system_fingerprint.startswith("fp_")
+
+
+def test_the_model_may_have_names_of_our_own(start_server: Callable[..., StackThread], client_of) -> None:
+    with start_server(served_model_name=["gpt-x", "alias"]) as server, client_of(server) as client:
+        assert [model.id for model in client.models.list().data] == ["gpt-x", "alias"]
+        assert client.models.retrieve("alias").id == "alias"
+        for name in ("", "gpt-x", "alias"):
+            completion = client.completions.create(model=name, prompt="sea", max_tokens=2)
+            assert completion.model == "gpt-x"
+        with pytest.raises(openai.NotFoundError, match="this server serves 'gpt-x' or 'alias'"):
+            client.models.retrieve("emulated instant")
+        with InferenceClient(server.orchestrator.address) as grpc_client:
+            assert grpc_client.info().model_id == "gpt-x"
 
 
 def test_prompts_of_every_kind(real_client: openai.OpenAI) -> None:

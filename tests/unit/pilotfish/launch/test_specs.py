@@ -50,7 +50,7 @@ def test_children_find_files_from_their_own_folders(
     for name in ("mine", "smollm2-135m-instruct"):
         (tmp_path / name).mkdir()
     (tmp_path / "cpu").touch()
-    overrides = ("target.model=mine", "emulation.profile=cpu")
+    overrides = ("target.model=mine", "draft.model=smollm2-135m-instruct", "emulation.profile=cpu")
     config = prepare(load_config(overrides=overrides), tmp_path, standalone=standalone).config
     assert config.target.model == str(tmp_path / "mine")
     assert config.draft.model == "smollm2-135m-instruct", "a name of the catalogue is one, whatever lies here"

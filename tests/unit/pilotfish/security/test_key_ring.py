@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.errors import AuthenticationError
+from pilotfish.errors import AuthenticationError, ConfigError
 from pilotfish.security.api_key import ApiKey, KeyLimits, digest_of
 from pilotfish.security.api_key_file import write_keys
 from pilotfish.security.key_ring import KeyRing
@@ -35,6 +35,14 @@ def test_a_changed_file_counts_at_once_and_keeps_what_is_used(path: Path) -> Non
         assert ring.allowance("pf-a").key.limits.max_concurrent_requests == 9
         with pytest.raises(AuthenticationError, match="not any more"):
             ring.allowance("pf-b")
+
+
+def test_keys_may_be_given_without_a_file_and_beside_one(path: Path) -> None:
+    assert KeyRing("", [digest_of("pf-c")]).allowance("pf-c").key.name == "key-1"
+    both = KeyRing(str(path), [digest_of("pf-c")])
+    assert [both.allowance(secret).key.name for secret in ("pf-a", "pf-c")] == ["ann", "key-1"]
+    with pytest.raises(ConfigError, match="64 hexadecimal digits"):
+        KeyRing("", ["pf-c"])
 
 
 def test_a_bad_change_leaves_the_keys_from_before(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,40 +1,59 @@
-"""`pilotfish serve` becomes the service's own process; that it stops on a signal: tests/image."""
+"""`pilotfish serve --emulate`: what is checked before anything starts."""
 
 from __future__ import annotations
 
-import os
-import sys
-
 import pytest
+from click.testing import Result
 from typer.testing import CliRunner
 
+from pilotfish.cli.commands import serve as command
 from pilotfish.cli.main import app
+from pilotfish.config import Config
 
 runner = CliRunner()
 
 
 @pytest.fixture
-def executed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would have taken this process's place."""
-    commands: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
-    return commands
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    """Configurations that services were started with."""
+    configs: list[Config] = []
+
+    async def run_services(config: Config, **_: object) -> None:
+        configs.append(config)
+
+    monkeypatch.setattr(command, "run_services", run_services)
+    monkeypatch.setattr(command, "pull_with_progress", lambda *_: pytest.fail("nothing is to be fetched"))
+    return configs
 
 
-@pytest.mark.parametrize(
-    ("role", "module"),
-    [("target", "target_service"), ("draft", "draft_service"), ("orchestrator", "orchestrator")],
-)
-def test_each_role_is_a_module(role: str, module: str, executed: list[list[str]]) -> None:
-    arguments = ["serve", role, "--config", "a.yaml", "--set", "log_level=ERROR", "--set", "target.port=1"]
-    assert runner.invoke(app, arguments).exit_code == 0
-    options = ["--config", "a.yaml", "--set", "log_level=ERROR", "--set", "target.port=1"]
-    assert executed == [[sys.executable, "-m", module, *options]]
+def serve(*arguments: str) -> Result:
+    return runner.invoke(app, ["serve", "--set", "orchestrator.port=0", *arguments])
 
 
-def test_the_environment_may_name_the_role(executed: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runner.invoke(app, ["serve"]).exit_code == 2
-    monkeypatch.setenv("PILOTFISH_ROLE", "draft")
-    assert runner.invoke(app, ["serve"]).exit_code == 0
-    assert executed == [[sys.executable, "-m", "draft_service"]]
-    assert runner.invoke(app, ["serve", "oracle"]).exit_code == 2
+def test_a_profile_is_announced_and_nothing_is_fetched(started: list[Config]) -> None:
+    result = serve("--emulate", "a100-70b")
+    assert result.exit_code == 0, result.output
+    assert "EMULATED hardware a100-70b" in result.output
+    assert started[0].emulation.profile == "a100-70b"
+
+
+@pytest.mark.parametrize("how", [(), ("--ray",)])
+def test_ports_that_are_not_used_are_told(started: list[Config], how: tuple[str, ...]) -> None:
+    emulated = ("--emulate", "a100-70b", *how)
+    result = serve(*emulated, "--set", "target.port=7001", "--set", "draft.port=7002")
+    assert "target.port and draft.port not used: `pilotfish serve` takes free ports" in " ".join(result.output.split())
+    result = serve(*emulated, "--set", "draft.port=7002")
+    assert "draft.port not used" in result.output
+    assert "target.port" not in result.output
+    assert "not used" not in serve(*emulated, "--set", "target.port=0").output  # any free one is what it gets
+
+
+def test_up_is_the_same_command(started: list[Config]) -> None:
+    assert runner.invoke(app, ["up", "--emulate", "a100-70b", "--set", "orchestrator.port=0"]).exit_code == 0
+    assert started[0].emulation.profile == "a100-70b"
+
+
+def test_several_replicas_need_ray(started: list[Config]) -> None:
+    several = ("--emulate", "a100-70b", "--set", "target.num_replicas=2")
+    assert "num_replicas needs --ray" in serve(*several).output
+    assert "num_replicas needs --ray" not in serve(*several, "--ray").output

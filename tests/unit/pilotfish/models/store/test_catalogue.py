@@ -21,6 +21,7 @@ def test_local_folder_wins_over_hub_id(model_folder: Path, monkeypatch: pytest.M
 
 def test_hub_id() -> None:
     assert resolve("Qwen/Qwen3-0.6B") == HubModel("Qwen/Qwen3-0.6B")
+    assert resolve("org/name@refs/pr/1") == HubModel("org/name@refs/pr/1")
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "a/b/c", "../x", "org/", "/no/such/folder", "org/na me"])

@@ -25,6 +25,20 @@ def test_cached_snapshot_is_found_without_network(tmp_path: Path) -> None:
     assert hub.cached_snapshot("org/name", tmp_path) == folder
 
 
+def test_a_revision_is_another_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "models--org--name" / "snapshots" / ("b" * 40)
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").touch()
+    assert hub.cached_snapshot(f"org/name@{'b' * 40}", tmp_path) == folder
+    asked = []
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download",
+        lambda repo_id, revision, **_: asked.append((repo_id, revision)) or str(tmp_path),
+    )
+    hub.snapshot("org/name@v1.2", tmp_path, ignore_progress)
+    assert asked == [("org/name", "v1.2")]
+
+
 def test_a_snapshot_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def download(repo_id: str, *, allow_patterns: list[str], **options: object) -> str:
         assert not any(fnmatch("model-00001-of-00030.safetensors", pattern) for pattern in allow_patterns)

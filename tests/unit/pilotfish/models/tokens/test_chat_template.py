@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pilotfish.errors import InvalidRequestError, UnsupportedModelError
+from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
 from pilotfish.models.tokens.chat_template import ChatTemplate, load_chat_template
 from pilotfish.types import ChatMessage, ToolCall
 
@@ -94,3 +94,9 @@ def test_file_goes_before_config_and_lists_have_a_default(tmp_path: Path) -> Non
     template = load_chat_template(tmp_path)
     assert template is not None
     assert template.render(HELLO) == "file"
+    (tmp_path / "mine.jinja").write_text("mine{{ eos_token }}")
+    template = load_chat_template(tmp_path, str(tmp_path / "mine.jinja"))
+    assert template is not None
+    assert template.render(HELLO) == "mine</s>"
+    with pytest.raises(ConfigError, match=r"gone\.jinja cannot be read: No such file"):
+        load_chat_template(tmp_path, str(tmp_path / "gone.jinja"))

@@ -1,0 +1,160 @@
+"""What `pilotfish serve` and `pilotfish config` make of a flag."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from pilotfish.cli.main import app
+from pilotfish.cli.roles import Role
+from pilotfish.cli.serve_flags import FLAGS
+from pilotfish.config import Config, config_to_yaml, load_config
+
+runner = CliRunner()
+
+
+def config(*arguments: str) -> Result:
+    return runner.invoke(app, ["config", *arguments])
+
+
+def changed(*arguments: str) -> dict[str, Any]:
+    """The keys that differ from the defaults."""
+    result = config(*arguments)
+    assert result.exit_code == 0, result.output
+    before, after = (flat(yaml.safe_load(text)) for text in (config_to_yaml(Config()), result.stdout))
+    return {key: value for key, value in after.items() if value != before[key]}
+
+
+def flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    values = {}
+    for key, value in section.items():
+        values |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return values
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "value"),
+    [
+        ("--host 0.0.0.0", "orchestrator.host", "0.0.0.0"),
+        ("--port 8080", "orchestrator.http.port", 8080),
+        ("--served-model-name a --served-model-name 7", "orchestrator.served_model_name", ["a", "7"]),
+        ("--api-key x", "security.public.api_key_sha256", [hashlib.sha256(b"x").hexdigest()]),
+        ("--dtype float32", "target.engine.dtype", "float32"),
+        ("--quantization int8", "target.engine.quantization", "int8"),
+        ("--max-model-len 512", "target.engine.max_context_tokens", 512),
+        ("--chat-template a.jinja", "orchestrator.chat_template", "a.jinja"),
+    ],
+)
+def test_a_flag_sets_its_key_and_no_other(arguments: str, key: str, value: object) -> None:
+    assert changed(*arguments.split()) == {key: value}
+
+
+@pytest.mark.parametrize("flag", ["--tensor-parallel-size", "-tp"])
+def test_ranks_have_vllms_short_flag_too(flag: str) -> None:
+    assert changed(flag, "2")["target.tensor_parallel_size"] == 2
+
+
+def test_every_key_exists() -> None:
+    known = {*flat(yaml.safe_load(config_to_yaml(Config()))), "orchestrator.speculation"}
+    assert {flag.key for flag in FLAGS} <= known
+
+
+def test_the_model_may_have_a_revision_and_is_the_other_proposers_too() -> None:
+    values = changed("org/model@v1.2")
+    assert (values["target.model"], values["draft.model"]) == ("org/model@v1.2", "org/model@v1.2")
+
+
+def test_a_draft_model() -> None:
+    values = changed("org/model", "--draft-model", "org/small")
+    assert (values["draft.proposer"], values["draft.model"]) == ("model", "org/small")
+    assert values["target.drafter.proposer"] == "none"
+
+
+def test_emulation_is_a_flag() -> None:
+    assert changed("--emulate", "cpu")["emulation.profile"] == "cpu"
+
+
+def test_set_comes_after_flags_and_flags_after_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "pilotfish.yaml"
+    file.write_text("target: {engine: {max_context_tokens: 100}}")
+    key = "target.engine.max_context_tokens"
+    assert changed("--config", str(file), "--max-model-len", "200")[key] == 200
+    assert changed("--config", str(file), "--max-model-len", "200", "--set", f"{key}=300")[key] == 300
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_a_service_has_another_command(command: str, role: Role) -> None:
+    result = runner.invoke(app, [command, role])
+    assert result.exit_code == 2
+    assert f"pilotfish service {role}" in " ".join(result.output.replace("│", " ").split())
+
+
+def test_unknown_flags_are_refused() -> None:
+    assert config("--reasoning-parser", "deepseek_r1").exit_code == 2
+
+
+METHODS = {
+    '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 5, "prompt_lookup_min": 3}': {
+        "orchestrator.speculation.num_speculative_tokens": 4,
+        "draft.prompt_lookup_max": 5,
+        "draft.prompt_lookup_min": 3,
+        "target.drafter.lookup": "ngram",
+        "target.drafter.proposer": "none",
+    },
+    '{"method": "suffix", "disable_by_batch_size": 8}': {
+        "target.drafter.proposer": "none",
+        "orchestrator.speculation.disable_by_batch_size": 8,
+    },
+    '{"method": "eagle3", "model": "/head"}': {"target.drafter.model": "/head", "target.drafter.lookup": "none"},
+    '{"method": "medusa", "model": "/heads"}': {
+        "target.drafter.proposer": "medusa",
+        "target.drafter.model": "/heads",
+        "target.drafter.lookup": "none",
+    },
+    '{"model": "org/small", "num_speculative_tokens": 3}': {
+        "draft.proposer": "model",
+        "draft.model": "org/small",
+        "orchestrator.speculation.num_speculative_tokens": 3,
+        "target.drafter.proposer": "none",
+        "target.drafter.lookup": "none",
+    },
+}
+
+
+@pytest.mark.parametrize("text", METHODS)
+def test_vllms_speculation_in_our_keys(text: str) -> None:
+    settings = changed("--speculative-config", text)
+    if settings.get("target.drafter.proposer") == "none":
+        assert settings.pop("target.drafter.model") == ""
+    assert settings == METHODS[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ngram", "it is not JSON"),
+        ("[]", "must be a JSON object"),
+        ("{}", "there is no method None; there are: draft_model, eagle3, medusa, ngram, suffix"),
+        ('{"method": "mtp"}', "there is no method 'mtp'; there are: draft_model, eagle3,"),
+        ('{"method": ["ngram"]}', "there is no method ['ngram']"),
+        ('{"method": "eagle3", "model": "/h", "draft_tensor_parallel_size": 1}', "no key draft_tensor_parallel_size;"),
+        ('{"method": "ngram", "model": "m"}', "method ngram has no key model; there are: method, num_speculative"),
+        ('{"method": "eagle3"}', "method eagle3 needs a model"),
+    ],
+)
+def test_what_we_do_not_have_is_told_with_what_we_have(text: str, message: str) -> None:
+    result = config("--speculative-config", text)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_default_has_no_flag_in_it() -> None:
+    assert changed() == {}
+    assert load_config() == Config()
