@@ -79,9 +79,7 @@ class EmulatedCore:
         self._intake = Intake(
             self._sequences,
             self._kv_cache,
-            vocab_size=model.vocab_size,
             max_context_tokens=model.max_context_tokens,
-            limits=limits,
         )
         self._proposals: dict[int, Propose] = {}
         """What each sequence was last asked to draft."""

@@ -51,9 +51,7 @@ class Engine(ABC):
         self._intake = Intake(
             self._sequences,
             self.kv_cache,
-            vocab_size=model.vocab_size,
             max_context_tokens=model.max_context_tokens,
-            limits=self.limits,
             move_kv=move_kv,
         )
         self._step_time_ns = 0

@@ -1,14 +1,14 @@
 """Checks commands and turns them into tasks.
 
 Rewind by statement: every item says which committed length it stands on, so that repeated and late
-items are recognised. What cannot be served is answered with a SequenceError; nothing raises.
+items are recognised. What cannot be served as its sequence stands is answered with a SequenceError; what no sequence
+could be served was refused before (pilotfish.rpc.replica.validation).
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -20,15 +20,12 @@ from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.messages import AheadRequest, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import AcceptanceMode, Limits, SamplingParams, SequenceErrorCode, SparseDistribution, TreeRequest
+from pilotfish.types import AcceptanceMode, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
 
 MoveKV = Callable[[Sequence[tuple[int, int]]], None]
 """See Decoder.move_kv."""
-
-_PROBS_TOLERANCE = 1e-3
-"""Sums of float32 probabilities may be this far from 1."""
 
 
 class Intake:
@@ -39,57 +36,27 @@ class Intake:
         sequences: dict[int, EngineSequence],
         kv_cache: KVCache,
         *,
-        vocab_size: int,
         max_context_tokens: int,
-        limits: Limits,
         move_kv: MoveKV | None = None,
     ) -> None:
         """move_kv: of the decoder; without it nothing that was drafted ahead is kept."""
         self._sequences = sequences
         self._kv_cache = kv_cache
-        self._vocab_size = vocab_size
         self._max_context_tokens = max_context_tokens
-        self._limits = limits
         self._move_kv = move_kv
         self._capacity = kv_cache.pool.num_usable * kv_cache.pool.block_size
         self._num_opened = 0
 
     def open(self, command: OpenSequence) -> SequenceError | None:
-        fault = self._open_fault(command)
-        if fault is not None:
-            return SequenceError(command.sequence_id, *fault)
-        self._num_opened += 1
-        self._sequences[command.sequence_id] = EngineSequence(command, self._num_opened)
-        return None
-
-    def _open_fault(self, command: OpenSequence) -> tuple[SequenceErrorCode, str] | None:
         num_tokens = len(command.prompt_token_ids) + len(command.output_token_ids)
-        invalid, exhausted = SequenceErrorCode.INVALID, SequenceErrorCode.RESOURCE_EXHAUSTED
-        if command.sequence_id in self._sequences:
-            return invalid, "the sequence is open already"
-        if not command.prompt_token_ids:
-            return invalid, "the prompt is empty; send at least one token"
-        if num_tokens >= self._max_context_tokens:
-            return invalid, (
-                f"prompt and output have {num_tokens} tokens; the context holds {self._max_context_tokens}, "
-                "one of them for the next token"
-            )
-        if len(command.output_token_ids) >= command.sampling.max_tokens:
-            return invalid, (
-                f"the output has {len(command.output_token_ids)} tokens already; max_tokens is "
-                f"{command.sampling.max_tokens}: nothing is left to decode"
-            )
-        bad = self._bad_token((*command.prompt_token_ids, *command.output_token_ids))
-        bad = self._bad_token(token_id for token_id, _ in command.sampling.logit_bias) if bad is None else bad
-        if bad is not None:
-            return invalid, f"token id {bad} is not in the vocabulary of {self._vocab_size}"
         if num_tokens >= self._capacity:
-            return exhausted, (
+            message = (
                 f"prompt and output have {num_tokens} tokens; the KV cache holds {self._capacity}: "
                 "raise engine.kv_cache_tokens"
             )
-        if len(self._sequences) >= self._limits.max_sequences:
-            return exhausted, f"all {self._limits.max_sequences} sequences are in use (engine.max_sequences)"
+            return SequenceError(command.sequence_id, SequenceErrorCode.RESOURCE_EXHAUSTED, message)
+        self._num_opened += 1
+        self._sequences[command.sequence_id] = EngineSequence(command, self._num_opened)
         return None
 
     def verify(self, command: Verify, now_ns: int) -> SequenceError | None:
@@ -105,9 +72,11 @@ class Intake:
             command = rest
         if command.base_length != len(sequence.tokens):
             return _stale(sequence, command.base_length)
-        fault = self._draft_fault(command, sequence.sampling)
-        if fault is not None:
-            return _invalid(command, fault)
+        num_drafts, num_probs = len(command.draft_token_ids), len(command.draft_probs)
+        needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
+        if needs_probs and num_probs != num_drafts:
+            message = f"{num_drafts} draft tokens with {num_probs} distributions"
+            return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
         # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
         room = min(
             self._max_context_tokens - len(sequence.tokens),
@@ -121,26 +90,6 @@ class Intake:
         sequence.feature_request = command.features or sequence.feature_request
         return None
 
-    def _draft_fault(self, command: Verify, sampling: SamplingParams) -> str | None:
-        """What makes the drafts impossible to verify."""
-        num_drafts = len(command.draft_token_ids)
-        if num_drafts > self._limits.max_draft_tokens:
-            return f"{num_drafts} draft tokens; at most {self._limits.max_draft_tokens} (engine.max_draft_tokens)"
-        needs_probs = sampling.acceptance is AcceptanceMode.REJECTION and not sampling.is_greedy
-        if len(command.draft_probs) != num_drafts and (needs_probs or command.draft_probs):
-            return f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions"
-        bad = self._bad_token(command.draft_token_ids)
-        bad = self._bad_token(t for probs in command.draft_probs for t in probs.token_ids) if bad is None else bad
-        if bad is not None:
-            return f"draft token id {bad} is not in the vocabulary of {self._vocab_size}"
-        if not all(map(_is_distribution, command.draft_probs)):
-            return "a draft distribution repeats a token or its probabilities do not sum to 1"
-        try:
-            _tree_of(command)
-        except ValueError as error:
-            return str(error)
-        return None
-
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
         """A run that overlaps the one in progress moves its goal, so that runs can be chained without a gap."""
         sequence = self._sequences.get(command.sequence_id)
@@ -150,15 +99,11 @@ class Intake:
             return _stale(sequence, command.base_length)
         sequence.feature_request = command.features
         goal = command.base_length + command.num_tokens
-        num_draft_tokens = min(command.num_draft_tokens, self._limits.max_draft_tokens)
-        tree = command.tree
-        if tree is not None:
-            tree = TreeRequest(max(1, min(tree.max_nodes, self._limits.max_draft_tokens)), max(1, tree.branching))
         if isinstance(sequence.task, DecodeTask):
             sequence.task.goal_length = max(sequence.task.goal_length, goal)
-            sequence.task.num_draft_tokens, sequence.task.tree = num_draft_tokens, tree
+            sequence.task.num_draft_tokens, sequence.task.tree = command.num_draft_tokens, command.tree
         elif goal > len(sequence.tokens):
-            sequence.task = DecodeTask(goal, now_ns, num_draft_tokens, tree)
+            sequence.task = DecodeTask(goal, now_ns, command.num_draft_tokens, command.tree)
         return None
 
     def propose(self, command: Propose, now_ns: int) -> SequenceError | Proposal | None:
@@ -167,16 +112,6 @@ class Intake:
         start = command.base_length - len(command.new_token_ids)
         if sequence is None or not sequence.num_prompt_tokens <= start <= sequence.num_committed_tokens:
             return _unknown(command.sequence_id, command.base_length)
-        bad = self._bad_token(command.new_token_ids)
-        if bad is not None:
-            return _invalid(command, f"token id {bad} is not in the vocabulary of {self._vocab_size}")
-        most, tree = self._limits.max_draft_tokens, command.tree
-        if not 1 <= command.num_draft_tokens <= most:
-            return _invalid(command, f"{command.num_draft_tokens} draft tokens wanted; 1 to {most} are possible")
-        if tree is not None and not (1 <= tree.max_nodes <= most and tree.branching >= 1):
-            return _invalid(command, f"a tree needs a branching of at least 1 and 1 to {most} nodes")
-        if command.base_length >= self._max_context_tokens:
-            return _invalid(command, f"the draft model's context of {self._max_context_tokens} tokens is full")
         branch = self._settle(sequence, command)
         common = start + num_common_tokens(sequence.tokens[start:], command.new_token_ids)
         if common < len(sequence.tokens):
@@ -196,12 +131,12 @@ class Intake:
             sequence.append(branch.drafts.token_ids, committed=False)
             sequence.num_computed_tokens = len(sequence.tokens) - 1
         num_drafts = min(command.num_draft_tokens, self._max_context_tokens - command.base_length)
-        growth = None if tree is None else TreeProposal(tree, num_drafts)
+        growth = None if command.tree is None else TreeProposal(command.tree, num_drafts)
         sequence.task = ProposeTask(
             command.base_length,
             num_drafts,
             now_ns,
-            tree=tree,
+            tree=command.tree,
             growth=growth,
             drafts=DraftedChain() if branch is None else branch.drafts,
             ahead=ahead,
@@ -245,9 +180,6 @@ class Intake:
                 # Fail open, as all that drafters do in the target.
                 logger.exception("a lookup could not take in a sequence that has ended")
 
-    def _bad_token(self, token_ids: Iterable[int]) -> int | None:
-        return next((token_id for token_id in token_ids if not 0 <= token_id < self._vocab_size), None)
-
 
 def _unknown(sequence_id: int, base_length: int) -> SequenceError:
     message = "unknown sequence, or tokens before the stated ones are missing: open it with all committed tokens"
@@ -257,10 +189,6 @@ def _unknown(sequence_id: int, base_length: int) -> SequenceError:
 def _stale(sequence: EngineSequence, base_length: int) -> SequenceError:
     message = f"the item stands on {base_length} tokens; {len(sequence.tokens)} are committed"
     return SequenceError(sequence.sequence_id, SequenceErrorCode.STALE, message, base_length)
-
-
-def _invalid(command: Verify | Propose, message: str) -> SequenceError:
-    return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
 
 
 def _rest_after(command: Verify, decoded: Sequence[int]) -> Verify | None:
@@ -279,20 +207,6 @@ def _rest_after(command: Verify, decoded: Sequence[int]) -> Verify | None:
 
 
 def _tree_of(command: Verify) -> DraftTree | None:
-    """The shape of the drafts; None for a chain. Raises ValueError for parents that make no tree."""
-    if not command.parents:
-        return None
-    if len(command.parents) != len(command.draft_token_ids):
-        raise ValueError(f"{len(command.draft_token_ids)} draft tokens with {len(command.parents)} parents")
+    """The shape of the drafts; None for a chain."""
     tree = DraftTree(command.parents)
-    return None if tree.is_chain else tree
-
-
-def _is_distribution(distribution: SparseDistribution) -> bool:
-    """Whether exact acceptance can stand on it: distinct tokens with probabilities that sum to 1."""
-    token_ids, probs = distribution.token_ids, distribution.probs
-    return (
-        len(set(token_ids)) == len(token_ids) == len(probs)
-        and min(probs, default=-1.0) >= 0
-        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
-    )
+    return tree if command.parents and not tree.is_chain else None

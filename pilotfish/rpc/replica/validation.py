@@ -5,6 +5,7 @@ Whether a command fits the state of its sequence is the engine's business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -20,10 +21,10 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import Limits, ModelInfo, TreeRequest
+from pilotfish.types import Limits, ModelInfo, SparseDistribution, TreeRequest
 
-_MAX_PROB = 1.001
-"""float32 probabilities may be this far above 1."""
+_PROBS_TOLERANCE = 1e-3
+"""Sums of float32 probabilities may be this far from 1."""
 
 
 def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
@@ -36,6 +37,8 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
             _check_tree_request(command.tree, limits)
             _check_ahead_request(command.ahead)
             _check_token_ids(command.new_token_ids, model, "token id")
+            if command.base_length >= model.max_context_tokens:
+                raise InvalidRequestError(f"the draft model's context of {model.max_context_tokens} tokens is full")
             if len(command.new_token_ids) > command.base_length:
                 raise InvalidRequestError(
                     f"{len(command.new_token_ids)} new tokens cannot end at length {command.base_length}"
@@ -63,6 +66,9 @@ def _check_open(command: OpenSequence, model: ModelInfo) -> None:
             f"prompt and output have {num_tokens} tokens; the context of {model.model_id} holds "
             f"{model.max_context_tokens}, the next token included"
         )
+    num_output, max_tokens = len(command.output_token_ids), command.sampling.max_tokens
+    if num_output >= max_tokens:
+        raise InvalidRequestError(f"the output has {num_output} tokens already, of max_tokens {max_tokens}")
     _check_token_ids(command.prompt_token_ids, model, "prompt token id")
     _check_token_ids(command.output_token_ids, model, "output token id")
     _check_token_ids([token_id for token_id, _ in command.sampling.logit_bias], model, "logit_bias token id")
@@ -77,9 +83,8 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
     for distribution in command.draft_probs:
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
-        # Not so for NaN either. Sums are the drafter's affair: they shape this sequence's answer only.
-        if not all(0 <= prob <= _MAX_PROB for prob in distribution.probs):
-            raise InvalidRequestError("a draft distribution holds what is no probability")
+        if not _is_distribution(distribution):
+            raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
     if not command.parents:
@@ -88,6 +93,16 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         DraftTree(command.parents)
     except ValueError as error:
         raise InvalidRequestError(str(error)) from None
+
+
+def _is_distribution(distribution: SparseDistribution) -> bool:
+    """Whether exact acceptance can stand on it: distinct tokens with probabilities that sum to 1."""
+    token_ids, probs = distribution.token_ids, distribution.probs
+    return (
+        len(set(token_ids)) == len(token_ids) == len(probs)
+        and min(probs, default=-1.0) >= 0
+        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
+    )
 
 
 def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:

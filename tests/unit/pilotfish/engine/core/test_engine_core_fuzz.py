@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     CloseSequence,
     Command,
@@ -24,6 +25,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.models.decoder import StepInput
+from pilotfish.rpc.replica.validation import check_command
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams, SequenceErrorCode, TreeRequest
 
@@ -122,9 +124,14 @@ class Peer:
     def submit(self) -> None:
         before = {sequence_id: list(tokens) for sequence_id, tokens in self.texts.items()}
         command = self._command()
-        self.core.submit(command)
+        try:
+            check_command(command, self.core.model, self.core.limits)
+            self.core.submit(command)
+            is_refused = False
+        except InvalidRequestError:  # by a replica, before its engine sees it
+            is_refused = True
         refusals = [event for event in self.core._pending_events if isinstance(event, SequenceError)]
-        if len(refusals) > self.num_refusals and command.sequence_id in before:
+        if (is_refused or len(refusals) > self.num_refusals) and command.sequence_id in before:
             self.texts[command.sequence_id] = before[command.sequence_id]  # what was refused was not taken
         self.num_refusals = len(refusals)
         self.forget_lost()
@@ -144,12 +151,11 @@ class Peer:
         sequence_id = self.random.randrange(7)
         tokens = self.texts.get(sequence_id)
         kind = self.random.random()
-        if tokens is None or kind < 0.03:
+        if tokens is None:
             # Few prefixes, so that they are shared.
             prompt = ([self.random.randrange(2)] * 40)[: self.random.randrange(42)]
             output = [self.random.randrange(VOCAB) for _ in range(self.random.choice((0, 0, 3)))]
-            if tokens is None:
-                self.texts[sequence_id], self.prompt_lengths[sequence_id] = [*prompt, *output], len(prompt)
+            self.texts[sequence_id], self.prompt_lengths[sequence_id] = [*prompt, *output], len(prompt)
             sampling = SamplingParams(temperature=0, max_tokens=self.random.choice((2, 30)), repetition_penalty=1.0001)
             return OpenSequence(sequence_id, tuple(prompt), sampling, tuple(output))
         if kind < 0.1:

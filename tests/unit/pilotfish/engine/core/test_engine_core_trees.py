@@ -208,14 +208,3 @@ def test_a_tree_is_verified_as_far_as_it_can_be_used(
     assert verdict.token_ids == tuple(text[num_decoded : num_decoded + num_tokens])
     assert (verdict.num_draft_tokens, verdict.num_accepted_tokens) == (num_drafts, num_accepted)
     assert (verdict.finish_reason is FinishReason.LENGTH) == (num_decoded + num_tokens == 8)
-
-
-def test_trees_count_their_nodes(make_core: MakeCore) -> None:
-    core = make_core(max_draft_tokens=100, max_batch_tokens=200)
-    core.submit(OpenSequence(1, (4, 9, 33), SamplingParams(temperature=0)))
-    core.submit(Verify(1, 3, (1,) * 64, (), (-1,) * 64))
-    (error,) = [event for event in settle(core) if isinstance(event, SequenceError)]
-    assert "64 nodes; at most 63" in error.message
-    core.submit(Verify(1, 3, (1,) * 101, (), (-1,) * 101))
-    (error,) = [event for event in settle(core) if isinstance(event, SequenceError)]
-    assert "at most 100 (engine.max_draft_tokens)" in error.message

@@ -19,6 +19,8 @@ GREEDY = SamplingParams(temperature=0)
         (OpenSequence(1, (10,), GREEDY), "prompt token id 10 is not in the vocabulary of 10"),
         (OpenSequence(1, (1,), GREEDY, (10,)), "output token id 10"),
         (OpenSequence(1, (1,), SamplingParams(logit_bias=((10, 1.0),))), "logit_bias token id 10"),
+        (OpenSequence(1, (1,), SamplingParams(max_tokens=2), (1, 2)), "has 2 tokens already, of max_tokens 2"),
+        (Propose(1, 8, (), 2), "context of 8 tokens is full"),
         (Verify(1, 3, (1, 1, 1)), "3 draft tokens; at most 2"),
         (Propose(1, 3, (), 2, tree=TreeRequest(3, 2)), "a tree of 3 draft tokens wanted; 1 to 2"),
         (Propose(1, 3, (), 2, tree=TreeRequest(0, 2)), "a tree of 0 draft tokens wanted"),
@@ -26,6 +28,18 @@ GREEDY = SamplingParams(temperature=0)
         (Verify(1, 3, (10,)), "draft token id 10"),
         (Verify(1, 3, (1, 2), (SparseDistribution((1,), (1.0,)),)), "2 draft tokens with 1 distributions"),
         (Verify(1, 3, (1,), (SparseDistribution((10,), (1.0,)),)), "token id of a draft distribution 10"),
+        *(
+            (Verify(1, 3, (3,), (SparseDistribution(token_ids, probs),)), "a draft distribution repeats a token or")
+            for token_ids, probs in (
+                ((3, 4), (1.0,)),
+                ((3, 3), (0.5, 0.5)),
+                ((3, 4), (0.5, 0.25)),
+                ((3, 4), (1.5, -0.5)),
+                ((3, 4), (0.5, float("nan"))),
+                ((3, 4), (0.5, float("inf"))),
+                ((), ()),
+            )
+        ),
         (Verify(1, 3, (1, 2), parents=(-1,)), "2 draft tokens with 1 parents"),
         (Verify(1, 3, (1, 2), parents=(-1, 1)), "it must come before it"),
         (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),
