@@ -9,38 +9,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import assert_never
 
+import msgspec
+
+from pilotfish.config import EngineConfig
 from pilotfish.emulation.drafting import Acceptance, EmulatedDrafting
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.emulation.profiles import RooflineCost, StepCost
 from pilotfish.emulation.verdict import emulated_verdict
 from pilotfish.engine.batching.step_costs import StepCosts
-from pilotfish.engine.core.block_pool import BlockPool
-from pilotfish.engine.core.intake import Intake
-from pilotfish.engine.core.kv_cache import KVCache
+from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.scheduler import ScheduledRows, Scheduler
 from pilotfish.engine.core.sequence import DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.messages import (
-    CloseSequence,
     Command,
-    Decode,
     Event,
     Opened,
     OpenSequence,
     Propose,
     SequenceError,
-    Verify,
 )
 from pilotfish.step_table import StepTable
-from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 FREE = RooflineCost(weights_s=0.0, token_s=0.0)
 """Steps that take no time."""
 
 
-class EmulatedCore:
-    """The interface of pilotfish.engine.core.engine_core.EngineCore, for either role.
+class EmulatedCore(Engine):
+    """In the place of pilotfish.engine.core.engine_core.EngineCore, for either role.
 
     `step` computes at once what takes `step_s` seconds on the emulated hardware: who calls it waits for as long
     before the events are seen.
@@ -60,8 +57,13 @@ class EmulatedCore:
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """acceptance: probability that a proposed token is the one the target would say; by position, if several."""
-        self.model = model
-        self.limits = limits
+        config = EngineConfig(
+            max_draft_tokens=limits.max_draft_tokens,
+            max_sequences=limits.max_sequences,
+            kv_cache_tokens=kv_cache_tokens,
+            max_batch_tokens=max_batch_tokens,
+        )
+        super().__init__(config, model, grammars=None, clock_ns=clock_ns, prefix_caching=prefix_caching)
         self.drafting = EmulatedDrafting(language_model, acceptance)
         self.step_s = 0.0
         """Seconds that the last step takes."""
@@ -69,34 +71,17 @@ class EmulatedCore:
         """Whether the last step had nothing to compute and nothing to say: nothing will be before a command comes."""
         self._language_model = language_model
         self._step_cost = step_cost
-        self._clock_ns = clock_ns
-        num_blocks = -(-kv_cache_tokens // BLOCK_SIZE) + 1
-        self._kv_cache = KVCache(BlockPool(num_blocks, BLOCK_SIZE, prefix_caching=prefix_caching))
         self._scheduler = Scheduler(
-            self._kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
-        )
-        self._sequences: dict[int, EngineSequence] = {}
-        self._intake = Intake(
-            self._sequences,
-            self._kv_cache,
-            max_context_tokens=model.max_context_tokens,
+            self.kv_cache, max_batch_tokens=max_batch_tokens, max_draft_tokens=limits.max_draft_tokens
         )
         self._proposals: dict[int, Propose] = {}
         """What each sequence was last asked to draft."""
-        self._answers: list[Event] = []
-        self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
         self.step_costs = StepCosts.sampled(step_cost.step_s, max_batch_tokens)
         self._prefill_ns = 0.0  # of all steps
 
     @property
     def has_work(self) -> bool:
-        if self._answers or self.drafting.has_work:
-            return True
-        return any(sequence.num_pending_rows > 0 for sequence in self._sequences.values())
-
-    @property
-    def is_waiting(self) -> bool:
-        return False
+        return self.drafting.has_work or super().has_work
 
     @property
     def num_sequences(self) -> int:
@@ -104,60 +89,43 @@ class EmulatedCore:
         return len(self._sequences)
 
     def load(self) -> LoadReport:
-        num_waiting = sum(1 for sequence in self._sequences.values() if not sequence.block_ids)
-        pool = self._kv_cache.pool
-        return LoadReport(
-            num_sequences_running=len(self._sequences) - num_waiting,
-            num_sequences_waiting=num_waiting,
-            num_kv_blocks_used=pool.num_used,
-            num_kv_blocks_total=pool.num_usable,
+        return msgspec.structs.replace(
+            super().load(),
             step_time_ns=round(1e9 * self.step_s),
-            num_preemptions=self._scheduler.num_preemptions,
-            num_sequences_decoding=self._num_sequences_decoding,
-            num_step_tokens=self._num_step_tokens,
             prefill_time_ns=round(self._prefill_ns),
             step_table=StepTable() if self.model.proposer else self.step_costs.table,
         )
-
-    def submit(self, command: Command) -> None:
-        """Take a command; answers come out of the next step."""
-        now_ns = self._clock_ns()
-        answer: Event | None = None
-        match command:
-            case OpenSequence():
-                answer = self._intake.open(command)
-            case CloseSequence():
-                self._close(command.sequence_id)
-            case Verify():
-                answer = self._intake.verify(command, now_ns)
-            case Decode():
-                answer = self._intake.decode(command, now_ns)
-            case Propose():
-                answer = self._propose(command, now_ns)
-            case _:
-                assert_never(command)
-        if answer is not None:
-            self._answers.append(answer)
 
     def step(self, max_rows: int | None = None) -> list[Event]:
         """Schedule and answer. Returns the events of this step and of commands since the last.
 
         max_rows: see Scheduler.schedule.
         """
-        events, self._answers = self._answers, []
+        events, self._pending_events = self._pending_events, []
         start_ns = self._clock_ns()
-        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
-        events += self._refuse_oversized()
-        for rows in scheduled:
-            events += self._begin(rows, start_ns)
-        self._measure(scheduled)
-        events += self.drafting.step()
-        for rows in scheduled:
-            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
-            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
-                events.append(self._commit(rows.sequence))
+        scheduled = self._schedule(max_rows, events)
+        events += self._run(scheduled, start_ns)
         self.is_stuck = not scheduled and not events and not self.drafting.has_work
         return events
+
+    def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
+        scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
+        self.num_preemptions = self._scheduler.num_preemptions
+        for sequence in self._scheduler.oversized:
+            message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
+            events.append(self._fail(sequence, SequenceErrorCode.RESOURCE_EXHAUSTED, message))
+        return scheduled
+
+    def _take(self, command: Command, now_ns: int) -> Event | None:
+        return self._propose(command, now_ns) if isinstance(command, Propose) else super()._take(command, now_ns)
+
+    def _open(self, command: OpenSequence) -> Event | None:
+        return self._intake.open(command)  # a grammar is nothing to it
+
+    def _forget(self, sequence_id: int) -> None:
+        super()._forget(sequence_id)
+        self._proposals.pop(sequence_id, None)
+        self.drafting.forget(sequence_id)
 
     def _propose(self, command: Propose, now_ns: int) -> SequenceError | None:
         """As the real engine: rewind to what is stated, and compute what is missing before drafting."""
@@ -168,10 +136,10 @@ class EmulatedCore:
             message = "unknown sequence, or tokens before the stated ones are missing"
             return SequenceError(command.sequence_id, code, message, command.base_length)
         if start < len(sequence.tokens):
-            self._kv_cache.rewind(sequence, start)
+            self.kv_cache.rewind(sequence, start)
         num_computed = sequence.num_computed_tokens
         sequence.append(command.new_token_ids, committed=True)
-        self._kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
+        self.kv_cache.recompute_from(sequence, len(sequence.tokens) - 1)
         last = self._proposals.get(command.sequence_id)
         if last is not None and len(command.new_token_ids) <= last.num_draft_tokens + 1 and num_computed >= start - 1:
             # Drafts that were accepted are computed, all but the last of them.
@@ -181,6 +149,16 @@ class EmulatedCore:
         sequence.task = ProposeTask(command.base_length, command.num_draft_tokens, now_ns)
         return None
 
+    def _run(self, scheduled: Sequence[ScheduledRows], start_ns: int) -> list[Event]:
+        events = [event for rows in scheduled for event in self._begin(rows, start_ns)]
+        self._measure(scheduled)
+        events += self.drafting.step()
+        for rows in scheduled:
+            rows.sequence.compute_time_ns += round(1e9 * self.step_s)
+            if rows.is_complete and isinstance(rows.sequence.task, VerifyTask | DecodeTask):
+                events.append(self._commit(rows.sequence))
+        return events
+
     def _begin(self, rows: ScheduledRows, start_ns: int) -> list[Event]:
         """Compute the rows; a proposal whose tokens are all there begins in this very step."""
         sequence = rows.sequence
@@ -188,7 +166,7 @@ class EmulatedCore:
             sequence.task.start_ns = start_ns
             sequence.compute_time_ns = 0
         sequence.mark_computed(rows.first_position + rows.num_rows)
-        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        self.kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
         if rows.is_complete and isinstance(sequence.task, ProposeTask):
             self.drafting.propose(self._proposals[sequence.sequence_id], sequence.tokens, sequence.sampling)
         if sequence.is_opened:
@@ -220,22 +198,7 @@ class EmulatedCore:
 
     def _commit(self, sequence: EngineSequence) -> Event:
         verdict = emulated_verdict(sequence, self._language_model, self.model.max_context_tokens)
-        self._kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
+        self.kv_cache.register_full_blocks(sequence, sequence.num_committed_tokens)
         if verdict.finish_reason is not None:
             self._intake.forget(sequence)
         return verdict
-
-    def _close(self, sequence_id: int) -> None:
-        if sequence_id in self._sequences:
-            self._intake.forget(self._sequences[sequence_id])
-        self._proposals.pop(sequence_id, None)
-        self.drafting.forget(sequence_id)
-
-    def _refuse_oversized(self) -> list[Event]:
-        events: list[Event] = []
-        for sequence in self._scheduler.oversized:
-            self._close(sequence.sequence_id)
-            message = f"the emulated KV cache is too small for this sequence of {len(sequence.tokens)} tokens"
-            code = SequenceErrorCode.RESOURCE_EXHAUSTED
-            events.append(SequenceError(sequence.sequence_id, code, message))
-        return events

@@ -131,9 +131,9 @@ class Engine(ABC):
         self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
         return events
 
-    @abstractmethod
     def _is_ready(self, sequence: EngineSequence) -> bool:
         """Whether a step could do something for the sequence."""
+        return sequence.num_pending_rows > 0
 
     @abstractmethod
     def _schedule(self, max_rows: int | None, events: list[Event]) -> Sequence[ScheduledRows]:

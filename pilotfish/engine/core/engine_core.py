@@ -91,9 +91,6 @@ class EngineCore(Engine):
             step_table=self.step_costs.table if self._publishes_costs else StepTable(),
         )
 
-    def _is_ready(self, sequence: EngineSequence) -> bool:
-        return sequence.num_pending_rows > 0
-
     def _schedule(self, max_rows: int | None, events: list[Event]) -> list[ScheduledRows]:
         scheduled = self._scheduler.schedule(list(self._sequences.values()), max_rows)
         self.num_preemptions = self._scheduler.num_preemptions
