@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pilotfish.emulation.profiles import MeasuredCost
+from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.process.calibration import StepTimes
-from pilotfish.engine.process.client import Core
 from pilotfish.messages import Propose
 
 Progress = Callable[[int, int], None]
@@ -40,7 +40,7 @@ class MeasurementPlan:
     long_context_tokens: int = 512
     """Of each sequence where the cost of context is measured."""
 
-    def within(self, core: Core, max_batch_tokens: int) -> MeasurementPlan:
+    def within(self, core: Engine, max_batch_tokens: int) -> MeasurementPlan:
         """What the engine can do of it."""
         longest = core.model.max_context_tokens // 2
         long_context_tokens = min(self.long_context_tokens, longest)
@@ -87,7 +87,7 @@ class CostMeasurement:
     """Measures one idle core. Raises ConfigError when it refuses a shape."""
 
     def __init__(
-        self, core: Core, plan: MeasurementPlan, progress: Progress, *, clock: Callable[[], float] = time.perf_counter
+        self, core: Engine, plan: MeasurementPlan, progress: Progress, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._core = core
         self._plan = plan

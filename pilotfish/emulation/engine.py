@@ -16,7 +16,7 @@ from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.types import Limits, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
 MAX_CREDIT_NS = 1_000_000
@@ -85,20 +85,8 @@ class EmulatedEngine:
         self._has_arrived = asyncio.Event()
         self._is_delaying = False
         """Whether a step waits for sequences that come back soon."""
-        self._load = self.core.load()
+        self.model, self.limits, self.load = model, self.core.limits, self.core.load()
         self._task = asyncio.create_task(self._run())
-
-    @property
-    def model(self) -> ModelInfo:
-        return self.core.model
-
-    @property
-    def limits(self) -> Limits:
-        return self.core.limits
-
-    @property
-    def load(self) -> LoadReport:
-        return self._load
 
     @property
     def num_sequences(self) -> int:
@@ -135,7 +123,7 @@ class EmulatedEngine:
         end_ns = 0
         while True:
             if not self._arrived and (self.core.is_stuck or not self.core.has_work):
-                self._load = self.core.load()
+                self.load = self.core.load()
                 self._has_arrived.clear()
                 await self._has_arrived.wait()
                 end_ns = 0
@@ -148,7 +136,7 @@ class EmulatedEngine:
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
-            self._load = self.core.load()
+            self.load = self.core.load()
             if self._delay is not None:
                 self._delay.gave(events, time.monotonic_ns())
             self._queue.put(events)

@@ -10,11 +10,11 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from pilotfish.engine.process.client import WAITING_POLL_S, Core
+from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
-from pilotfish.types import Limits, LoadReport, ModelInfo
+from pilotfish.types import LoadReport
 
 logger = logging.getLogger(__name__)
 
@@ -22,28 +22,16 @@ logger = logging.getLogger(__name__)
 class ThreadedEngine:
     """An EngineClient. Must be made on a running event loop; the core is the thread's own from then on."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Engine) -> None:
         self._core = core
         self._loop = asyncio.get_running_loop()
         self._queue = EventQueue()
-        self._load = core.load()
+        self.model, self.limits, self.load = core.model, core.limits, core.load()
         self._commands: list[Command] = []
         self._is_closed = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
-
-    @property
-    def model(self) -> ModelInfo:
-        return self._core.model
-
-    @property
-    def limits(self) -> Limits:
-        return self._core.limits
-
-    @property
-    def load(self) -> LoadReport:
-        return self._load
 
     def send(self, commands: Sequence[Command]) -> None:
         self._queue.raise_if_failed()
@@ -85,5 +73,5 @@ class ThreadedEngine:
         return not self._is_closed
 
     def _deliver(self, events: list[Event], load: LoadReport) -> None:
-        self._load = load
+        self.load = load
         self._queue.put(events)

@@ -22,6 +22,8 @@ from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceE
 
 logger = logging.getLogger(__name__)
 
+WAITING_POLL_S = 0.001
+"""An engine that waits for a thread of its own is looked at this often."""
 MAX_FAILED_STEPS = 10
 """So many in a row are the replica's fault, not a request's: the engine ends."""
 
@@ -67,6 +69,7 @@ class Engine(ABC):
 
     @property
     def is_waiting(self) -> bool:
+        """Whether it waits for a thread of its own and may soon have work without a command."""
         return self._grammars is not None and self._grammars.is_waiting
 
     def load(self) -> LoadReport:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pilotfish.engine.batching.step_costs import ROWS, StepCosts
-from pilotfish.engine.process.client import Core
+from pilotfish.engine.core.engine import Engine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.types import SamplingParams
@@ -25,7 +25,7 @@ _SAMPLES = 3
 class StepTimes:
     """Runs single steps of a core and takes their time."""
 
-    def __init__(self, core: Core, clock: Callable[[], float]) -> None:
+    def __init__(self, core: Engine, clock: Callable[[], float]) -> None:
         self.core = core
         self._clock = clock
         self._ids = itertools.count(1)
@@ -75,7 +75,7 @@ class StepTimes:
         return elapsed_s
 
 
-def calibrate(core: Core, max_batch_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
+def calibrate(core: Engine, max_batch_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> StepCosts:
     """Times steps of ever more rows until the budget is spent; leaves no sequence behind."""
     timer, deadline_s = StepTimes(core, clock), clock() + BUDGET_S
     rows: list[int] = []
@@ -101,7 +101,7 @@ def calibrate(core: Core, max_batch_tokens: int, *, clock: Callable[[], float] =
     return StepCosts(rows, times_ns)
 
 
-def _shapes(core: Core, max_batch_tokens: int) -> Iterator[tuple[int, int]]:
+def _shapes(core: Engine, max_batch_tokens: int) -> Iterator[tuple[int, int]]:
     """(sequences, rows of each) for each cell of the table that the engine can compute."""
     longest = core.limits.max_draft_tokens + 1
     for size in itertools.takewhile(lambda rows: rows <= max_batch_tokens, ROWS):

@@ -20,7 +20,6 @@ from pilotfish.engine.process.wire import (
     Failed,
     Greeting,
     MessageReader,
-    Ready,
     Role,
     Setup,
     encoder,
@@ -56,8 +55,9 @@ class ProcessEngine(asyncio.Protocol):
         """Done when nothing more can come."""
         self._error_lines: deque[str] = deque(maxlen=_KEPT_ERROR_LINES)
         self._queue = EventQueue()
-        self._load = LoadReport()
-        self._ready: Ready | None = None
+        self.model: ModelInfo
+        self.limits: Limits
+        self.load = LoadReport()
         self._greeted: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
 
     @classmethod
@@ -79,18 +79,6 @@ class ProcessEngine(asyncio.Protocol):
             await self.close()
             raise
         return self
-
-    @property
-    def model(self) -> ModelInfo:
-        return self._greeting.model
-
-    @property
-    def limits(self) -> Limits:
-        return self._greeting.limits
-
-    @property
-    def load(self) -> LoadReport:
-        return self._load
 
     @property
     def pid(self) -> int:
@@ -121,11 +109,6 @@ class ProcessEngine(asyncio.Protocol):
             self._watch.cancel()
             await asyncio.gather(self._relay, self._watch, return_exceptions=True)
 
-    @property
-    def _greeting(self) -> Ready:
-        assert self._ready is not None, "start() waits for it"
-        return self._ready
-
     async def _spawn(self, role: Role, worker_module: str) -> None:
         ours, engines = socket.socketpair()
         with engines:  # the child inherits its own
@@ -152,7 +135,7 @@ class ProcessEngine(asyncio.Protocol):
         greeting = self._greeted.result()
         if isinstance(greeting, Failed):
             raise error_named(greeting.kind, greeting.message)
-        self._ready = greeting
+        self.model, self.limits = greeting.model, greeting.limits
 
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):
@@ -170,7 +153,7 @@ class ProcessEngine(asyncio.Protocol):
         except msgspec.MsgspecError as error:
             self._queue.fail(UnavailableError(f"the engine process talks nonsense: {error}"))
             return
-        self._load = output.load
+        self.load = output.load
         self._queue.put(output.events)
 
     async def _relay_errors(self) -> None:

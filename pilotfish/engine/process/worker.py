@@ -16,8 +16,8 @@ from pathlib import Path
 
 from pilotfish.config import config_from_yaml
 from pilotfish.engine.batching.batching_delay import BatchingDelay
+from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
-from pilotfish.engine.process.client import WAITING_POLL_S, Core
 from pilotfish.engine.process.factory import build_engine, build_head_engine
 from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
 from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
@@ -32,7 +32,7 @@ LOAD_INTERVAL_S = 0.5
 """An idle engine still reports its load this often."""
 
 
-def run(core: Core, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
+def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -> None:
     """Serve commands for ever: take what came, step while there is work, wait otherwise.
 
     delay: of a target, which waits a moment for sequences that come back soon.
@@ -76,7 +76,7 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
     try:
-        core: Core
+        core: Engine
         if setup.role == "draft" and config.draft.proposer == "eagle3":
             core = build_head_engine(config)
         else:
