@@ -14,7 +14,7 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
-from pilotfish.messages import OpenSequence, SequenceError
+from pilotfish.messages import CloseSequence, OpenSequence, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
@@ -187,14 +187,12 @@ def _step_table_from_proto(proto: pb.StepTable) -> StepTable:
     return table if is_ascending and len(table.rows) == len(table.step_ns) else StepTable()
 
 
-def open_to_proto(command: OpenSequence) -> pb.OpenSequence:
-    return pb.OpenSequence(
-        sequence_id=command.sequence_id,
-        prompt_token_ids=command.prompt_token_ids,
-        output_token_ids=command.output_token_ids,
-        sampling=sampling_to_proto(command.sampling),
-        traceparent=command.traceparent,
-    )
+def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
+    proto.sequence_id = command.sequence_id
+    proto.prompt_token_ids.extend(command.prompt_token_ids)
+    proto.output_token_ids.extend(command.output_token_ids)
+    proto.sampling.CopyFrom(sampling_to_proto(command.sampling))
+    proto.traceparent = command.traceparent
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -208,15 +206,15 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
     )
 
 
-def error_to_proto(error: SequenceError, sequence_id: int) -> pb.SequenceError:
+def fill_close(proto: pb.CloseSequence, command: CloseSequence) -> None:
+    proto.sequence_id = command.sequence_id
+
+
+def fill_error(proto: pb.SequenceError, error: SequenceError, sequence_id: int) -> None:
     """sequence_id: what the peer calls the sequence."""
-    return pb.SequenceError(
-        sequence_id=sequence_id,
-        code=pb.SequenceErrorCode.ValueType(error.code),
-        message=error.message,
-        base_length=error.base_length,
-        param=error.param,
-    )
+    proto.sequence_id = sequence_id
+    proto.code = pb.SequenceErrorCode.ValueType(error.code)
+    proto.message, proto.base_length, proto.param = error.message, error.base_length, error.param
 
 
 def error_from_proto(proto: pb.SequenceError) -> SequenceError:

@@ -2,86 +2,22 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from types import MappingProxyType
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
-    Command,
-    Decode,
-    Event,
-    Opened,
     OpenSequence,
     PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
-    Verdict,
-    Verify,
 )
 from pilotfish.rpc import conversion
-from pilotfish.rpc.frames import FrameCodec
+from pilotfish.rpc.frames import CLOSE, ERROR, OPEN, FrameCodec, Item
 from pilotfish.rpc.v1 import draft_pb2 as pb
 from pilotfish.types import NO_TIMINGS
-
-
-class DraftFrames(FrameCodec):
-    """The FrameCodec of the draft stream."""
-
-    service_name = "pilotfish.v1.Draft"
-    service = "draft"
-    request_frame_type = pb.DraftRequestFrame
-    response_frame_type = pb.DraftResponseFrame
-
-    def fill_request(self, request: pb.DraftRequest, command: Command) -> None:
-        match command:
-            case Propose():
-                _fill_propose(request.propose, command)
-            case OpenSequence():
-                request.open.CopyFrom(conversion.open_to_proto(command))
-            case CloseSequence():
-                request.close.sequence_id = command.sequence_id
-            case Verify() | Decode():
-                raise TypeError(f"a drafter takes no {type(command).__name__}")
-            case _:
-                assert_never(command)
-
-    def command(self, request: pb.DraftRequest, sequence_id: int) -> Command:
-        kind = request.WhichOneof("item")
-        if kind == "propose":
-            return _propose_from_proto(request.propose, sequence_id)
-        if kind == "open":
-            return conversion.open_from_proto(request.open, sequence_id)
-        if kind == "close":
-            return CloseSequence(sequence_id)
-        raise InvalidRequestError("a request holds no item that this version knows")
-
-    def carries(self, event: Event) -> bool:
-        return isinstance(event, Proposal | PreparedDrafts | SequenceError)
-
-    def fill_response(self, response: pb.DraftResponse, event: Event, sequence_id: int) -> None:
-        match event:
-            case Proposal():
-                _fill_proposal(response.proposal, event, sequence_id)
-            case PreparedDrafts():
-                _fill_prepared(response.prepared, event, sequence_id)
-            case SequenceError():
-                response.error.CopyFrom(conversion.error_to_proto(event, sequence_id))
-            case Opened() | Verdict():
-                raise TypeError(f"the draft stream carries no {type(event).__name__}")
-            case _:
-                assert_never(event)
-
-    def event(self, response: pb.DraftResponse) -> Event:
-        kind = response.WhichOneof("item")
-        if kind == "proposal":
-            return _proposal_from_proto(response.proposal)
-        if kind == "prepared":
-            return _prepared_from_proto(response.prepared)
-        if kind == "error":
-            return conversion.error_from_proto(response.error)
-        raise InvalidRequestError("a response holds no item that this version knows")
 
 
 def _fill_propose(proto: pb.Propose, command: Propose) -> None:
@@ -159,4 +95,23 @@ def _prepared_from_proto(proto: pb.PreparedDrafts) -> PreparedDrafts:
         tuple(proto.own_token_ids[:]),
         tuple(proto.draft_token_ids[:]),
         tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
+    )
+
+
+class DraftFrames(FrameCodec):
+    """The FrameCodec of the draft stream."""
+
+    service_name = "pilotfish.v1.Draft"
+    service = "draft"
+    request_frame_type = pb.DraftRequestFrame
+    response_frame_type = pb.DraftResponseFrame
+    requests = MappingProxyType(
+        {Propose: Item("propose", _fill_propose, _propose_from_proto), OpenSequence: OPEN, CloseSequence: CLOSE}
+    )
+    responses = MappingProxyType(
+        {
+            Proposal: Item("proposal", _fill_proposal, _proposal_from_proto),
+            PreparedDrafts: Item("prepared", _fill_prepared, _prepared_from_proto),
+            SequenceError: ERROR,
+        }
     )

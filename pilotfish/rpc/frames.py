@@ -6,16 +6,23 @@ say what an item is.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import grpc
 import grpc.aio
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import Command, Event
-from pilotfish.rpc.conversion import load_from_proto, load_to_proto
+from pilotfish.messages import CloseSequence, Command, Event
+from pilotfish.rpc.conversion import (
+    error_from_proto,
+    fill_close,
+    fill_error,
+    fill_open,
+    load_from_proto,
+    load_to_proto,
+    open_from_proto,
+)
 from pilotfish.rpc.handshake import (
     Hello,
     Welcome,
@@ -42,41 +49,62 @@ Connect = Callable[[Any, grpc.aio.ServicerContext[RequestFrame, ResponseFrame]],
 """The handler of the Connect method: (request iterator, context)."""
 
 
-class FrameCodec(ABC):
-    """One service's frames. Stateless."""
+class Item(NamedTuple):
+    """One kind of command or event."""
+
+    name: str
+    """Its field in the proto of all kinds."""
+    fill: Callable[..., None]
+    """Write one into an empty proto: (proto, command), or (proto, event, the peer's sequence id)."""
+    read: Callable[..., Any]
+    """(proto, our sequence id) of a command, (proto) of an event. Raises InvalidRequestError."""
+
+
+OPEN = Item("open", fill_open, open_from_proto)
+CLOSE = Item("close", fill_close, lambda _, sequence_id: CloseSequence(sequence_id))
+ERROR = Item("error", fill_error, error_from_proto)
+
+
+class FrameCodec:
+    """One service's frames: a subclass says which items there are. Stateless."""
 
     service_name: ClassVar[str]
     service: ClassVar[Service]
     request_frame_type: ClassVar[type[Any]]
     response_frame_type: ClassVar[type[Any]]
 
-    @abstractmethod
-    def fill_request(self, request: Request, command: Command) -> None:
-        """Write the command into an empty item.
+    requests: ClassVar[Mapping[type, Item]]
+    """What the service is asked."""
+    responses: ClassVar[Mapping[type, Item]]
+    """What it tells its peers."""
 
-        Raises: TypeError for a command of another service, ValueError for a number out of range; the item is then
-        half written.
-        """
+    def __init__(self) -> None:
+        self._commands = {item.name: item.read for item in self.requests.values()}
+        self._events = {item.name: item.read for item in self.responses.values()}
 
-    @abstractmethod
     def command(self, request: Request, sequence_id: int) -> Command:
         """The command, on the sequence that is called sequence_id here. Raises InvalidRequestError."""
+        kind = request.WhichOneof("item")
+        if kind is None:
+            raise InvalidRequestError("a request holds no item that this version knows")
+        command: Command = self._commands[kind](getattr(request, kind), sequence_id)
+        return command
 
-    @abstractmethod
     def carries(self, event: Event) -> bool:
         """Whether this stream tells its peer of such an event."""
-
-    @abstractmethod
-    def fill_response(self, response: Response, event: Event, sequence_id: int) -> None:
-        """Write an event that the stream carries into an empty item, as one of the peer's sequence_id."""
+        return type(event) in self.responses
 
     def extend(self, response: Response, event: Event) -> bool:  # noqa: ARG002
         """Put an event into the item of the one before it, where that can tell both; whether it could."""
         return False
 
-    @abstractmethod
     def event(self, response: Response) -> Event:
         """Raises InvalidRequestError."""
+        kind = response.WhichOneof("item")
+        if kind is None:
+            raise InvalidRequestError("a response holds no item that this version knows")
+        event: Event = self._events[kind](getattr(response, kind))
+        return event
 
     def open_call(
         self, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...] = ()
@@ -110,17 +138,21 @@ class FrameCodec(ABC):
         return sequence_id
 
     def add_request(self, frame: RequestFrame, command: Command) -> None:
-        """Append a command to a frame. Raises TypeError and ValueError as fill_request; the frame is then unchanged."""
+        """Append a command to a frame. Raises TypeError for one of another service, ValueError for a number out of
+        range; the frame is then unchanged."""
+        item = self.requests.get(type(command))
+        if item is None:
+            raise TypeError(f"a {self.service} replica takes no {type(command).__name__}")
         try:
-            self.fill_request(frame.requests.add(), command)
-        except (TypeError, ValueError):
+            item.fill(getattr(frame.requests.add(), item.name), command)
+        except ValueError:
             del frame.requests[-1]
             raise
 
     def add_response(self, frame: ResponseFrame, event: Event, sequence_id: int) -> Response:
         """Append an event that the stream carries to a frame, as one of the peer's sequence_id; returns its item."""
-        response = frame.responses.add()
-        self.fill_response(response, event, sequence_id)
+        response, item = frame.responses.add(), self.responses[type(event)]
+        item.fill(getattr(response, item.name), event, sequence_id)
         return response
 
     def hello_frame(self, hello: Hello) -> RequestFrame:

@@ -2,112 +2,17 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from types import MappingProxyType
 
-from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import (
-    CloseSequence,
-    Command,
-    Decode,
-    Event,
-    Opened,
-    OpenSequence,
-    PreparedDrafts,
-    Proposal,
-    Propose,
-    SequenceError,
-    Verdict,
-    Verify,
-)
+from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, SequenceError, Verdict, Verify
 from pilotfish.rpc import conversion
-from pilotfish.rpc.frames import FrameCodec
+from pilotfish.rpc.frames import CLOSE, ERROR, OPEN, FrameCodec, Item
 from pilotfish.rpc.v1 import target_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import NO_TIMINGS
 
 MAX_JOINED_TOKENS = 256
 """Plain tokens told as one: what waits for a peer that does not read stays countable in items."""
-
-
-class TargetFrames(FrameCodec):
-    """The FrameCodec of the target stream."""
-
-    service_name = "pilotfish.v1.Target"
-    service = "target"
-    request_frame_type = pb.TargetRequestFrame
-    response_frame_type = pb.TargetResponseFrame
-
-    def fill_request(self, request: pb.TargetRequest, command: Command) -> None:
-        match command:
-            case Verify():
-                _fill_verify(request.verify, command)
-            case Decode():
-                _fill_decode(request.decode, command)
-            case OpenSequence():
-                request.open.CopyFrom(conversion.open_to_proto(command))
-            case CloseSequence():
-                request.close.sequence_id = command.sequence_id
-            case Propose():
-                raise TypeError("a target takes no Propose")
-            case _:
-                assert_never(command)
-
-    def command(self, request: pb.TargetRequest, sequence_id: int) -> Command:
-        kind = request.WhichOneof("item")
-        if kind == "verify":
-            return _verify_from_proto(request.verify, sequence_id)
-        if kind == "decode":
-            return _decode_from_proto(request.decode, sequence_id)
-        if kind == "open":
-            return conversion.open_from_proto(request.open, sequence_id)
-        if kind == "close":
-            return CloseSequence(sequence_id)
-        raise InvalidRequestError("a request holds no item that this version knows")
-
-    def carries(self, event: Event) -> bool:
-        return not isinstance(event, Proposal | PreparedDrafts)
-
-    def fill_response(self, response: pb.TargetResponse, event: Event, sequence_id: int) -> None:
-        match event:
-            case Verdict():
-                _fill_verdict(response.verdict, event, sequence_id)
-            case Opened():
-                response.opened.sequence_id = sequence_id
-                response.opened.num_cached_tokens = event.num_cached_tokens
-            case SequenceError():
-                response.error.CopyFrom(conversion.error_to_proto(event, sequence_id))
-            case Proposal() | PreparedDrafts():
-                raise TypeError(f"the target stream carries no {type(event).__name__}")
-            case _:
-                assert_never(event)
-
-    def extend(self, response: pb.TargetResponse, event: Event) -> bool:
-        """Plain steps that follow one another are told as one: see Verdict in target.proto."""
-        if not isinstance(event, Verdict) or event.num_draft_tokens or not response.HasField("verdict"):
-            return False
-        verdict = response.verdict
-        if (
-            verdict.num_draft_tokens
-            or verdict.finish_reason
-            or verdict.HasField("features")
-            or len(verdict.token_ids) >= MAX_JOINED_TOKENS
-            or verdict.base_length + len(verdict.token_ids) != event.base_length
-        ):
-            return False
-        verdict.token_ids.extend(event.token_ids)
-        verdict.timings.compute_time_ns += event.timings.compute_time_ns
-        _fill_rest_of_verdict(verdict, event)
-        return True
-
-    def event(self, response: pb.TargetResponse) -> Event:
-        kind = response.WhichOneof("item")
-        if kind == "verdict":
-            return _verdict_from_proto(response.verdict)
-        if kind == "opened":
-            return Opened(response.opened.sequence_id, response.opened.num_cached_tokens)
-        if kind == "error":
-            return conversion.error_from_proto(response.error)
-        raise InvalidRequestError("a response holds no item that this version knows")
 
 
 def _fill_verify(proto: pb.Verify, command: Verify) -> None:
@@ -197,3 +102,54 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         proto.ended_in_leaf,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
     )
+
+
+def _fill_opened(proto: pb.Opened, event: Opened, sequence_id: int) -> None:
+    proto.sequence_id = sequence_id
+    proto.num_cached_tokens = event.num_cached_tokens
+
+
+def _opened_from_proto(proto: pb.Opened) -> Opened:
+    return Opened(proto.sequence_id, proto.num_cached_tokens)
+
+
+class TargetFrames(FrameCodec):
+    """The FrameCodec of the target stream."""
+
+    service_name = "pilotfish.v1.Target"
+    service = "target"
+    request_frame_type = pb.TargetRequestFrame
+    response_frame_type = pb.TargetResponseFrame
+    requests = MappingProxyType(
+        {
+            Verify: Item("verify", _fill_verify, _verify_from_proto),
+            Decode: Item("decode", _fill_decode, _decode_from_proto),
+            OpenSequence: OPEN,
+            CloseSequence: CLOSE,
+        }
+    )
+    responses = MappingProxyType(
+        {
+            Verdict: Item("verdict", _fill_verdict, _verdict_from_proto),
+            Opened: Item("opened", _fill_opened, _opened_from_proto),
+            SequenceError: ERROR,
+        }
+    )
+
+    def extend(self, response: pb.TargetResponse, event: Event) -> bool:
+        """Plain steps that follow one another are told as one: see Verdict in target.proto."""
+        if not isinstance(event, Verdict) or event.num_draft_tokens or not response.HasField("verdict"):
+            return False
+        verdict = response.verdict
+        if (
+            verdict.num_draft_tokens
+            or verdict.finish_reason
+            or verdict.HasField("features")
+            or len(verdict.token_ids) >= MAX_JOINED_TOKENS
+            or verdict.base_length + len(verdict.token_ids) != event.base_length
+        ):
+            return False
+        verdict.token_ids.extend(event.token_ids)
+        verdict.timings.compute_time_ns += event.timings.compute_time_ns
+        _fill_rest_of_verdict(verdict, event)
+        return True

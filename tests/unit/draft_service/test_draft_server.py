@@ -73,7 +73,7 @@ async def test_proposals_out_of_range(server: ReplicaServer, num_draft_tokens: i
 
 async def test_a_drafter_takes_no_targets_work(server: ReplicaServer) -> None:
     async with RecordingPeer(server.address, "draft") as peer:
-        with pytest.raises(TypeError, match="a drafter takes no Decode"):
+        with pytest.raises(TypeError, match="a draft replica takes no Decode"):
             peer.send(Decode(1, 3, 1))
         assert isinstance(await peer.ask(OPEN, Propose(1, 3, (), 1)), Proposal)
 
