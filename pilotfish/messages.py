@@ -41,6 +41,8 @@ class OpenSequence(msgspec.Struct, frozen=True, tag=True):
     output_token_ids: tuple[int, ...] = ()
     traceparent: str = ""
     """W3C Trace Context of the request; empty: it is not traced."""
+    cache_salt: str = ""
+    """Cached prefixes are shared among sequences of the same salt only."""
 
 
 class Verify(msgspec.Struct, frozen=True, tag=True):

@@ -57,6 +57,7 @@ class Sequence:
             output_token_ids=self.output_token_ids,
             sampling=self.request.sampling,
             traceparent=self.request.traceparent,
+            cache_salt=self.request.cache_salt,
         )
 
     def commit(self, verdict: Verdict) -> OutputChunk:

@@ -9,6 +9,7 @@ from typing import Any, assert_never
 
 from orchestrator.requests.request import check_token_ids
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
+from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import ChatMessage
 
@@ -37,6 +38,7 @@ class ChatPrompt:
     messages: tuple[ChatMessage, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     """Functions that the model may call, defined as in the OpenAI API."""
+    options: TemplateOptions = DEFAULT_OPTIONS
 
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
@@ -59,7 +61,11 @@ async def token_ids_of(prompt: Prompt, tokenizer: Tokenizer, max_context_tokens:
         case ChatPrompt():
             # Always on a thread: a template may do anything.
             return await asyncio.to_thread(
-                tokenizer.apply_chat_template, prompt.messages, prompt.tools, max_tokens=max_context_tokens
+                tokenizer.apply_chat_template,
+                prompt.messages,
+                prompt.tools,
+                prompt.options,
+                max_tokens=max_context_tokens,
             )
         case _:
             assert_never(prompt)

@@ -50,6 +50,8 @@ class GenerationOptions:
     """The text ends behind the stop that ended it, not before."""
     skip_special_tokens: bool = True
     """The text is without them."""
+    cache_salt: str = ""
+    """Cached prefixes are shared with requests of the same salt only."""
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:
@@ -92,6 +94,7 @@ class GenerationRequest:
     stop: tuple[str, ...] = ()
     include_stop: bool = False
     skip_special_tokens: bool = True
+    cache_salt: str = ""
     request_id: str = field(default_factory=lambda: secrets.token_hex(8))
     traceparent: str = ""
     """W3C header of the trace that the replicas' part of it belongs to; empty: it is not traced."""
@@ -152,6 +155,7 @@ def bind_request(
         stop=options.stop,
         include_stop=options.include_stop,
         skip_special_tokens=options.skip_special_tokens,
+        cache_salt=options.cache_salt,
         traceparent=traceparent,
     )
 

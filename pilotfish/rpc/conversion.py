@@ -193,6 +193,7 @@ def fill_open(proto: pb.OpenSequence, command: OpenSequence) -> None:
     proto.output_token_ids.extend(command.output_token_ids)
     proto.sampling.CopyFrom(sampling_to_proto(command.sampling))
     proto.traceparent = command.traceparent
+    proto.cache_salt = command.cache_salt
 
 
 def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
@@ -203,6 +204,7 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         output_token_ids=tuple(proto.output_token_ids),
         sampling=sampling_from_proto(proto.sampling),
         traceparent=proto.traceparent,
+        cache_salt=proto.cache_salt,
     )
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from orchestrator.answers.chunk_buffer import ChunkBuffer
 from orchestrator.answers.chunk_writer import write_chunks
@@ -16,8 +18,9 @@ from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from orchestrator.request_telemetry.report import Report
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import Prompt
+from orchestrator.requests.prompt import Prompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions
+from pilotfish.types import FinishReason
 
 ResultT = TypeVar("ResultT")
 
@@ -32,6 +35,13 @@ class Sample:
     """Of the prompt among the request's."""
     prompt: Prompt
     options: GenerationOptions
+    is_echo: bool = False
+    """Only the prompt is wanted: one token is decoded and left out."""
+
+    @property
+    def prompt_token_ids(self) -> list[int]:
+        """Where the request has it tokenised beforehand."""
+        return list(self.prompt.token_ids) if isinstance(self.prompt, TokenPrompt) else []
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,8 @@ class AnswerServer:
             async with contextlib.aclosing(answer.chunks()) as chunks:
                 async for chunk in chunks:
                     buffer.add(chunk)
-            return Finished(sample, buffer.take(), answer.report())
+            chunk, report = buffer.take(), answer.report()
+            return Finished(sample, *(_without_output(chunk, report) if sample.is_echo else (chunk, report)))
 
     async def _stream(self, sample: Sample, choice: ChoiceEvents, exchange: Exchange, caller: Caller) -> Report:
         last: OutputChunk | None = None
@@ -96,8 +107,18 @@ class AnswerServer:
             await write_chunks(answer, write, self._turns, interval_tokens=self._interval_tokens)
             report = answer.report()
         assert last is not None
+        if sample.is_echo:
+            last, report = _without_output(last, report)
         await exchange.write_event(choice.end(last, report))
         return report
+
+
+def _without_output(chunk: OutputChunk, report: Report) -> tuple[OutputChunk, Report]:
+    """Of an answer of one token: as if there were none."""
+    chunk = msgspec.structs.replace(
+        chunk, text="", token_ids=(), origins=(), logprobs=(), round_draft_tokens=(), finish_reason=FinishReason.LENGTH
+    )
+    return chunk, replace(report, num_output_tokens=0, finish_reason=FinishReason.LENGTH, stopped_by="")
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, ResultT]]) -> list[ResultT]:

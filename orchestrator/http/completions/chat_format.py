@@ -21,7 +21,7 @@ from orchestrator.http.completions.chat_response import (
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.completions.logprobs import chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
-from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.report import Report
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
@@ -40,12 +40,16 @@ class ChatFormat:
         *,
         tools: ToolUse = NO_TOOLS,
         returns_tokens: bool = False,
+        returns_token_ids: bool = False,
         includes_usage: bool = False,
+        has_running_usage: bool = False,
     ) -> None:
         self.envelope = envelope
         self.tokenizer = tokenizer
         self.tools = tools
         self.returns_tokens = returns_tokens
+        self.returns_token_ids = returns_token_ids
+        self.has_running_usage = has_running_usage
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
     @property
@@ -58,6 +62,7 @@ class ChatFormat:
         return ChatCompletion(
             **self.envelope,
             choices=[self._choice(answer) for answer in answers],
+            prompt_token_ids=self.prompt_token_ids(answers[0].sample),
             usage=usage_of((answer.sample.prompt_index, answer.report) for answer in answers),
         )
 
@@ -69,14 +74,25 @@ class ChatFormat:
         """The event that follows the answers."""
         return self.event([], usage)
 
-    def event(self, choices: list[ChatChunkChoice], usage: Usage | None = None) -> bytes:
+    def event(
+        self,
+        choices: list[ChatChunkChoice],
+        usage: Usage | None = None,
+        prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET,
+    ) -> bytes:
         """One event."""
         chunk = ChatCompletionChunk(
-            **self.envelope,
-            choices=choices,
-            usage=usage or self._usage,
+            **self.envelope, choices=choices, prompt_token_ids=prompt_token_ids, usage=usage or self._usage
         )
         return event_of(chunk)
+
+    def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:
+        """Where they are wanted."""
+        return sample.prompt_token_ids if self.returns_token_ids else msgspec.UNSET
+
+    def token_ids(self, chunk: OutputChunk) -> list[int] | msgspec.UnsetType:
+        """Where they are wanted."""
+        return list(chunk.token_ids) if self.returns_token_ids else msgspec.UNSET
 
     def finish_reason(self, report: Report, *, has_calls: bool) -> str:
         """As OpenAI tells it: an answer of calls ends for them, unless the request named the function."""
@@ -102,6 +118,7 @@ class ChatFormat:
             logprobs=chat_logprobs(chunk, self.tokenizer),
             finish_reason=self.finish_reason(report, has_calls=bool(message.tool_calls)),
             stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            token_ids=self.token_ids(chunk),
             speculation=ChoiceDetails(
                 token_details(chunk, self.tokenizer) if self.returns_tokens else None, speculation_report(report)
             ),
@@ -117,20 +134,24 @@ class ChatEvents:
         self._is_first = True
         self._parser = ToolCallParser() if chat.may_call else None
         self._num_calls = 0
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=chat.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
         answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
         text, calls = answer.content, answer.calls
-        if not text and not calls and not chunk.logprobs and not self._chat.returns_tokens and not self._is_first:
+        opening = self._opening()
+        self._usage.num_output_tokens += len(chunk.token_ids)
+        if not opening and not self._has_news(chunk, text, calls):
             return b""
-        return self._opening() + self._chat.event([self._choice(chunk, text, calls)])
+        return opening + self._event(self._choice(chunk, text, calls))
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the event that tells how it ended."""
         text, calls = self._last_news(chunk.text)
-        has_news = bool(text or calls or chunk.logprobs or self._chat.returns_tokens)
-        news = self._chat.event([self._choice(chunk, text, calls)]) if has_news else b""
+        opening = self._opening()
+        self._usage.num_output_tokens += len(chunk.token_ids)
+        news = self._event(self._choice(chunk, text, calls)) if self._has_news(chunk, text, calls) else b""
         options = self._sample.options
         ending = ChatChunkChoice(
             index=self._sample.index,
@@ -139,7 +160,13 @@ class ChatEvents:
             stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
             speculation=ChoiceDetails(report=speculation_report(report)),
         )
-        return self._opening() + news + self._chat.event([ending])
+        return opening + news + self._event(ending)
+
+    def _has_news(self, chunk: OutputChunk, text: str, calls: tuple[ToolCall, ...]) -> bool:
+        return bool(text or calls or chunk.logprobs or self._chat.returns_tokens or self._chat.returns_token_ids)
+
+    def _event(self, choice: ChatChunkChoice) -> bytes:
+        return self._chat.event([choice], self._usage.now())
 
     def _last_news(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
         if self._parser is None:
@@ -152,7 +179,8 @@ class ChatEvents:
         if not self._is_first:
             return b""
         self._is_first = False
-        return self._chat.event([ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))])
+        choice = ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))
+        return self._chat.event([choice], self._usage.now(), self._chat.prompt_token_ids(self._sample))
 
     def _choice(self, chunk: OutputChunk, text: str, calls: tuple[ToolCall, ...]) -> ChatChunkChoice:
         chat = self._chat
@@ -162,6 +190,7 @@ class ChatEvents:
             index=self._sample.index,
             delta=Delta(content=None if calls and not text else text, tool_calls=items or None),
             logprobs=chat_logprobs(chunk, chat.tokenizer),
+            token_ids=chat.token_ids(chunk),
             speculation=ChoiceDetails(token_details(chunk, chat.tokenizer)) if chat.returns_tokens else msgspec.UNSET,
         )
 

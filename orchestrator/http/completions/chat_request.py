@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from collections.abc import Set
 from typing import Any, Literal
 
 from orchestrator.http.completions.request_fields import RequestFields
@@ -9,6 +12,7 @@ from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.chat_template import TemplateOptions
 from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
@@ -91,6 +95,13 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     tools: list[ToolDefinition] | None = None
     tool_choice: str | ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    """None: unless continue_final_message is set."""
+    continue_final_message: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
+    """What the chat template may read."""
+    reasoning_effort: str | None = None
+    """One of them."""
 
     @property
     def num_logprobs(self) -> int | None:
@@ -123,7 +134,25 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
 
     def prompt(self, tools: ToolUse) -> ChatPrompt:
         """The conversation. Raises InvalidRequestError for what is not text."""
-        return chat_prompt(self.messages, tools)
+        return dataclasses.replace(chat_prompt(self.messages, tools), options=self._template_options())
+
+    def unread_variables(self, known: Set[str]) -> dict[str, str]:
+        """Fields for the chat template that it does not read, each with that reason; known: what it does read."""
+        names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
+        if self.reasoning_effort is not None and "reasoning_effort" not in known:
+            names.append("reasoning_effort")
+        return dict.fromkeys(names, "the chat template does not read it")
+
+    def _template_options(self) -> TemplateOptions:
+        is_continued = bool(self.continue_final_message)
+        if is_continued and self.add_generation_prompt:
+            raise InvalidRequestError(
+                "continue_final_message and add_generation_prompt exclude each other", param="continue_final_message"
+            )
+        adds_prompt = not is_continued if self.add_generation_prompt is None else self.add_generation_prompt
+        effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
+        variables = json.loads(json.dumps({**effort, **(self.chat_template_kwargs or {})}, default=float))
+        return TemplateOptions(adds_prompt, is_continued, variables)
 
 
 def chat_prompt(messages: list[Message], tools: ToolUse = NO_TOOLS) -> ChatPrompt:

@@ -46,6 +46,8 @@ class ChatChoice(msgspec.Struct, kw_only=True):
     logprobs: ChatLogprobs | None
     finish_reason: str
     stop_reason: str | int | None
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """With `return_token_ids`, as `prompt_token_ids`."""
     speculation: ChoiceDetails
 
 
@@ -58,6 +60,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     model: str
     system_fingerprint: str
     choices: list[ChatChoice]
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     usage: Usage
 
 
@@ -77,6 +80,7 @@ class ChatChunkChoice(msgspec.Struct, kw_only=True):
     logprobs: ChatLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -89,5 +93,7 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     model: str
     system_fingerprint: str
     choices: list[ChatChunkChoice]
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """Of an answer's first event."""
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     """null in all events but the last where it was asked for."""

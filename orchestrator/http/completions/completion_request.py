@@ -34,7 +34,12 @@ class CompletionRequest(GenerationFields, kw_only=True):
 
     def max_output_tokens(self) -> int:
         """How long the answer may be."""
-        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        return 1 if self.is_echo else DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+
+    @property
+    def is_echo(self) -> bool:
+        """Whether only the prompt is wanted."""
+        return bool(self.echo) and self.max_tokens == 0
 
     def prompts(self) -> list[TextPrompt | TokenPrompt]:
         """One or several. Raises InvalidRequestError."""

@@ -12,7 +12,7 @@ from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.completions.logprobs import CompletionLogprobs, CompletionLogprobsWriter
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
-from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.report import Report
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -26,6 +26,9 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     logprobs: CompletionLogprobs | None = None
     finish_reason: str | None = None
     stop_reason: str | int | msgspec.UnsetType | None = msgspec.UNSET
+    prompt_token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
+    """With `return_token_ids`; of a stream in an answer's first event."""
+    token_ids: list[int] | msgspec.UnsetType = msgspec.UNSET
     speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -51,12 +54,16 @@ class CompletionFormat:
         *,
         echoed: Sequence[str] = (),
         returns_tokens: bool = False,
+        returns_token_ids: bool = False,
         includes_usage: bool = False,
+        has_running_usage: bool = False,
     ) -> None:
         """echoed: what the answers to each prompt begin with; empty for nothing."""
         self.envelope = envelope
         self.tokenizer = tokenizer
         self.returns_tokens = returns_tokens
+        self.returns_token_ids = returns_token_ids
+        self.has_running_usage = has_running_usage
         self._echoed = echoed
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
@@ -73,9 +80,9 @@ class CompletionFormat:
         """The event that follows the answers."""
         return event_of(self._completion([], usage))
 
-    def event(self, choice: CompletionChoice) -> bytes:
+    def event(self, choice: CompletionChoice, usage: Usage | None) -> bytes:
         """One event."""
-        return event_of(self._completion([choice], self._usage))
+        return event_of(self._completion([choice], usage or self._usage))
 
     def echoed(self, sample: Sample) -> str:
         """What the text begins with."""
@@ -98,13 +105,20 @@ class CompletionFormat:
             logprobs=logprobs,
             finish_reason=finish_reason_of(report.finish_reason),
             stop_reason=stop_reason_of(report, options.stop, options.sampling.stop_token_ids),
+            token_ids=list(chunk.token_ids) if self.returns_token_ids else msgspec.UNSET,
             speculation=ChoiceDetails(tokens, speculation_report(report)),
         )
 
     def _choice(self, answer: Finished) -> CompletionChoice:
         text = self.echoed(answer.sample) + answer.chunk.text
         logprobs = self.logprobs_writer(answer.sample).add(answer.chunk)
-        return self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
+        choice = self.ending(answer.sample, answer.chunk, answer.report, text, logprobs)
+        choice.prompt_token_ids = self.prompt_token_ids(answer.sample)
+        return choice
+
+    def prompt_token_ids(self, sample: Sample) -> list[int] | msgspec.UnsetType:
+        """Where they are wanted."""
+        return sample.prompt_token_ids if self.returns_token_ids else msgspec.UNSET
 
     def _completion(self, choices: list[CompletionChoice], usage: Usage | msgspec.UnsetType | None) -> Completion:
         return Completion(
@@ -121,28 +135,37 @@ class CompletionEvents:
         self._completion = completion
         self._sample = sample
         self._echo = completion.echoed(sample)
+        self._prompt_token_ids = completion.prompt_token_ids(sample)
         self._logprobs = completion.logprobs_writer(sample)
+        self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=completion.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
+        self._usage.num_output_tokens += len(chunk.token_ids)
         completion, text = self._completion, self._take_echo() + chunk.text
         logprobs = self._logprobs.add(chunk)
-        if not text and logprobs is None and not completion.returns_tokens:
+        if not text and logprobs is None and not completion.returns_tokens and not completion.returns_token_ids:
             return b""
         tokenizer = completion.tokenizer
         choice = CompletionChoice(
             index=self._sample.index,
             text=text,
             logprobs=logprobs,
+            token_ids=list(chunk.token_ids) if completion.returns_token_ids else msgspec.UNSET,
             speculation=ChoiceDetails(token_details(chunk, tokenizer)) if completion.returns_tokens else msgspec.UNSET,
         )
-        return completion.event(choice)
+        return self._event(choice)
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """The rest of the text, and how it ended."""
+        self._usage.num_output_tokens += len(chunk.token_ids)
         text = self._take_echo() + chunk.text
         logprobs = self._logprobs.add(chunk)
-        return self._completion.event(self._completion.ending(self._sample, chunk, report, text, logprobs))
+        return self._event(self._completion.ending(self._sample, chunk, report, text, logprobs))
+
+    def _event(self, choice: CompletionChoice) -> bytes:
+        choice.prompt_token_ids, self._prompt_token_ids = self._prompt_token_ids, msgspec.UNSET
+        return self._completion.event(choice, self._usage.now())
 
     def _take_echo(self) -> str:
         echo, self._echo = self._echo, ""

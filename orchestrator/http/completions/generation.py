@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -67,9 +68,10 @@ class GenerationApi:
         caller = caller_of(exchange.request)
         fields = self._chat_reader.read(exchange)
         model = await served_model(self._service, fields.model)
+        self._chat_reader.ignore(exchange, fields.unread_variables(self._service.tokenizer.template_variables))
         tools = fields.tool_use()
-        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.structured_outputs)}
-        wanted = wanted_grammar(fields.given_format, fields.structured_outputs)
+        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.outputs)}
+        wanted = wanted_grammar(fields.given_format, fields.outputs)
         grammar = _chat_grammar(wanted, tools)
         options = generation_options(
             fields,
@@ -79,13 +81,12 @@ class GenerationApi:
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
-        samples = await self._samples(fields, [fields.prompt(tools)], options)
+        samples = await self._samples(fields, [fields.prompt(tools)], options, model.max_context_tokens)
         answer_format = ChatFormat(
             new_envelope("chatcmpl", model),
             self._service.tokenizer,
             tools=tools,
-            returns_tokens=fields.returns_tokens,
-            includes_usage=fields.includes_usage,
+            **fields.told,
         )
         try:
             await self._answer(exchange, fields, samples, answer_format, caller)
@@ -104,40 +105,46 @@ class GenerationApi:
         """POST /v1/completions."""
         caller = caller_of(exchange.request)
         fields = self._completion_reader.read(exchange)
-        exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.structured_outputs)}
+        exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.outputs)}
         model = await served_model(self._service, fields.model)
         fields.check_supported()
         options = generation_options(
             fields,
             max_tokens=fields.max_output_tokens(),
             num_logprobs=fields.num_logprobs,
-            grammar=wanted_grammar(fields.given_format, fields.structured_outputs),
+            grammar=wanted_grammar(fields.given_format, fields.outputs),
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
         prompts = fields.prompts()
-        samples = await self._samples(fields, prompts, options)
+        samples = await self._samples(fields, prompts, options, model.max_context_tokens)
+        samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
         tokenizer, max_tokens = self._service.tokenizer, model.max_context_tokens
         echoed = [await prompt_text(prompt, tokenizer, max_tokens) for prompt in prompts] if fields.echo else []
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
             echoed=echoed,
-            returns_tokens=fields.returns_tokens,
-            includes_usage=fields.includes_usage,
+            **fields.told,
         )
         await self._answer(exchange, fields, samples, answer_format, caller)
 
     async def _samples(
-        self, fields: GenerationFields, prompts: Sequence[Prompt], options: GenerationOptions
+        self,
+        fields: GenerationFields,
+        prompts: Sequence[Prompt],
+        options: GenerationOptions,
+        max_context_tokens: int,
     ) -> list[Sample]:
         """As many answers to each prompt as are wanted."""
+        num_kept = _num_kept_tokens(fields.truncate_prompt_tokens, options, max_context_tokens)
         num_choices = check_num_choices(fields.n, len(prompts), self._config.http.max_choices)
         samples = []
         for prompt_index, prompt in enumerate(prompts):
-            if num_choices > 1:
+            if num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:
                 # Tokenised once for all of them.
-                prompt = TokenPrompt(await self._service.token_ids_of(prompt))
+                token_ids = await self._service.token_ids_of(prompt)
+                prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids)
             for index in range(num_choices):
                 choice_index = prompt_index * num_choices + index
                 samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))
@@ -160,6 +167,19 @@ class GenerationApi:
             prompt_indexes = (sample.prompt_index for sample in samples)
             await exchange.write_event(answer_format.usage_event(usage_of(zip(prompt_indexes, reports, strict=True))))
         await exchange.end_events()
+
+
+def _num_kept_tokens(asked: int | None, options: GenerationOptions, max_context_tokens: int) -> int:
+    """Of the end of each prompt; 0: all. Raises InvalidRequestError."""
+    if asked is None:
+        return 0
+    if asked < -1 or asked == 0:
+        raise InvalidRequestError(
+            f"truncate_prompt_tokens is {asked}; it must be at least 1, or -1", param="truncate_prompt_tokens"
+        )
+    # Where the answer may fill the context, it gets the one token that it needs.
+    num_output_tokens = options.sampling.max_tokens if options.sampling.max_tokens < max_context_tokens else 1
+    return max_context_tokens - num_output_tokens if asked == -1 else asked
 
 
 def _chat_grammar(wanted: Grammar | None, tools: ToolUse) -> Grammar | None:

@@ -31,6 +31,12 @@ NO_EFFECT: Mapping[str, str] = {
     # Of messages and calls that clients send back as they got them, here or elsewhere.
     **dict.fromkeys(("name", "refusal", "annotations", "audio", "function_call", "index", "parsed"), ""),
     **dict.fromkeys(("parsed_arguments", "reasoning", "reasoning_content", "provider_specific_fields"), ""),
+    "best_of": "n answers are drawn and all given",
+    "chat_template": "only the model's own is rendered",
+    "priority": "the queue is fair by client",
+    "prompt_logprobs": "prompts are not scored",
+    "spaces_between_special_tokens": "they stand as the tokenizer writes them",
+    "structural_tag": "response_format and structured_outputs bind whole answers only",
     # Of parts that are refused by their type.
     **dict.fromkeys(("image_url", "input_audio", "file"), ""),
 }
@@ -76,13 +82,15 @@ class RequestReader(Generic[FieldsT]):
         except InvalidRequestError:
             tolerance = _Tolerance(self._is_strict)
             tolerated = tolerance.apply(self._type, decode_body(_untyped, exchange.body))
-            if tolerance.ignored:
-                named = [f"{name} ({note})" if note else name for name, note in tolerance.ignored.items()]
-                exchange.extra_headers[IGNORED_HEADER] = ", ".join(named)
-                self._tell(exchange, named)
+            self.ignore(exchange, tolerance.ignored)
             return decode_body(self._decoder, _encoder.encode(tolerated))
 
-    def _tell(self, exchange: Exchange, named: list[str]) -> None:
+    def ignore(self, exchange: Exchange, fields: Mapping[str, str]) -> None:
+        """Name fields, each with what there is to say of it, if anything."""
+        named = [f"{_printable(name)} ({note})" if note else _printable(name) for name, note in fields.items()]
+        if named:
+            told = exchange.extra_headers.get(IGNORED_HEADER)
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([told] if told else []) + named[:_MAX_NAMED])
         for name in named:
             if name not in self._logged and len(self._logged) < _MAX_LOGGED:
                 self._logged.add(name)
@@ -121,7 +129,9 @@ class _Tolerance:
                 kept[name] = value
             elif field is None:
                 if value not in (None, "", [], {}) and len(self.ignored) < _MAX_NAMED:
-                    self.ignored[_printable(path)] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
+                    self.ignored[path[-_MAX_NAME_CHARS:]] = (
+                        NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
+                    )
             elif value is not None or field.required:
                 kept[name] = self.apply(field.type, value, path)
         return kept

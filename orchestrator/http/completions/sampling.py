@@ -27,6 +27,8 @@ class StreamOptions(RequestFields, kw_only=True):
 
     include_usage: bool = False
     """A last event tells the usage of all."""
+    continuous_usage_stats: bool = False
+    """With it, every event tells the usage of its answer so far."""
 
 
 class SpeculationFields(RequestFields, kw_only=True):
@@ -73,6 +75,16 @@ class GenerationFields(RequestFields, kw_only=True):
     skip_special_tokens: bool | None = True
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = None
+    """This and the next ones: vLLM's older names of structured_outputs' fields."""
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    truncate_prompt_tokens: int | None = None
+    """Of the prompt only the last so many tokens are looked at; -1: as many as there is room for."""
+    return_token_ids: bool | None = False
+    cache_salt: str | None = None
+    """Prompts are cached for requests of the same salt only."""
     speculation: SpeculationFields | None = None
 
     @property
@@ -81,14 +93,33 @@ class GenerationFields(RequestFields, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
     @property
+    def told(self) -> dict[str, bool]:
+        """What answers tell besides their text."""
+        return {
+            "returns_tokens": self.speculation is not None and self.speculation.return_tokens,
+            "returns_token_ids": bool(self.return_token_ids),
+            "includes_usage": self.includes_usage,
+            "has_running_usage": self.has_running_usage,
+        }
+
+    @property
+    def has_running_usage(self) -> bool:
+        """Whether every event of a stream tells it."""
+        return self.includes_usage and self.stream_options is not None and self.stream_options.continuous_usage_stats
+
+    @property
+    def outputs(self) -> StructuredOutputs | None:
+        """What the answer must be, under either name."""
+        guided = {name: getattr(self, f"guided_{name}") for name in ("json", "regex", "choice", "grammar")}
+        guided = {name: value for name, value in guided.items() if value is not None}
+        if guided and self.structured_outputs is not None:
+            raise InvalidRequestError("set structured_outputs or guided fields, not both", param="structured_outputs")
+        return StructuredOutputs(**guided) if guided else self.structured_outputs
+
+    @property
     def given_format(self) -> dict[str, Any] | None:
         """response_format as the request has it."""
         return None if self.response_format is None else self.response_format.as_given()
-
-    @property
-    def returns_tokens(self) -> bool:
-        """Whether token ids and origins are wanted."""
-        return self.speculation is not None and self.speculation.return_tokens
 
 
 def generation_options(
@@ -132,6 +163,7 @@ def generation_options(
         ignore_eos=bool(fields.ignore_eos),
         include_stop=bool(fields.include_stop_str_in_output),
         skip_special_tokens=fields.skip_special_tokens is not False,
+        cache_salt=fields.cache_salt or "",
     )
 
 

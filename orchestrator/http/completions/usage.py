@@ -22,7 +22,22 @@ class Usage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptTokensDetails
+    prompt_tokens_details: PromptTokensDetails | None = None
+    """null while it is not known."""
+
+
+class RunningUsage:
+    """Of one answer, as far as it has come."""
+
+    def __init__(self, num_prompt_tokens: int, *, is_told: bool) -> None:
+        self._num_prompt_tokens = num_prompt_tokens
+        self._is_told = is_told
+        self.num_output_tokens = 0
+
+    def now(self) -> Usage | None:
+        """None where it is not told."""
+        num_tokens = self._num_prompt_tokens + self.num_output_tokens
+        return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_told else None
 
 
 def usage_of(reports: Iterable[tuple[int, Report]]) -> Usage:

@@ -18,6 +18,11 @@ ROOT_HASH: BlockHash = b""
 """The parent of a sequence's first block."""
 
 
+def salted_root(salt: str) -> BlockHash:
+    """What the first block's hash is chained to."""
+    return hashlib.blake2b(salt.encode(), digest_size=16).digest() if salt else ROOT_HASH
+
+
 def hash_block(parent: BlockHash, token_ids: Sequence[int]) -> BlockHash:
     """Hash of a full block given its parent's: equal only if all tokens up to its end are equal."""
     # A cryptographic hash: a collision would hand one user's cache to another's prompt.
@@ -86,10 +91,10 @@ class BlockPool:
         """Whether others may find the block, so that it must not be written again."""
         return block in self._hash_of
 
-    def match(self, token_ids: Sequence[int]) -> list[int]:
+    def match(self, token_ids: Sequence[int], root: BlockHash = ROOT_HASH) -> list[int]:
         """Blocks that hold the longest cached prefix of token_ids in whole blocks; adds a reference to each."""
         blocks: list[int] = []
-        parent = ROOT_HASH
+        parent = root
         for start in range(0, len(token_ids) - self.block_size + 1, self.block_size):
             parent = hash_block(parent, token_ids[start : start + self.block_size])
             block = self._block_of.get(parent)

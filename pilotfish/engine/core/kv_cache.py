@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pilotfish.engine.core.block_pool import ROOT_HASH, BlockPool, hash_block
+from pilotfish.engine.core.block_pool import BlockPool, hash_block
 from pilotfish.engine.core.sequence import EngineSequence
 
 
@@ -18,7 +18,7 @@ class KVCache:
     def attach_prefix(self, sequence: EngineSequence) -> None:
         """Give a sequence without blocks the cached blocks of its longest prefix."""
         # The last token is always computed: its logits are wanted, and they are not cached.
-        blocks = self.pool.match(sequence.tokens[:-1])
+        blocks = self.pool.match(sequence.tokens[:-1], sequence.root_hash)
         sequence.block_ids = blocks
         sequence.num_computed_tokens = sequence.num_cached_tokens = len(blocks) * self._size
         sequence.num_registered_blocks = 0
@@ -74,7 +74,7 @@ class KVCache:
             del sequence.block_ids[num_kept:]
             sequence.num_computed_tokens = num_kept * self._size
             sequence.num_registered_blocks = 0
-            sequence.last_hash = ROOT_HASH
+            sequence.last_hash = sequence.root_hash
             self.register_full_blocks(sequence, sequence.num_computed_tokens)
 
     def release(self, sequence: EngineSequence) -> None:
@@ -84,4 +84,4 @@ class KVCache:
         sequence.forget_in_target_drafts()
         sequence.num_computed_tokens = 0
         sequence.num_registered_blocks = 0
-        sequence.last_hash = ROOT_HASH
+        sequence.last_hash = sequence.root_hash

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 
 from pilotfish.engine.core.ahead_growth import AheadGrowth
-from pilotfish.engine.core.block_pool import ROOT_HASH, BlockHash
+from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.features import FeatureRequest
@@ -96,7 +96,8 @@ class EngineSequence:
     num_computed_tokens: int = 0
     block_ids: list[int] = field(default_factory=list)
     num_registered_blocks: int = 0
-    last_hash: BlockHash = ROOT_HASH
+    root_hash: BlockHash = field(init=False)
+    last_hash: BlockHash = field(init=False)
     num_cached_tokens: int = 0
     task: Task | None = None
     drafter_state: object = None
@@ -119,6 +120,7 @@ class EngineSequence:
         self.tokens = [*command.prompt_token_ids, *command.output_token_ids]
         self.num_committed_tokens = len(self.tokens)
         self.num_prompt_tokens = len(command.prompt_token_ids)
+        self.root_hash = self.last_hash = salted_root(command.cache_salt)
         if self.sampling.needs_history:
             self.history = TokenHistory(command.prompt_token_ids, command.output_token_ids)
 

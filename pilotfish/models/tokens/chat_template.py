@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +27,21 @@ from pilotfish.types import ChatMessage, ToolCall
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+@dataclass(frozen=True)
+class TemplateOptions:
+    """How a request has its chat written."""
+
+    add_generation_prompt: bool = True
+    """The assistant's turn begins."""
+    continue_final_message: bool = False
+    """The last message stays open, and the answer goes on with it."""
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    """What the template may read besides."""
+
+
+DEFAULT_OPTIONS = TemplateOptions()
+
+
 class ChatTemplate:
     """A compiled chat template with the special tokens that it may name."""
 
@@ -35,32 +51,51 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template: Template = environment.from_string(source)
-            self._knows_tools = "tools" in find_undeclared_variables(environment.parse(source))
+            self.variables: Set[str] = find_undeclared_variables(environment.parse(source))
+            """What it reads."""
         except TemplateError as error:
             raise UnsupportedModelError(f"the model's chat template does not compile: {error}") from error
 
-    def render(self, messages: Sequence[ChatMessage], tools: Sequence[Mapping[str, Any]] = ()) -> str:
-        """The prompt text, ready for the assistant's turn.
+    def render(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
+    ) -> str:
+        """The prompt text.
 
         tools: definitions as in the OpenAI API; a template that knows none has them told in the system message.
         Raises: InvalidRequestError when the template refuses the messages.
         """
-        if not self._knows_tools:
+        if "tools" not in self.variables:
             messages = fold_tools(messages, tools)
         turns = [_turn(message) for message in messages]
         try:
-            text = self._template.render(
-                messages=turns,
-                tools=list(tools) or None,
-                documents=None,
-                add_generation_prompt=True,
+            own = {
+                "messages": turns,
+                "tools": list(tools) or None,
+                "documents": None,
+                "add_generation_prompt": options.add_generation_prompt,
                 **self._special_tokens,
-            )
+            }
+            text = self._template.render({**options.variables, **own})
             text.encode()  # a template may write a call's argument without tojson: half a surrogate pair is no text
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
         except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
-        return text
+        return _left_open(text, turns[-1]["content"]) if options.continue_final_message else text
+
+
+def _left_open(text: str, content: str) -> str:
+    """The chat up to its last message's end, as transformers finds it: templates may strip the content."""
+    begin = text.rfind(content.strip()) if content.strip() else -1
+    if begin < 0:
+        raise InvalidRequestError(
+            "the chat template does not write the last message as it is: there is nothing to continue",
+            param="continue_final_message",
+        )
+    kept = content.lstrip()
+    return text[: begin + len(kept if text.startswith(kept, begin) else content.strip())]
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import tokenizers
 
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
-from pilotfish.models.tokens.chat_template import ChatTemplate, load_chat_template
+from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, ChatTemplate, TemplateOptions, load_chat_template
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.token_bytes import TokenBytes
 from pilotfish.types import ChatMessage
@@ -89,10 +89,11 @@ class Tokenizer:
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[Mapping[str, Any]] = (),
+        options: TemplateOptions = DEFAULT_OPTIONS,
         *,
         max_tokens: int | None = None,
     ) -> list[int]:
-        """Token ids of a chat, ready for the assistant's turn; tools: definitions as in the OpenAI API.
+        """Token ids of a chat; tools: definitions as in the OpenAI API.
 
         max_tokens: see `encode`.
 
@@ -103,7 +104,7 @@ class Tokenizer:
             raise InvalidRequestError("this model has no chat template: send text or token ids instead")
         if not messages:
             raise InvalidRequestError("the chat has no messages")
-        return self._encode(self._chat_template.render(messages, tools), max_tokens, add_special_tokens=False)
+        return self._encode(self._chat_template.render(messages, tools, options), max_tokens, add_special_tokens=False)
 
     def _encode(self, text: str, max_tokens: int | None, *, add_special_tokens: bool) -> list[int]:
         # Tokens cost far more than bytes: 4 MB of digits take 20 s and 1.2 GB (measured).
@@ -126,6 +127,11 @@ class Tokenizer:
         from tight."""
         longest = max(map(len if self.token_bytes.is_byte_level else _num_bytes, self._backend.get_vocab()))
         return longest if self._backend.normalizer is None else longest * _COMPOSED_BYTES
+
+    @property
+    def template_variables(self) -> Set[str]:
+        """What the chat template reads."""
+        return frozenset() if self._chat_template is None else self._chat_template.variables
 
     @property
     def eos_token_ids(self) -> frozenset[int]:

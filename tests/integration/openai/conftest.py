@@ -21,7 +21,11 @@ from tests.support.stack import StackThread
 from tests.support.threaded_engine import ThreadedEngine
 from tests.support.tiny_llama import tiny_llama
 
-CHAT_TEMPLATE = "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}assistant:"
+CHAT_TEMPLATE = (
+    "{% if mood %}{{ mood }}:{% endif %}"
+    "{% for message in messages %}{{ message['role'] }}:{{ message['content'] }}|{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@ test_parameters.py."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -56,3 +57,120 @@ def test_an_answer_may_end_with_its_stop(real_server: StackThread) -> None:
 def test_an_emulated_answer_is_as_long_as_is_asked(emulated_server: StackThread) -> None:
     answer = ask(emulated_server, min_tokens=10, stop_token_ids=[*range(200)])
     assert answer["usage"]["completion_tokens"] == 10
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ({"guided_json": {"type": "integer"}}, {"json": {"type": "integer"}}),
+        ({"guided_regex": "[ab]{3}"}, {"regex": "[ab]{3}"}),
+        ({"guided_choice": ["ab", "ba"]}, {"choice": ["ab", "ba"]}),
+        ({"guided_grammar": 'start: "ab" | "c"'}, {"grammar": 'start: "ab" | "c"'}),
+    ],
+)
+def test_older_names_of_formats(real_server: StackThread, older: dict[str, Any], newer: dict[str, Any]) -> None:
+    text = text_of(ask(real_server, **older))
+    assert text == text_of(ask(real_server, structured_outputs=newer))
+    assert text != text_of(ask(real_server))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_token_ids_are_told(real_server: StackThread, path: str, stream: bool) -> None:
+    options = {"return_token_ids": True, "speculation": {"return_tokens": True}}
+    if not stream:
+        answer = ask(real_server, path, **options)
+        (choice,) = answer["choices"]
+        prompt, output = answer.get("prompt_token_ids") or choice["prompt_token_ids"], choice["token_ids"]
+        assert output == choice["speculation"]["tokens"]["token_ids"]
+        assert len(output) == answer["usage"]["completion_tokens"]
+    else:
+        events = events_of(real_server, path, **options)
+        prompts = [event.get("prompt_token_ids") or event["choices"][0].get("prompt_token_ids") for event in events]
+        prompt = prompts[0]
+        assert prompts[1:] == [None] * (len(events) - 1)
+        output = [token for event in events for token in event["choices"][0].get("token_ids", ())]
+        assert output == ask(real_server, path, **options)["choices"][0]["token_ids"]
+    tokenize = {"prompt": PROMPT["prompt"]} if path == "/v1/completions" else {"messages": CHAT["messages"]}
+    assert prompt == httpx.post(f"{real_server.url}/tokenize", json=tokenize).json()["tokens"]
+
+
+def events_of(server: StackThread, path: str, **fields: Any) -> list[dict[str, Any]]:
+    body = {**(CHAT if "chat" in path else PROMPT), "stream": True, **fields}
+    response = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    assert response.status_code == 200, response.text
+    return [json.loads(line.removeprefix("data: ")) for line in response.text.split("\n\n")[:-2]]
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
+def test_usage_is_told_with_every_event(real_server: StackThread, path: str) -> None:
+    stream_options = {"include_usage": True, "continuous_usage_stats": True}
+    events = events_of(real_server, path, stream_options=stream_options)
+    counts = [event["usage"]["completion_tokens"] for event in events]
+    assert counts == sorted(counts)
+    assert counts[-2:] == [10, 10]
+    assert {event["usage"]["prompt_tokens"] for event in events} == {events[-1]["usage"]["prompt_tokens"]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_no_token_and_an_echo_give_the_prompt(real_server: StackThread, stream: bool) -> None:
+    fields = {"max_tokens": 0, "echo": True}
+    if stream:
+        (event,) = events_of(real_server, "/v1/completions", **fields)
+        (choice,) = event["choices"]
+    else:
+        answer = ask(real_server, **fields)
+        (choice,) = answer["choices"]
+        assert answer["usage"]["completion_tokens"] == 0
+    assert (choice["text"], choice["finish_reason"]) == (PROMPT["prompt"], "length")
+
+
+def test_of_a_long_prompt_the_end_is_kept(real_server: StackThread) -> None:
+    tokens = [*range(5, 60)] * 40  # the context has 2,048
+    kept = ask(real_server, prompt=tokens, truncate_prompt_tokens=20, return_token_ids=True)
+    assert kept["choices"][0]["prompt_token_ids"] == tokens[-20:]
+    assert text_of(kept) == text_of(ask(real_server, prompt=tokens[-20:]))
+    most = ask(real_server, prompt=tokens, truncate_prompt_tokens=-1)
+    assert most["usage"]["prompt_tokens"] == 2048 - 10
+    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "truncate_prompt_tokens": 0})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "truncate_prompt_tokens")
+
+
+def test_prompts_are_cached_for_the_same_salt(real_server: StackThread) -> None:
+    def num_cached(**salt: str) -> int:
+        answer = ask(real_server, prompt=[*range(9, 59)], **salt)
+        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert num_cached() == 0
+    assert num_cached() == 48
+    assert num_cached(cache_salt="a") == 0
+    assert num_cached(cache_salt="a") == 48
+    assert num_cached(cache_salt="b") == 0
+
+
+def prompt_of(server: StackThread, messages: list[dict[str, str]], **fields: Any) -> str:
+    """What becomes of a chat."""
+    answer = ask(server, "/v1/chat/completions", messages=messages, return_token_ids=True, **fields)
+    return httpx.post(f"{server.url}/detokenize", json={"tokens": answer["prompt_token_ids"]}).json()["prompt"]
+
+
+def test_a_chat_may_end_otherwise(real_server: StackThread) -> None:
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c"}]
+    assert prompt_of(real_server, messages) == "user:a|assistant:b c|assistant:"
+    assert prompt_of(real_server, messages, add_generation_prompt=False) == "user:a|assistant:b c|"
+    assert prompt_of(real_server, messages, continue_final_message=True) == "user:a|assistant:b c"
+    body = {**CHAT, "continue_final_message": True, "add_generation_prompt": True}
+    response = httpx.post(f"{real_server.url}/v1/chat/completions", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "continue_final_message")
+
+
+def test_the_template_gets_what_it_reads_and_the_rest_is_named(real_server: StackThread) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    assert prompt_of(real_server, messages, chat_template_kwargs={"mood": "wry"}) == "wry:user:a|assistant:"
+    body = {**CHAT, "chat_template_kwargs": {"mood": 1.5, "tide": [1]}, "reasoning_effort": "low", "priority": 1}
+    response = httpx.post(f"{real_server.url}/v1/chat/completions", json=body, timeout=60)
+    assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
+        "priority (the queue is fair by client)",
+        "chat_template_kwargs.tide (the chat template does not read it)",
+        "reasoning_effort (the chat template does not read it)",
+    ]
