@@ -1,6 +1,6 @@
 """Draft vocabularies: the tokens of the target's vocabulary that a small head can propose.
 
-Shapes: R rows, V vocabulary, V_d draft vocabulary.
+Shapes: R rows, V vocabulary, V_d draft vocabulary, L likeliest tokens.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from torch import Tensor
 from pilotfish.speculation.sampling.penalties import needs_adjustment
 from pilotfish.types import SamplingParams
 
+_NUM_LIKELIEST = 32
+
 
 class DraftVocabulary:
-    """Maps logits of a head to those of the whole vocabulary, where other tokens are impossible."""
+    """Maps logits of a head to tokens of the target's vocabulary; those that the head does not know are impossible."""
 
-    def __init__(self, token_ids: Tensor, vocab_size: int) -> None:
-        """token_ids: int64 [V_d], distinct: the id of each of the head's tokens. All of them in order cost nothing."""
+    def __init__(self, token_ids: Tensor, vocab_size: int, *, top_m: int = _NUM_LIKELIEST) -> None:
+        """token_ids: int64 [V_d], distinct: the id of each of the head's tokens. All of them in order cost nothing.
+
+        top_m: tokens of a row that a draft may be drawn from.
+        """
         self._token_ids = token_ids
         self._is_whole = torch.equal(token_ids.cpu(), torch.arange(vocab_size))
-        self._columns = torch.zeros(vocab_size, dtype=torch.int64, device=token_ids.device)
-        self._columns[token_ids] = torch.arange(len(token_ids), device=token_ids.device)
+        self._num_likeliest = min(max(top_m, _NUM_LIKELIEST), len(token_ids))
         self._logits = torch.empty(0, vocab_size, device=token_ids.device)
 
-    def columns(self, token_ids: Tensor) -> Tensor:
-        """Where the head's logits hold tokens that it drafted. int64 of any shape, as token_ids."""
-        return self._columns[token_ids]
-
     def ranked(self, logits: Tensor, samplings: Iterable[SamplingParams]) -> tuple[Tensor, Tensor | None]:
-        """What tokens are chosen from, for rows of logits [R, V_d]: the logits themselves and the target's id of each
-        column. Where penalties, a bias or a grammar look at tokens by their ids: logits [R, V], -inf for tokens that
-        are not drafted and overwritten by the next call, and None.
+        """What tokens are chosen from, for rows of logits [R, V_d]: the greatest logits of each row, descending, and
+        their tokens' ids, both [R, L]. Where penalties, a bias or a grammar look at tokens by their ids: logits [R, V],
+        -inf for tokens that are not drafted and overwritten by the next call, and None.
         """
         if self._is_whole:
             return logits, None
         if not any(map(needs_adjustment, samplings)):
-            return logits, self._token_ids
+            values, columns = logits.topk(self._num_likeliest)
+            return values, self._token_ids[columns]
         num_rows = logits.shape[0]
         if self._logits.shape[0] < num_rows:
             # Written once: each call replaces the same columns.

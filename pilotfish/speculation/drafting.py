@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits
-from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows, target_ids
+from pilotfish.speculation.sampling.coupling import keys_of, pick_rows, rank_rows
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.noise import Stream, gumbel
 from pilotfish.speculation.sampling.penalties import Row, adjust
@@ -28,50 +28,46 @@ class Draft:
 
 
 @torch.inference_mode()
-def draft(logits: Tensor, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None = None) -> list[Draft]:
+def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | None = None) -> list[Draft]:
     """Choose one token per row from logits [R, V], never mutated, bfloat16 or float32.
 
     Greedy rows take the argmax and coupled rows the pick that shares its noise with the target.
     Rejection rows sample from their top_m likeliest tokens, renormalised and rounded to float32:
     exactly the pairs that travel, so that both sides hold the same draft distribution.
-    vocabulary_ids: int64 [V], the target's id of each column, where V is a draft vocabulary; coupled rows
-    then take the pick among their likeliest tokens.
+    token_ids: int64 [R, V], where the columns are each row's likeliest tokens, the likeliest first; rows
+    then choose among these.
     Raises ValueError when the rows do not add up or penalties come without a history.
     """
     if logits.shape[0] != len(rows):
         raise ValueError(f"{logits.shape[0]} rows of logits for {len(rows)} drafts")
     if not rows:
         return []
-    blocks = BlockedLogits.of(logits)
+    blocks = BlockedLogits.of(logits, token_ids)
     drafts: dict[int, Draft] = {}
     for (rule, _), members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
-        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m, vocabulary_ids), strict=True))
+        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
     return [drafts[index] for index in range(len(rows))]
 
 
-def _draft_by(
-    rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None
-) -> list[Draft]:
+def _draft_by(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
     match rule:
         case Rule.GREEDY:
-            columns = adjust(blocks, rows).argmax()
-            return [Draft(token_id, None) for token_id in target_ids(columns, vocabulary_ids).tolist()]
-        case Rule.COUPLED if vocabulary_ids is not None:
-            token_ids, _ = rank_rows(process(blocks, rows), rows, 1, vocabulary_ids)
+            return [Draft(token_id, None) for token_id in adjust(blocks, rows).argmax().tolist()]
+        case Rule.COUPLED if blocks.token_ids is not None:
+            token_ids, _ = rank_rows(process(blocks, rows), rows, 1)
             return [Draft(token_id, None) for (token_id,) in token_ids.tolist()]
         case Rule.COUPLED:
             token_ids = pick_rows(process(blocks, rows), rows, Stream.COUPLED)
             return [Draft(token_id, None) for token_id in token_ids.tolist()]
         case Rule.REJECTION:
-            return _sample_top_m(blocks, rows, top_m, vocabulary_ids)
+            return _sample_top_m(blocks, rows, top_m)
 
 
-def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int, vocabulary_ids: Tensor | None) -> list[Draft]:
+def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> list[Draft]:
     distribution = process(blocks, rows)
-    logits, columns = distribution.blocks.rank(top_m)  # [R, M]
-    probs = distribution.scores_of(logits, columns).softmax(-1).float()
-    token_ids = target_ids(columns, vocabulary_ids)
+    logits, token_ids = distribution.blocks.rank(top_m)  # [R, M]
+    probs = distribution.scores_of(logits, token_ids).softmax(-1).float()
     noise = gumbel(keys_of(rows, Stream.DRAFT, logits.device), token_ids)
     places = (probs.double().log_() + noise).argmax(-1).tolist()
     return [

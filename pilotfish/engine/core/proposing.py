@@ -45,9 +45,9 @@ class Drafted:
 
 
 def draft_next(
-    logits: Tensor, plans: Sequence[DraftPlan], top_m: int, vocabulary_ids: Tensor | None = None
+    logits: Tensor, plans: Sequence[DraftPlan], top_m: int, token_ids: Tensor | None = None
 ) -> list[Drafted]:
-    """What follows for each plan. logits: [R, V], their rows one after the other. vocabulary_ids: as in draft."""
+    """What follows for each plan. logits: [R, V], their rows one after the other. token_ids: as in draft."""
     drawn: list[int] = []
     branched: list[int] = []
     first_row = 0
@@ -57,9 +57,10 @@ def draft_next(
         branched.extend(row_ids if plan.num_candidates else ())
         first_row += len(plan.rows)
     rows = [row for plan in plans for row in plan.rows]
-    drafts = iter(draft(select(logits, drawn), [rows[index] for index in drawn], top_m, vocabulary_ids))
+    ids_of_drawn, ids_of_branched = (None if token_ids is None else select(token_ids, ids) for ids in (drawn, branched))
+    drafts = iter(draft(select(logits, drawn), [rows[index] for index in drawn], top_m, ids_of_drawn))
     width = max((plan.num_candidates for plan in plans), default=0)
-    candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width, vocabulary_ids))
+    candidates = iter(branch(select(logits, branched), [rows[index] for index in branched], width, ids_of_branched))
     return [
         Drafted(
             [next(drafts) for _ in plan.rows] if plan.draws else (),
@@ -70,7 +71,7 @@ def draft_next(
 
 
 def select(logits: Tensor, rows: list[int]) -> Tensor:
-    """Those rows, ascending, of logits [R, V]."""
+    """Those rows, ascending, of a tensor [R, V]."""
     if len(rows) == logits.shape[0]:
         return logits
     return logits.index_select(0, to_device(rows, torch.int64, logits.device))

@@ -164,24 +164,24 @@ def _extend(growths: Sequence[_Chain | _Tree], logits: Tensor, vocabulary: Draft
     plans = [growth.plan for growth in growths]
     ends = list(accumulate(len(plan.rows) for plan in plans))
     first_rows = [0, *ends[:-1]]
-    scores, vocabulary_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
-    results = draft_next(scores, plans, top_m, vocabulary_ids)
+    scores, token_ids = vocabulary.ranked(logits, [row.sampling for plan in plans for row in plan.rows])
+    results = draft_next(scores, plans, top_m, token_ids)
     drawn = [(row, result.drafts[0].token_id) for row, result in zip(first_rows, results, strict=True) if result.drafts]
-    confidences = dict(zip((row for row, _ in drawn), _confidences(logits, drawn, vocabulary), strict=True))
+    confidences = dict(zip((row for row, _ in drawn), _confidences(scores, token_ids, drawn), strict=True))
     for growth, row, result in zip(growths, first_rows, results, strict=True):
         growth.extend(result, confidences.get(row, 1.0))
     return first_rows
 
 
-def _confidences(logits: Tensor, drawn: Sequence[tuple[int, int]], vocabulary: DraftVocabulary) -> list[float]:
-    """The drafter's own probability of each (row, token id)."""
+def _confidences(scores: Tensor, token_ids: Tensor | None, drawn: Sequence[tuple[int, int]]) -> list[float]:
+    """The drafter's own probability of each (row, token id), among the tokens that are ranked."""
     if not drawn:
         return []
-    logits = select(logits, [row for row, _ in drawn])
-    columns = vocabulary.columns(to_device([[token_id] for _, token_id in drawn], torch.int64, logits.device))
-    confidences: list[float] = (
-        (logits.gather(1, columns) - logits.logsumexp(1, keepdim=True)).exp_().squeeze(1).tolist()
-    )
+    rows = [row for row, _ in drawn]
+    columns = to_device([[token_id] for _, token_id in drawn], torch.int64, scores.device)
+    if token_ids is not None:
+        columns = (select(token_ids, rows) == columns).int().argmax(1, keepdim=True)
+    confidences: list[float] = select(scores, rows).softmax(1).gather(1, columns).squeeze(1).tolist()
     return confidences
 
 
@@ -190,7 +190,7 @@ class HeadGrowth:
 
     def __init__(self, head: FeatureHead, vocab_size: int, *, top_m: int) -> None:
         self._head = head
-        self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size)
+        self._vocabulary = DraftVocabulary(head.draft_token_ids, vocab_size, top_m=top_m)
         self._top_m = top_m
         self.num_rounds = 0
         """Forwards so far."""

@@ -32,7 +32,7 @@ class MedusaDrafter:
     def __init__(self, decoder: Decoder, heads: MedusaHeads, *, top_m: int) -> None:
         self._decoder = decoder
         self._heads = heads.to(device=decoder.device, dtype=decoder.dtype)
-        self._vocabulary = DraftVocabulary(heads.token_map, decoder.vocab_size)
+        self._vocabulary = DraftVocabulary(heads.token_map, decoder.vocab_size, top_m=top_m)
         self._top_m = top_m
         self.num_rounds = 0
         if decoder.device.type == "cpu":

@@ -23,15 +23,18 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class BlockedLogits:
-    """Rows of float32 logits and their block maxima. Neither is mutated."""
+    """Rows of float32 logits and their block maxima. Nothing is mutated."""
 
     logits: Tensor  # [R, V] float32
     block_max: Tensor  # [R, B] float32
+    token_ids: Tensor | None = None  # int64 [R, V], where the columns are each row's likeliest tokens, in this order
 
     @classmethod
-    def of(cls, logits: Tensor) -> BlockedLogits:
-        """From logits [R, V] of any float dtype; float32 is not copied."""
+    def of(cls, logits: Tensor, token_ids: Tensor | None = None) -> BlockedLogits:
+        """From logits [R, V] of any float dtype; float32 is not copied. token_ids: see there."""
         logits = logits.float()
+        if token_ids is not None:
+            return cls(logits, logits[:, :1], token_ids)
         num_whole = logits.shape[1] // BLOCK_SIZE
         num_tail = logits.shape[1] - num_whole * BLOCK_SIZE
         maxima = logits[:, : num_whole * BLOCK_SIZE].view(logits.shape[0], num_whole, BLOCK_SIZE).amax(-1)
@@ -56,7 +59,8 @@ class BlockedLogits:
         if rows == list(range(self.num_rows)):
             return self
         index = to_device(rows, torch.int64, self.logits.device)
-        return BlockedLogits(self.logits[index], self.block_max[index])
+        token_ids = None if self.token_ids is None else self.token_ids[index]
+        return BlockedLogits(self.logits[index], self.block_max[index], token_ids)
 
     def max(self) -> Tensor:
         """[R, 1]: the greatest logit."""
@@ -64,6 +68,8 @@ class BlockedLogits:
 
     def argmax(self) -> Tensor:
         """int64 [R]: the token with the greatest logit, the lowest id among equals."""
+        if self.token_ids is not None:
+            return self.token_ids[:, 0]
         token_ids, logits = self.open_blocks(self.block_max.argmax(-1, keepdim=True))
         return token_ids.gather(1, logits.argmax(-1, keepdim=True)).squeeze(1)
 
@@ -78,6 +84,8 @@ class BlockedLogits:
 
     def rank(self, k: int) -> tuple[Tensor, Tensor]:
         """The k greatest logits and their token ids, [R, min(k, V)], descending, equals by ascending id."""
+        if self.token_ids is not None:
+            return self.logits[:, :k], self.token_ids[:, :k]
         k = min(k, self.vocab_size)
         if 4 * k > self.num_blocks:
             token_ids = torch.arange(self.vocab_size, device=self.logits.device).expand_as(self.logits)

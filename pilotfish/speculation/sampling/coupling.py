@@ -53,34 +53,24 @@ def pick_rows(distribution: Distribution, rows: Sequence[Row], stream: Stream) -
     return pick(distribution, keys_of(rows, stream, distribution.temperature.device))
 
 
-def rank_rows(
-    distribution: Distribution, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def rank_rows(distribution: Distribution, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
     """Token ids and log-probabilities [R, C], at most width of each row, descending: those with the greatest noisy
     scores, whose probability stands for how far they are from each other (a softmax).
 
-    vocabulary_ids: int64 [V], the target's id of each column of a draft vocabulary. Without it the first is the pick;
-    with it that of the row's likeliest tokens, which cost a drafter less and miss no more than the target seldom picks.
+    The first is the pick: of all tokens, or of those that the distribution holds where these are the likeliest.
     """
     keys, blocks = keys_of(rows, Stream.COUPLED, distribution.temperature.device), distribution.blocks
-    num_rivals = min(max(width, _NUM_RIVALS), blocks.vocab_size)
-    if vocabulary_ids is None:
+    if blocks.token_ids is None:
         winner = pick(distribution, keys).unsqueeze(1)
-        _, rivals = blocks.rank(num_rivals)
+        _, rivals = blocks.rank(min(max(width, _NUM_RIVALS), blocks.vocab_size))
         token_ids = torch.cat((winner, rivals), 1)
         scores = distribution.scores_at(token_ids) + gumbel(keys, token_ids)
         scores[:, 1:].masked_fill_(rivals == winner, -torch.inf)
     else:
-        logits, columns = blocks.logits.topk(num_rivals)
-        token_ids = vocabulary_ids[columns]
-        scores = distribution.scores_of(logits, columns) + gumbel(keys, token_ids)
+        token_ids = blocks.token_ids
+        scores = distribution.scores_of(blocks.logits, token_ids) + gumbel(keys, token_ids)
     log_probs, places = scores.log_softmax(-1).topk(min(width, scores.shape[1]))
     return token_ids.gather(1, places), log_probs
-
-
-def target_ids(columns: Tensor, vocabulary_ids: Tensor | None) -> Tensor:
-    """The target's ids of columns of the logits; vocabulary_ids: None where these are all its tokens."""
-    return columns if vocabulary_ids is None else vocabulary_ids[columns]
 
 
 def keys_of(rows: Sequence[Row], stream: Stream, device: torch.device) -> Tensor:

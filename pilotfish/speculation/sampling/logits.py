@@ -54,7 +54,9 @@ class Distribution:
         logits = self.blocks.logits
         scores = (logits - self.blocks.max()).div_(self.temperature.float())
         if self.cut is not None:
-            token_ids = torch.arange(self.blocks.vocab_size, device=logits.device)
+            token_ids = self.blocks.token_ids
+            if token_ids is None:
+                token_ids = torch.arange(self.blocks.vocab_size, device=logits.device)
             scores.masked_fill_(~self.cut.keeps(logits, token_ids), -torch.inf)
         return scores
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
-from pilotfish.speculation.sampling.coupling import rank_rows, target_ids
+from pilotfish.speculation.sampling.coupling import rank_rows
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.penalties import Row, adjust
 from pilotfish.speculation.sampling.rules import Rule, group
@@ -22,14 +22,12 @@ from pilotfish.speculation.trees.growth import Candidate
 
 
 @torch.inference_mode()
-def branch(
-    logits: Tensor, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None = None
-) -> list[list[Candidate]]:
+def branch(logits: Tensor, rows: Sequence[Row], width: int, token_ids: Tensor | None = None) -> list[list[Candidate]]:
     """At most width candidates per row of logits [R, V], the likeliest first; what is cut is none.
 
     Greedy rows take the greatest logits. Coupled rows take the greatest of logit and the noise that is
     shared with the target, so the first is the drafter's own pick. Rejection rows take the greatest
-    probabilities. vocabulary_ids: as in drafting.draft.
+    probabilities. token_ids: as in drafting.draft.
     Raises ValueError when the rows do not add up or penalties come without a history.
     """
     if logits.shape[0] != len(rows):
@@ -37,33 +35,28 @@ def branch(
     candidates: list[list[Candidate]] = [[]] * len(rows)
     if not rows:
         return candidates
-    blocks = BlockedLogits.of(logits)
+    blocks = BlockedLogits.of(logits, token_ids)
     for (rule, _), members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
-        token_ids, log_probs = _rank(rule, blocks.select(members), chosen, width, vocabulary_ids)
-        for index, ids, values in zip(members, token_ids.tolist(), log_probs.tolist(), strict=True):
+        ranked_ids, log_probs = _rank(rule, blocks.select(members), chosen, width)
+        for index, ids, values in zip(members, ranked_ids.tolist(), log_probs.tolist(), strict=True):
             candidates[index] = [
                 Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -torch.inf
             ]
     return candidates
 
 
-def _rank(
-    rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int, vocabulary_ids: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _rank(rule: Rule, blocks: BlockedLogits, rows: Sequence[Row], width: int) -> tuple[Tensor, Tensor]:
     """Token ids and log-probabilities [R, C], descending."""
     match rule:
         case Rule.GREEDY:
             blocks = adjust(blocks, rows)
-            logits, columns = blocks.rank(width)
+            logits, token_ids = blocks.rank(width)
             greatest = blocks.max()
-            return target_ids(columns, vocabulary_ids), logits - greatest - block_sums(
-                (blocks.logits - greatest).exp_()
-            ).log_()
+            return token_ids, logits - greatest - block_sums((blocks.logits - greatest).exp_()).log_()
         case Rule.COUPLED:
-            return rank_rows(process(blocks, rows), rows, width, vocabulary_ids)
+            return rank_rows(process(blocks, rows), rows, width)
         case Rule.REJECTION:
             distribution = process(blocks, rows)
-            logits, columns = distribution.blocks.rank(width)
-            log_probs = distribution.scores_of(logits, columns) - distribution.log_norm()
-            return target_ids(columns, vocabulary_ids), log_probs
+            logits, token_ids = distribution.blocks.rank(width)
+            return token_ids, distribution.scores_of(logits, token_ids) - distribution.log_norm()
