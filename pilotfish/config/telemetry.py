@@ -17,23 +17,27 @@ class TracingConfig:
     __pydantic_config__ = STRICT
 
     otlp_endpoint: str = ""
-    """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty: no export."""
-    trace_sampling: float = 1.0
-    """Share of requests traced, unless the caller's `traceparent` decides."""
+    """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty:
+    OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL (`grpc`, `http/protobuf`); without it no export."""
+    trace_sampling: float | None = None
+    """Share of requests traced, unless the caller's `traceparent` decides. null: OTEL_TRACES_SAMPLER, else all."""
 
     def __post_init__(self) -> None:
         require(
             not self.otlp_endpoint or self.otlp_endpoint.startswith(("http://", "https://")),
             f"telemetry.otlp_endpoint is {self.otlp_endpoint!r}; it must begin with http:// or https://",
         )
-        require(0 <= self.trace_sampling <= 1, "telemetry.trace_sampling must be between 0 and 1")
+        require(
+            self.trace_sampling is None or 0 <= self.trace_sampling <= 1,
+            "telemetry.trace_sampling must be between 0 and 1",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryConfig(TracingConfig):
     """Traces, metrics and logs.
 
-    OTEL_EXPORTER_OTLP_HEADERS, OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_RESOURCE_ATTRIBUTES are honoured.
+    OpenTelemetry's own variables, such as OTEL_SERVICE_NAME and OTEL_EXPORTER_OTLP_HEADERS, are honoured.
     """
 
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"

@@ -6,19 +6,20 @@ Nothing is global: a process may hold several services, and a library must not d
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 import pilotfish
-from pilotfish.config import TracingConfig
+from pilotfish.config import TracingConfig, environment
 
 AttributeValue = str | bool | int | float | list[str]
 Attributes = Mapping[str, AttributeValue]
@@ -49,16 +50,16 @@ class Tracing:
 
     def __init__(self, config: TracingConfig, service_name: str) -> None:
         """service_name: of the resource, such as `pilotfish-orchestrator`. Without an endpoint spans have ids, for
-        logs, but are not recorded."""
-        sampler = ParentBased(TraceIdRatioBased(config.trace_sampling)) if config.otlp_endpoint else ALWAYS_OFF
-        self._provider = TracerProvider(sampler, _resource(service_name), shutdown_on_exit=False)
-        self._exporter = None
-        if config.otlp_endpoint:
-            # A client that exports nothing does without the package.
-            from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        logs, but are not recorded.
 
-            is_plain = config.otlp_endpoint.startswith("http://")
-            self._exporter = OTLPSpanExporter(config.otlp_endpoint, insecure=is_plain, timeout=_TIMEOUT_S)
+        What the configuration leaves open, OpenTelemetry's own environment variables decide.
+        """
+        self._exporter = _exporter(config)
+        sampler = None if config.trace_sampling is None else ParentBased(TraceIdRatioBased(config.trace_sampling))
+        self._provider = TracerProvider(
+            ALWAYS_OFF if self._exporter is None else sampler, _resource(service_name), shutdown_on_exit=False
+        )
+        if self._exporter is not None:
             self._provider.add_span_processor(
                 BatchSpanProcessor(self._exporter, _MAX_WAITING_SPANS, schedule_delay_millis=_INTERVAL_MS)
             )
@@ -114,6 +115,29 @@ def end_span(span: Span, end_ns: int, error: str = "", message: str = "") -> Non
     span.end(end_ns)
 
 
+def _exporter(config: TracingConfig) -> SpanExporter | None:
+    """To the configured collector, else to that of OpenTelemetry's variables; None: there is none."""
+    variables = environment()
+
+    def of_traces(name: str) -> str:
+        return variables.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or variables.get(f"OTEL_EXPORTER_OTLP_{name}", "")
+
+    if not config.otlp_endpoint and (not of_traces("ENDPOINT") or variables.get("OTEL_TRACES_EXPORTER") == "none"):
+        return None
+    over_http = not config.otlp_endpoint and of_traces("PROTOCOL").startswith("http")
+    # A client that exports nothing does without the packages.
+    module = importlib.import_module(
+        f"opentelemetry.exporter.otlp.proto.{'http' if over_http else 'grpc'}.trace_exporter"
+    )
+    options: dict[str, object] = {}
+    if config.otlp_endpoint:
+        is_plain = config.otlp_endpoint.startswith("http://")
+        options = {"endpoint": config.otlp_endpoint, "insecure": is_plain, "timeout": _TIMEOUT_S}
+    exporter: SpanExporter = module.OTLPSpanExporter(**options)
+    return exporter
+
+
 def _resource(service_name: str) -> Resource:
-    """Who tells; OTEL_RESOURCE_ATTRIBUTES adds to it."""
-    return Resource.create({"service.name": service_name, "service.version": pilotfish.__version__})
+    """Who tells; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come before what we say."""
+    ours = Resource.create({"service.name": service_name, "service.version": pilotfish.__version__})
+    return ours.merge(OTELResourceDetector().detect())
