@@ -6,6 +6,7 @@ Nothing here imports torch, grpc or ray.
 from __future__ import annotations
 
 import enum
+import math
 
 import msgspec
 
@@ -202,6 +203,10 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of a tool: which call this is the result of."""
 
 
+_PROBS_TOLERANCE = 1e-3
+"""Sums of float32 probabilities may be this far from 1."""
+
+
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
     """A draft distribution cut to its likeliest tokens and renormalised: probs sum to 1.
 
@@ -210,6 +215,15 @@ class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
 
     token_ids: tuple[int, ...]
     probs: tuple[float, ...]
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether exact acceptance can stand on it: distinct tokens with probabilities that sum to 1."""
+        return (
+            len(set(self.token_ids)) == len(self.token_ids) == len(self.probs)
+            and min(self.probs, default=-1.0) >= 0
+            and math.isclose(sum(self.probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
+        )
 
 
 class TreeRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -5,20 +5,17 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray import serve
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pilotfish.config import Config
 from pilotfish.parallel.meeting import MEETING_PREFIX, rank_command
 from pilotfish.pools.autoscaling import WaitingRequests, load_stats
-from pilotfish.pools.options import fixed_options, num_ranks, scaling_options
-from pilotfish.rpc.hosting import STOP_GRACE_S, HostedService, reachable_address
-from pilotfish.rpc.replica.server import ReplicaServer
+from pilotfish.pools.options import num_ranks
+from pilotfish.rpc.hosting import PoolReplica, on_free_port
 from target_service.hosts import start_beside_ranks
 from target_service.server import start_target
 
@@ -34,32 +31,23 @@ class RankHost:
         return self._process.wait()
 
 
-class TargetReplica:
-    """One replica: a target server on a free port of this node, announced as replica metadata."""
+class TargetReplica(PoolReplica):
+    """See PoolReplica."""
 
     def __init__(self, config: Config) -> None:
-        self._config = config
-        self._server: ReplicaServer | None = None
-        self._hosted: HostedService | None = None
+        super().__init__(config)
         self._waiting = WaitingRequests()
-        self._address = ""
-        self._detail = ""
         self._meeting_place: tempfile.TemporaryDirectory[str] | None = None
         self._rank_hosts: list[Any] = []
 
     async def record_replica_metadata(self) -> dict[str, str]:
-        """Start the server; called once by Serve, which publishes the result to every router."""
-        # The configured interface, but a free port: several replicas may share a node.
-        metrics_port = min(0, self._config.target.metrics_port)
-        target = dataclasses.replace(self._config.target, port=0, metrics_port=metrics_port)
-        config = dataclasses.replace(self._config, target=target)
+        """Start the server; called once by Serve."""
+        config = dataclasses.replace(self._config, target=on_free_port(self._config.target))
         start = start_target(config, rank_folder=self._start_ranks())
-        server = self._server = await start_beside_ranks(start, [host.wait.remote() for host in self._rank_hosts])
-        self._hosted = HostedService(server)
+        server = await start_beside_ranks(start, [host.wait.remote() for host in self._rank_hosts])
         deterministic = "yes" if server.model.deterministic else "no"
-        self._detail = f"model {server.model.model_id}, deterministic {deterministic}"
-        self._address = reachable_address(server.address, node_ip=ray.util.get_node_ip_address())
-        return {"address": self._address}
+        detail = f"model {server.model.model_id}, deterministic {deterministic}"
+        return self._host(server, node_ip=ray.util.get_node_ip_address(), detail=detail)
 
     def _start_ranks(self) -> str:
         """Start every rank but rank 0, which is this replica's engine, in its bundle of the replica's placement group.
@@ -83,30 +71,9 @@ class TargetReplica:
         return self._meeting_place.name
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Called by Serve where the pool is autoscaled; see pilotfish.pools.autoscaling."""
+        """Also of the requests that wait for the pool."""
         return {} if self._server is None else load_stats(self._server.load, self._waiting.total())
 
     async def note_waiting(self, orchestrator_id: str, num_waiting: int) -> None:
         """Orchestrators say how many requests wait there. Seldom, and only while some do."""
         self._waiting.note(orchestrator_id, num_waiting)
-
-    async def describe(self) -> dict[str, str]:
-        """The address and a line for people. The first call also starts the caller's router."""
-        return {"address": self._address, "detail": self._detail}
-
-    async def __del__(self) -> None:
-        if self._hosted is not None:
-            await self._hosted.stop()
-
-
-def target_application(config: Config, *, router_config: Mapping[str, Any]) -> serve.Application:
-    """The deployment `target`, bound to a configuration.
-
-    router_config: Serve's RequestRouterConfig, as a mapping, of this deployment's handles.
-    """
-    return serve.deployment(
-        TargetReplica,
-        **scaling_options(config, "target"),
-        **fixed_options(drain_s=STOP_GRACE_S),
-        request_router_config=dict(router_config),
-    ).bind(config)

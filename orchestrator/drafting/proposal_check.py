@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 from orchestrator.answers.sequence import Sequence
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Proposal
 from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.speculation.trees.tree import DraftTree
 from pilotfish.types import TreeRequest
-
-_PROBS_TOLERANCE = 1e-3
-"""Sums of float32 probabilities may be this far from 1."""
 
 
 class GarbageError(PilotfishError):
@@ -51,13 +46,7 @@ def _check_tokens(proposal: Proposal, sequence: Sequence, vocab_size: int) -> No
     if len(probs) != len(token_ids):
         raise GarbageError(f"{len(token_ids)} draft tokens came with {len(probs)} distributions")
     for token_id, distribution in zip(token_ids, probs, strict=True):
-        pairs = dict(zip(distribution.token_ids, distribution.probs, strict=False))
-        is_sound = (
-            len(distribution.token_ids) == len(distribution.probs) == len(pairs)
-            and all(0 <= candidate < vocab_size for candidate in pairs)
-            and all(prob >= 0 for prob in pairs.values())
-            and math.isclose(sum(pairs.values()), 1.0, abs_tol=_PROBS_TOLERANCE)
-            and pairs.get(token_id, 0.0) > 0
-        )
-        if not is_sound:
+        is_known = all(0 <= candidate < vocab_size for candidate in distribution.token_ids)
+        prob = dict(zip(distribution.token_ids, distribution.probs, strict=False)).get(token_id, 0.0)
+        if not (distribution.is_sound and is_known and prob > 0):
             raise GarbageError("a draft distribution is not one, or its token was not drawn from it")

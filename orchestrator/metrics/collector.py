@@ -1,4 +1,4 @@
-"""Everything that the orchestrator tells Prometheus. Read it on the orchestrator's event loop."""
+"""Everything that the orchestrator tells Prometheus, with vLLM's names. Read it on the orchestrator's event loop."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 import pilotfish
+from orchestrator.control.reasons import Reason
+from orchestrator.control.replica_state import ControlState
+from orchestrator.drafting.speculation_cache import AheadCounters
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import fleet_families
-from orchestrator.metrics.queue import queue_families
-from orchestrator.metrics.requests import request_families
-from orchestrator.metrics.speculation import speculation_families
-from pilotfish.telemetry.families import counter, info
+from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
+from orchestrator.requests.request_queue import RequestQueue
+from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
+from pilotfish.types import FinishReason
+
+_FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
+_FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable", "deadline_exceeded", "internal")
+"""Told as 0 before the first: the rate of what has just appeared cannot be known."""
 
 
 class OrchestratorCollector(Collector):
@@ -25,9 +32,9 @@ class OrchestratorCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         service = self._service
         yield self._build()
-        yield from request_families(service.statistics)
-        yield from queue_families(service.request_queue)
-        yield from speculation_families(service.statistics.totals, service.control, service.ahead.counters)
+        yield from _requests(service.statistics)
+        yield from _queue(service.request_queue)
+        yield from _speculation(service.statistics.totals, service.control, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
         num_deaths = service.grammar_check.num_deaths
         yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)
@@ -38,3 +45,92 @@ class OrchestratorCollector(Collector):
         if link is not None:
             facts |= {"model_name": link.model.model_id, "emulated": str(link.model.emulated).lower()}
         return info("build", "What runs here. model_name is empty until a target replica was met.", facts)
+
+
+def _requests(statistics: RequestStatistics) -> Iterator[Metric]:
+    """Of all requests that reached the API."""
+    totals = statistics.totals
+    finished = {reason.name.lower(): statistics.outcomes[reason] for reason in _FINISH_REASONS}
+    failed = dict.fromkeys(_FAILURES, 0) | statistics.failures
+    yield labelled_counter("request_success", "Answers that came to their end.", "finished_reason", finished)
+    yield labelled_counter("request_failure", "Requests that did not, by gRPC status.", "error_type", failed)
+    yield counter("prompt_tokens", "Prompt tokens of requests that began to be answered.", totals.num_prompt_tokens)
+    yield counter("generation_tokens", "Output tokens.", totals.num_output_tokens)
+    yield counter("prefix_cache_queries", "Prompt tokens looked for in a prefix cache.", totals.num_prompt_tokens)
+    yield counter("prefix_cache_hits", "Prompt tokens found in a prefix cache.", totals.num_cached_tokens)
+    yield counter("failovers", "Target replicas lost under requests that went on elsewhere.", totals.num_failovers)
+    for histogram in statistics.histograms:
+        yield from histogram.collect()
+
+
+def _queue(request_queue: RequestQueue) -> Iterator[Metric]:
+    """Of the fair queue in front of the targets."""
+    counters = request_queue.counters
+    yield gauge("num_requests_running", "Requests that are served now.", request_queue.num_running)
+    yield gauge("num_requests_waiting", "Requests that wait for their turn.", request_queue.num_waiting)
+    yield counter("requests_admitted", "Requests that got their turn.", counters.num_admitted)
+    yield counter("requests_queued", "Requests that had to wait for it.", counters.num_queued)
+    yield counter("admission_wait_seconds", "Time waited for a turn, of those that got it.", counters.queue_time_s)
+    turned_away = {
+        "queue_full": counters.num_refused,
+        "queue_timeout": counters.num_timed_out,
+        "deadline": counters.num_expired,
+        "abandoned": counters.num_abandoned,
+    }
+    yield labelled_counter(
+        "requests_rejected",
+        "Requests that never got their turn: the queue was full, max_queue_time_s or their deadline passed, or they "
+        "were cancelled.",
+        "reason",
+        turned_away,
+    )
+
+
+def _speculation(totals: RequestTotals, control: ControlState, ahead: AheadCounters) -> Iterator[Metric]:
+    """Of all requests, those that still run included."""
+    yield counter("spec_decode_num_drafts", "Drafts verified.", totals.num_rounds)
+    yield counter("spec_decode_num_draft_tokens", "Draft tokens verified.", totals.num_draft_tokens)
+    yield counter("spec_decode_num_accepted_tokens", "Draft tokens accepted.", totals.num_accepted_tokens)
+    yield labelled_counter(
+        "spec_decode_num_accepted_tokens_per_pos",
+        "Drafts of which the token at this position was accepted.",
+        "position",
+        {str(position): count for position, count in enumerate(totals.num_accepted_per_position)},
+    )
+    yield counter("spec_decode_num_plain_tokens", "Output tokens decoded without a draft.", totals.num_plain_tokens)
+    yield counter(
+        "spec_decode_missed_deadlines", "Proposals that came too late for their round.", totals.num_missed_deadlines
+    )
+    yield from _control(control)
+    yield from _ahead(ahead)
+
+
+def _control(control: ControlState) -> Iterator[Metric]:
+    decisions = {reason.value: control.num_decisions[reason] for reason in Reason}
+    yield labelled_counter("spec_decode_decisions", "Decisions of the controller, by reason.", "reason", decisions)
+    yield labelled_counter(
+        "spec_decode_rounds",
+        "Rounds by the draft tokens that they asked for; 0: runs of plain decoding.",
+        "num_draft_tokens",
+        {str(number): count for number, count in sorted(control.num_rounds_by_k.items())},
+    )
+    switches = {"on": control.num_switches[True], "off": control.num_switches[False]}
+    yield labelled_counter("spec_decode_switches", "Times that speculation went on or off.", "state", switches)
+
+
+def _ahead(ahead: AheadCounters) -> Iterator[Metric]:
+    results = {
+        "hit": ahead.num_hits,
+        "late_hit": ahead.num_late_hits,
+        "miss": ahead.num_misses - ahead.num_late_hits,
+    }
+    yield labelled_counter(
+        "draft_ahead_rounds",
+        "Rounds after drafting ahead: the draft was there before it was asked for, came while it was, or not at all.",
+        "result",
+        results,
+    )
+    yield counter("draft_ahead_tokens", "Draft tokens made ahead.", ahead.num_prepared_tokens)
+    yield counter("draft_ahead_wasted_tokens", "Of these, those of no use.", ahead.num_wasted_tokens)
+    yield counter("draft_ahead_stale_drafts", "Drafts made ahead that came after their round.", ahead.num_stale_drafts)
+    yield counter("draft_ahead_hidden_seconds", "Drafting time that nobody waited for.", ahead.hidden_s)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
+from typing import TypeVar
 
+from pilotfish.config import Config, DraftConfig, TargetConfig
 from pilotfish.errors import PilotfishError
+from pilotfish.pools.autoscaling import load_stats
+from pilotfish.rpc.replica.server import ReplicaServer
 from pilotfish.rpc.server import Service
 
 logger = logging.getLogger(__name__)
@@ -48,3 +53,41 @@ class HostedService:
         except PilotfishError as error:
             logger.error("%s: this replica ends, so that another takes its place", error)
         os._exit(1)
+
+
+class PoolReplica:
+    """What the Ray Serve replicas of the pools have in common: a server on a free port of this node, announced as
+    replica metadata."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._server: ReplicaServer | None = None
+        self._hosted: HostedService | None = None
+        self._description: dict[str, str] = {}
+
+    def _host(self, server: ReplicaServer, *, node_ip: str, detail: str) -> dict[str, str]:
+        """Keep the server, which has just started; what Serve publishes to every router."""
+        self._server, self._hosted = server, HostedService(server)
+        address = reachable_address(server.address, node_ip=node_ip)
+        self._description = {"address": address, "detail": detail}
+        return {"address": address}
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """Called by Serve where the pool is autoscaled; see pilotfish.pools.autoscaling."""
+        return {} if self._server is None else load_stats(self._server.load)
+
+    async def describe(self) -> dict[str, str]:
+        """The address and a line for people. The first call also starts the caller's router."""
+        return self._description
+
+    async def __del__(self) -> None:
+        if self._hosted is not None:
+            await self._hosted.stop()
+
+
+SectionT = TypeVar("SectionT", TargetConfig, DraftConfig)
+
+
+def on_free_port(section: SectionT) -> SectionT:
+    """The configured interface, but a free port: several replicas may share a node."""
+    return dataclasses.replace(section, port=0, metrics_port=min(0, section.metrics_port))

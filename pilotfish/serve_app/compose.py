@@ -10,12 +10,14 @@ from typing import Any
 
 from ray import serve
 
-from draft_service.deployment import draft_application
+from draft_service.deployment import DraftReplica
 from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict
+from pilotfish.pools.options import fixed_options, scaling_options
 from pilotfish.pools.serve_file import APPLICATIONS
-from target_service.deployment import target_application
+from pilotfish.rpc.hosting import STOP_GRACE_S
+from target_service.deployment import TargetReplica
 
 SOURCE = "the application's args"
 
@@ -27,12 +29,12 @@ def build(args: dict[str, Any]) -> serve.Application:
 
 def build_target(args: dict[str, Any]) -> serve.Application:
     """The target pool alone. `args` is the configuration."""
-    return target_application(config_from_dict(args, source=SOURCE), router_config=router_config("target"))
+    return _pool(config_from_dict(args, source=SOURCE), "target")
 
 
 def build_draft(args: dict[str, Any]) -> serve.Application:
     """The draft pool alone. `args` is the configuration."""
-    return draft_application(config_from_dict(args, source=SOURCE), router_config=router_config("draft"))
+    return _pool(config_from_dict(args, source=SOURCE), "draft")
 
 
 def build_orchestrator(args: dict[str, Any]) -> serve.Application:
@@ -43,9 +45,17 @@ def build_orchestrator(args: dict[str, Any]) -> serve.Application:
 
 def compose(config: Config) -> serve.Application:
     """The orchestrator's deployment, bound to those of the pools that the configuration asks for."""
-    pools: dict[PoolName, serve.Application | str] = {
-        "target": target_application(config, router_config=router_config("target"))
-    }
+    pools: dict[PoolName, serve.Application | str] = {"target": _pool(config, "target")}
     if config.draft.num_replicas > 0:
-        pools["draft"] = draft_application(config, router_config=router_config("draft"))
+        pools["draft"] = _pool(config, "draft")
     return orchestrator_application(config, pools)
+
+
+def _pool(config: Config, pool: PoolName) -> serve.Application:
+    """The deployment of a pool of replicas, bound to a configuration."""
+    return serve.deployment(
+        TargetReplica if pool == "target" else DraftReplica,
+        **scaling_options(config, pool),
+        **fixed_options(drain_s=STOP_GRACE_S),
+        request_router_config=router_config(pool),
+    ).bind(config)

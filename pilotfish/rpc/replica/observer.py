@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from opentelemetry.trace import Span
 
 from pilotfish.messages import Event, Opened, OpenSequence, PreparedDrafts, Proposal, SequenceError, Verdict
 from pilotfish.telemetry.tracing import RemoteContext, Tracing
-from pilotfish.types import SequenceErrorCode, Timings
+from pilotfish.types import SequenceErrorCode
 
 
 @dataclass(slots=True)
@@ -42,20 +44,23 @@ class SequenceTrace:
     """What a traced sequence came to here."""
 
     span: Span
-    num_prompt_tokens: int
-    num_cached_tokens: int = 0
-    num_results: int = 0
-    num_tokens: int = 0
-    num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
-    queue_time_ns: int = 0
-    compute_time_ns: int = 0
+    attributes: defaultdict[str, Any]
+    """That its span will have."""
 
-    def add(self, timings: Timings, num_tokens: int) -> None:
-        self.num_results += 1
-        self.num_tokens += num_tokens
-        self.queue_time_ns += timings.queue_time_ns
-        self.compute_time_ns += timings.compute_time_ns
+    def add(self, event: Event) -> None:
+        attributes = self.attributes
+        if isinstance(event, Verdict):
+            attributes["num_tokens"] += len(event.token_ids)
+            attributes["num_draft_tokens"] += event.num_draft_tokens
+            attributes["num_accepted_tokens"] += event.num_accepted_tokens
+        elif isinstance(event, Proposal):
+            attributes["num_tokens"] += len(event.draft_token_ids)
+        if isinstance(event, Verdict | Proposal):
+            attributes["num_results"] += 1
+            attributes["queue_time_s"] += event.timings.queue_time_ns / 1e9
+            attributes["compute_time_s"] += event.timings.compute_time_ns / 1e9
+        elif isinstance(event, Opened):
+            attributes["num_cached_tokens"] = event.num_cached_tokens
 
 
 class ReplicaObserver:
@@ -78,7 +83,8 @@ class ReplicaObserver:
             return
         span = self._tracing.begin(f"{self._service} sequence", time.time_ns(), RemoteContext(command.traceparent))
         if span.is_recording():
-            self._traces[command.sequence_id] = SequenceTrace(span, num_tokens)
+            attributes = {"replica": self._replica_id, "num_prompt_tokens": num_tokens}
+            self._traces[command.sequence_id] = SequenceTrace(span, defaultdict(int, attributes))
 
     def add(self, events: Iterable[Event]) -> None:
         """The engine answers. Called for every batch of events, so it is lean."""
@@ -93,26 +99,14 @@ class ReplicaObserver:
             else:
                 self._add_other(event)
             if traces and event.sequence_id in traces:
-                _trace_event(traces[event.sequence_id], event)
+                traces[event.sequence_id].add(event)
 
     def closed(self, sequence_id: int) -> None:
         """A sequence is over here. Idempotent."""
         trace = self._traces.pop(sequence_id, None)
         if trace is None:
             return
-        trace.span.set_attributes(
-            {
-                "pilotfish.replica": self._replica_id,
-                "pilotfish.num_prompt_tokens": trace.num_prompt_tokens,
-                "pilotfish.num_cached_tokens": trace.num_cached_tokens,
-                "pilotfish.num_results": trace.num_results,
-                "pilotfish.num_tokens": trace.num_tokens,
-                "pilotfish.num_draft_tokens": trace.num_draft_tokens,
-                "pilotfish.num_accepted_tokens": trace.num_accepted_tokens,
-                "pilotfish.queue_time_s": trace.queue_time_ns / 1e9,
-                "pilotfish.compute_time_s": trace.compute_time_ns / 1e9,
-            }
-        )
+        trace.span.set_attributes({f"pilotfish.{name}": value for name, value in trace.attributes.items()})
         trace.span.end(time.time_ns())
 
     async def close(self) -> None:
@@ -131,14 +125,3 @@ class ReplicaObserver:
             counters.num_cached_tokens += event.num_cached_tokens
         elif isinstance(event, SequenceError):
             counters.errors[event.code.name.lower()] += 1
-
-
-def _trace_event(trace: SequenceTrace, event: Event) -> None:
-    if isinstance(event, Verdict):
-        trace.add(event.timings, len(event.token_ids))
-        trace.num_draft_tokens += event.num_draft_tokens
-        trace.num_accepted_tokens += event.num_accepted_tokens
-    elif isinstance(event, Proposal):
-        trace.add(event.timings, len(event.draft_token_ids))
-    elif isinstance(event, Opened):
-        trace.num_cached_tokens = event.num_cached_tokens

@@ -5,7 +5,6 @@ Whether a command fits the state of its sequence is the engine's business.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -21,10 +20,7 @@ from pilotfish.messages import (
     Verify,
 )
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import Limits, ModelInfo, SparseDistribution, TreeRequest
-
-_PROBS_TOLERANCE = 1e-3
-"""Sums of float32 probabilities may be this far from 1."""
+from pilotfish.types import Limits, ModelInfo, TreeRequest
 
 
 def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
@@ -83,7 +79,7 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
     for distribution in command.draft_probs:
         _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
-        if not _is_distribution(distribution):
+        if not distribution.is_sound:
             raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
@@ -93,16 +89,6 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         DraftTree(command.parents)
     except ValueError as error:
         raise InvalidRequestError(str(error)) from None
-
-
-def _is_distribution(distribution: SparseDistribution) -> bool:
-    """Whether exact acceptance can stand on it: distinct tokens with probabilities that sum to 1."""
-    token_ids, probs = distribution.token_ids, distribution.probs
-    return (
-        len(set(token_ids)) == len(token_ids) == len(probs)
-        and min(probs, default=-1.0) >= 0
-        and math.isclose(sum(probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
-    )
 
 
 def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:
