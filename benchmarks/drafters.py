@@ -18,7 +18,7 @@ from shared.report import Report
 
 from pilotfish.bench.arms import Variant
 from pilotfish.bench.measurement import Arm
-from pilotfish.bench.peers.transformers_process import transformers_arms, transformers_process
+from pilotfish.bench.peers.process import transformers_arms, transformers_process
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
 from pilotfish.bench.suite import STACK_DEFAULTS, run_stations, stations_of

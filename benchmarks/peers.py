@@ -23,8 +23,7 @@ from shared.report import Report
 from pilotfish.bench.arms import PilotfishArm, Variant
 from pilotfish.bench.measurement import Arm
 from pilotfish.bench.metrics import ALL
-from pilotfish.bench.peers.process import PeerArm, PeerProcess
-from pilotfish.bench.peers.transformers_process import transformers_process
+from pilotfish.bench.peers.process import PeerArm, PeerProcess, transformers_process
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of

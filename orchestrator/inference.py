@@ -14,13 +14,11 @@ from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.drafting.draft_deadline import draft_deadline_s
-from orchestrator.drafting.drafter import Drafter
+from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.hybrid_drafter import HybridDrafter
-from orchestrator.drafting.in_target_drafter import InTargetDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
-from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.drafting.remote_drafter import RemoteDrafter, draft_deadline_s
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver

@@ -27,7 +27,7 @@ from pilotfish.rpc.link_security import LinkSecurity
 from pilotfish.rpc.listening import require_free_port
 from pilotfish.rpc.server import GrpcServer
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
-from pilotfish.telemetry.registry import new_registry
+from pilotfish.telemetry.families import new_registry
 
 _log = logging.getLogger(__name__)
 

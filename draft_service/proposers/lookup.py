@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from draft_service.proposers.lookup_sequence import LookupSequence
 from pilotfish.config import Config
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import UnavailableError
@@ -27,9 +27,50 @@ from pilotfish.models.store.catalogue import LocalFolder, resolve
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_tokenizer
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
-from pilotfish.speculation.lookup.index import one_hot_probs
+from pilotfish.speculation.lookup.index import LookupDraft, LookupIndex, one_hot_probs
 from pilotfish.speculation.lookup.lookups import LOOKUPS, MakeIndex
-from pilotfish.types import Limits, LoadReport, ModelInfo, SequenceErrorCode
+from pilotfish.types import Limits, LoadReport, ModelInfo, SamplingParams, SequenceErrorCode
+
+
+@dataclass(slots=True)
+class LookupSequence:
+    """A sequence's index, the tokens that are still to be indexed, and what is wanted after them."""
+
+    sequence_id: int
+    sampling: SamplingParams
+    num_prompt_tokens: int
+    index: LookupIndex
+    backlog: list[int] = field(default_factory=list)
+    request: Propose | None = None
+
+    @property
+    def length(self) -> int:
+        return len(self.index) + len(self.backlog)
+
+    def replace_from(self, start: int, token_ids: Sequence[int]) -> None:
+        """State the tokens from index `start` on."""
+        if start < len(self.index):
+            self.index.truncate(start)
+        del self.backlog[start - len(self.index) :]
+        self.backlog.extend(token_ids)
+
+    def index_some(self, max_tokens: int) -> int:
+        """Index up to max_tokens of the backlog; returns how many."""
+        tokens = self.backlog[:max_tokens]
+        self.index.append(tokens)
+        del self.backlog[:max_tokens]
+        return len(tokens)
+
+    def look_up(self, request: Propose, max_context_tokens: int) -> LookupDraft:
+        """The draft for a request, once all tokens are indexed; none beyond the context."""
+        room = max_context_tokens - request.base_length
+        return self.index.propose(max(0, min(request.num_draft_tokens, room)), request.tree)
+
+    def finish(self) -> None:
+        """The sequence has ended."""
+        if len(self.index) > self.num_prompt_tokens:
+            self.index.finish(self.num_prompt_tokens)
+
 
 TOKENS_PER_TURN = 256
 """Tokens indexed before the event loop turns to others: a millisecond at most."""

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pilotfish.bench.draft_metrics import DraftMetrics
-from pilotfish.bench.metrics import ALL, Row
+from pilotfish.bench.metrics import ALL, DraftMetrics, Row
 from pilotfish.bench.result import Result
 from pilotfish.bench.verdicts import Verdict
 

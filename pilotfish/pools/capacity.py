@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pilotfish.errors import ConfigError
-from pilotfish.pools.labels import matches
 
 _SLACK = 1e-6
 """Ten shares of 0.1 are one."""
@@ -149,3 +149,18 @@ def _no_room(demand: Demand, num_nodes: int, num_placed: int) -> str:
 
 def _selector(demand: Demand) -> str:
     return ", ".join(f"{key}={value}" for key, value in demand.labels.items())
+
+
+_ONE_OF = re.compile(r"in\((?P<values>.*)\)")
+
+
+def matches(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether a node with these labels may be used: `value`, `!value`, `in(a,b)` and `!in(a,b)`, as Ray reads them."""
+    return all(_holds(labels.get(key), wanted) for key, wanted in selector.items())
+
+
+def _holds(value: str | None, wanted: str) -> bool:
+    is_excluded, wanted = wanted.startswith("!"), wanted.removeprefix("!")
+    one_of = _ONE_OF.fullmatch(wanted)
+    values = [each.strip() for each in one_of["values"].split(",")] if one_of else [wanted]
+    return (value in values) != is_excluded

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 PREFIX = "pilotfish_"
 Labels = str | tuple[str, ...]
@@ -51,3 +53,11 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> 
 
 def _tuple(labels: Labels) -> tuple[str, ...]:
     return (labels,) if isinstance(labels, str) else labels
+
+
+def new_registry(*collectors: Collector) -> CollectorRegistry:
+    """The collectors, and this process's CPU time, memory and file descriptors."""
+    registry = CollectorRegistry()
+    for collector in (*collectors, ProcessCollector(registry=None)):
+        registry.register(collector)
+    return registry

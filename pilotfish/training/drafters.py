@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,21 @@ from pilotfish.training.eagle3 import Eagle3Objective, new_head, start_from
 from pilotfish.training.loop import Objective
 from pilotfish.training.medusa import MedusaObjective, new_heads
 from pilotfish.training.request import Method, TrainingRequest
-from pilotfish.training.vocabulary import draft_vocabulary
+
+
+def draft_vocabulary(samples: Iterable[Sample], size: int, vocab_size: int) -> tuple[Tensor, float]:
+    """The `size` tokens that are frequent in the answers, ascending, and the share of answer tokens that they cover.
+
+    Tokens that never occur fill it up from the lowest ids, which tokenizers give to frequent ones.
+    """
+    counts: Counter[int] = Counter()
+    for sample in samples:
+        counts.update(sample.token_ids[sample.prompt_len :].tolist())
+    ranked = [token_id for token_id, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    chosen = (ranked + [token_id for token_id in range(vocab_size) if token_id not in counts])[:size]
+    covered = sum(counts[token_id] for token_id in chosen)
+    return torch.tensor(sorted(chosen)), covered / max(1, counts.total())
+
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

@@ -34,9 +34,8 @@ from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
 from pilotfish.training.data.user_data import read_data
 from pilotfish.training.drafters import Drafter, new_drafter
-from pilotfish.training.loop import LoopConfig, TrainingLoop
+from pilotfish.training.loop import LoopConfig, TrainingLoop, prefers_bfloat16
 from pilotfish.training.model_card import CardFacts, model_card
-from pilotfish.training.precision import prefers_bfloat16
 from pilotfish.training.request import TrainingRequest
 from pilotfish.training.stages import Stage, Watcher
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space

@@ -85,7 +85,7 @@ def test_names_are_unique_and_in_the_namespace(helm: Any, case: str, extras: boo
 @pytest.mark.parametrize("values", ["rayservice", "rayservice-gpu"])
 def test_serve_knows_every_key(helm: Any, extras: bool, values: str) -> None:
     """Serve's own schema lets unknown keys pass; ours does not."""
-    schema = pytest.importorskip("pilotfish.serve_app.schema")
+    schema = pytest.importorskip("pilotfish.serve_app.check")
     (service,) = (each for each in helm.objects(values, extras, "helm4") if each["kind"] == "RayService")
     schema.check_serve_file(serve_file_of(service))
 

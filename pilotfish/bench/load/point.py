@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pilotfish.bench.draft_metrics import DraftMetrics, draft_metrics
 from pilotfish.bench.load.driver import RequestRecord, Window
+from pilotfish.bench.metrics import DraftMetrics, draft_metrics
 from pilotfish.bench.quantiles import Percentiles, percentiles_ms
 
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.bench.peers.process import PeerArm
-from pilotfish.bench.peers.transformers_process import transformers_arms, transformers_process
+from pilotfish.bench.peers.process import PeerArm, transformers_arms, transformers_process
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import PROPOSERS, Proposer, parse_proposers
 from pilotfish.bench.result import result_of, to_json

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from pilotfish.emulation.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
 from pilotfish.emulation.profiles.measured_cost import MeasuredCost
-from pilotfish.emulation.profiles.roofline_cost import RooflineCost
-from pilotfish.emulation.profiles.scaled_cost import ScaledCost
-from pilotfish.emulation.profiles.step_cost import StepCost
+from pilotfish.emulation.profiles.step_cost import RooflineCost, ScaledCost, StepCost
 
 __all__ = [
     "HardwareProfile",

@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from pilotfish.config.fields import STRICT, require
 from pilotfish.config.yaml_file import read_yaml
 from pilotfish.emulation.profiles.measured_cost import MeasuredCost
-from pilotfish.emulation.profiles.roofline_cost import RooflineCost
+from pilotfish.emulation.profiles.step_cost import RooflineCost
 from pilotfish.errors import ConfigError
 
 AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]

@@ -15,8 +15,8 @@ from pilotfish.rpc.replica.metrics import ReplicaCollector
 from pilotfish.rpc.replica.observer import ReplicaObserver
 from pilotfish.rpc.replica.stream_server import StreamServer
 from pilotfish.rpc.server import GrpcServer
+from pilotfish.telemetry.families import new_registry
 from pilotfish.telemetry.metrics_server import MetricsServer
-from pilotfish.telemetry.registry import new_registry
 from pilotfish.telemetry.tracing import Tracing
 from pilotfish.types import LoadReport, ModelInfo
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service.proposers.lookup_sequence import LookupSequence
+from draft_service.proposers.lookup import LookupSequence
 from pilotfish.speculation.lookup.ngram import NgramIndex
 from pilotfish.types import SamplingParams
 

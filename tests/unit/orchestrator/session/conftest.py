@@ -12,7 +12,7 @@ from orchestrator.answers.sequence import Sequence
 from orchestrator.control.controller import Controller
 from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.in_target_drafter import InTargetDrafter
+from orchestrator.drafting.drafter import InTargetDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions

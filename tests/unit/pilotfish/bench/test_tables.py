@@ -5,9 +5,8 @@ import io
 import msgspec
 from rich.console import Console
 
-from pilotfish.bench.draft_metrics import DraftMetrics
 from pilotfish.bench.machine import this_machine
-from pilotfish.bench.metrics import Row
+from pilotfish.bench.metrics import DraftMetrics, Row
 from pilotfish.bench.result import Result
 from pilotfish.bench.tables import show
 from pilotfish.bench.verdicts import Verdict

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pilotfish.pools.labels import matches
+from pilotfish.pools.capacity import matches
 
 LABELS = {"pool": "draft", "ray.io/accelerator-type": "L4"}
 

@@ -10,8 +10,7 @@ import grpc.aio
 import pytest
 
 from pilotfish.errors import AuthenticationError, PilotfishError, UnavailableError
-from pilotfish.rpc.call_status import CallStatus
-from pilotfish.rpc.status import abort
+from pilotfish.rpc.status import CallStatus, abort
 from pilotfish.rpc.target_frames import TargetFrames
 
 Handler = Callable[[Any, Any], Awaitable[None]]
