@@ -73,7 +73,7 @@ class FakeServe:
 def test_a_ray_that_does_not_start_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(local, "ray", FakeRay())
     expected = (
-        "Ray could not start on this machine: The current node timed out during startup. A machine .*--standalone"
+        "Ray could not start on this machine: The current node timed out during startup. A machine .*without --ray"
     )
     with pytest.raises(UnavailableError, match=expected), local.private_ray(tmp_path):
         pass
