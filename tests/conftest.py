@@ -13,7 +13,11 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from pilotfish.config import TargetConfig, default_cache_dir
+from pilotfish.models.store.model_store import ModelCache
+
 GROUPS = {
+    "tests/conformance/": "conformance",  # one stack at a time
     "tests/e2e/pools/": "ray",  # one cluster at a time on a machine
     "tests/e2e/test_up_ray": "ray",
     "tests/e2e/standalone/": "standalone",  # one `pilotfish up`
@@ -78,3 +82,13 @@ def _one_torch_thread() -> None:
 @pytest.hookimpl(optionalhook=True)  # there is none with `-p no:xdist`
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
     return FileScheduling(config, log)
+
+
+@pytest.fixture(scope="session")
+def default_model() -> Path:
+    """The default model's folder; skips where it was not pulled."""
+    cache = ModelCache(Path(default_cache_dir()))
+    name = TargetConfig.model
+    if not cache.is_complete(name):
+        pytest.skip(f"{name} is not in {cache.root}: run `pilotfish models pull {name}`")
+    return cache.folder(name)

@@ -15,9 +15,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pilotfish.config import TargetConfig, default_cache_dir
-from pilotfish.models.store.model_store import ModelCache
-
 START_TIMEOUT_S = 240.0
 """The first start on a machine compiles the kernels, beside the other tests."""
 STOP_TIMEOUT_S = 60.0
@@ -113,16 +110,6 @@ class UpProcess:
             if self.process.poll() is None:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self._reader.join()
-
-
-@pytest.fixture(scope="session")
-def default_model() -> Path:
-    """The default model's folder; skips where it was not pulled."""
-    cache = ModelCache(Path(default_cache_dir()))
-    name = TargetConfig.model
-    if not cache.is_complete(name):
-        pytest.skip(f"{name} is not in {cache.root}: run `pilotfish models pull {name}`")
-    return cache.folder(name)
 
 
 @pytest.fixture(scope="package")

@@ -1,0 +1,66 @@
+"""Does speculation change what a client gets? Every case of tests/support/conformance.py, with it and without.
+
+Asks a stack of its own for each of --proposers, or any server: `--url URL --on JSON --off JSON` with the fields that
+turn speculation on and off there, or `--url URL --reference URL` with a second one that does not speculate.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import shared.checkout  # noqa: F401  # finds tests.support
+from shared.report import Report, parser
+
+from pilotfish.bench.proposers import parse_proposers
+from pilotfish.config import load_config
+from pilotfish.launch.local_stack import LocalStack
+from tests.support.conformance import CASES, RefusedError, Server, difference
+
+HEAD = "models/smollm2-135m-instruct-eagle3"
+DEFAULT_PROPOSERS = (
+    *("auto", "ngram", "suffix-tree", "ngram-remote", "suffix-remote-tree", "ngram-in-target", "suffix-in-target-tree"),
+    *("model=smollm2-135m-instruct", "model-tree=smollm2-135m-instruct"),
+    *(f"{name}={HEAD}" for name in ("eagle3-remote", "eagle3-remote-tree", "eagle3", "eagle3-tree")),
+    *(f"{name}={HEAD}" for name in ("eagle3-suffix", "eagle3-suffix-tree")),
+)
+TIGHT_CACHE = "target.engine.kv_cache_tokens=1280"
+
+
+def compare(report: Report, arm: str, plain: Server, drafted: Server) -> None:
+    """A row for each case."""
+    for name, case in CASES.items():
+        try:
+            found = difference(case(plain), case(drafted)) or "equal"
+        except RefusedError as error:
+            found = f"refused: {error}"
+        report.row(arm=arm, case=name, found=found)
+        print(f"{arm:28} {name:20} {found[:100]}", flush=True)
+
+
+def main() -> None:
+    options_parser = parser(__doc__)
+    options_parser.add_argument("--proposers", nargs="+", default=DEFAULT_PROPOSERS, help="NAME or NAME=MODEL each")
+    options_parser.add_argument("--url", help="of a server, up to and without /v1")
+    options_parser.add_argument("--reference", help="of a second one that does not speculate")
+    options_parser.add_argument("--name", default="server", help="what the table calls it")
+    options_parser.add_argument("--on", type=json.loads, default={}, help="fields of requests with speculation, JSON")
+    options_parser.add_argument("--off", type=json.loads, default={}, help="and without")
+    options = options_parser.parse_args()
+    report = Report("Is an answer the same with speculation?", {"cases": len(CASES)})
+    if options.url:
+        plain = Server(options.reference or options.url, options.off)
+        compare(report, options.name, plain, Server(options.url, options.on))
+    else:
+        for arm in parse_proposers(options.proposers):
+            with LocalStack(load_config(overrides=(*arm.overrides, TIGHT_CACHE))) as stack:
+                on: dict[str, Any] = {"mode": "on", "proposer": arm.request_name}
+                plain = Server(stack.http_url, {"speculation": {"mode": "off"}})
+                compare(report, arm.name, plain, Server(stack.http_url, {"speculation": on}))
+    num_differing = sum(row["found"].startswith("answer") for row in report.rows)
+    report.check("cases whose answer differs", num_differing, 0, unit="", kind="equal to")
+    report.finish(options, has_shown_rows=True)
+
+
+if __name__ == "__main__":
+    main()
