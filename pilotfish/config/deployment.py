@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pilotfish.config.fields import STRICT, require
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from pilotfish.config.fields import STRICT, PositiveShare, require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,22 +17,22 @@ class AutoscalingConfig:
 
     __pydantic_config__ = STRICT
 
-    max_replicas: int = 0
+    max_replicas: NonNegativeInt = 0
     """Maximum replicas. 0: no autoscaling, the pool keeps its num_replicas."""
-    min_replicas: int = 1
+    min_replicas: PositiveInt = 1
     """Minimum replicas, at least 1."""
-    target_sequences: float = 32.0
+    target_sequences: PositiveFloat = 32.0
     """Open sequences per replica to aim at; for the target pool, requests queued at the orchestrators count too. The
     default is half of engine.max_sequences."""
-    target_kv_usage: float = 0.8
+    target_kv_usage: PositiveShare = 0.8
     """Share of KV blocks in use to aim at. The larger of the two demands decides."""
     look_back_s: float = 30.0
     """Window over which load is averaged; longer than report_interval_s."""
-    report_interval_s: float = 10.0
+    report_interval_s: PositiveFloat = 10.0
     """Interval of a replica's load reports."""
-    upscale_delay_s: float = 30.0
+    upscale_delay_s: NonNegativeFloat = 30.0
     """How long the pool must be too small before it grows."""
-    downscale_delay_s: float = 600.0
+    downscale_delay_s: NonNegativeFloat = 600.0
     """How long the pool must be too large before it shrinks."""
 
     @property
@@ -37,20 +40,14 @@ class AutoscalingConfig:
         return self.max_replicas > 0
 
     def __post_init__(self) -> None:
-        require(self.min_replicas >= 1, "autoscaling.min_replicas must be at least 1")
         require(
             self.max_replicas == 0 or self.max_replicas >= self.min_replicas,
             "autoscaling.max_replicas must be at least min_replicas, or 0 for no autoscaling",
         )
-        require(self.target_sequences > 0, "autoscaling.target_sequences must be above 0")
-        require(0 < self.target_kv_usage <= 1, "autoscaling.target_kv_usage must be above 0 and at most 1")
-        require(self.report_interval_s > 0, "autoscaling.report_interval_s must be above 0")
         require(
             self.look_back_s > self.report_interval_s,
             "autoscaling.look_back_s must exceed report_interval_s: otherwise there may be nothing to look back on",
         )
-        require(self.upscale_delay_s >= 0, "autoscaling.upscale_delay_s must be at least 0")
-        require(self.downscale_delay_s >= 0, "autoscaling.downscale_delay_s must be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,30 +58,25 @@ class PoolConfig:
 
     labels: Mapping[str, str] = field(default_factory=dict)
     """Node labels required, in Ray's syntax: `value`, `!value`, `in(a,b)` or `!in(a,b)` ([Ray](ray.md))."""
-    num_cpus: float = 0.1
+    num_cpus: NonNegativeFloat = 0.1
     """CPUs reserved per replica; engine.num_threads sets its threads."""
-    num_gpus: float | None = None
+    num_gpus: NonNegativeFloat | None = None
     """GPUs reserved per replica, or per rank of a tensor-parallel target; below 1 shares a GPU. null: 1 if the engine
     uses one; under `pilotfish serve`, an equal share."""
-    resources: Mapping[str, float] = field(default_factory=dict)
+    resources: Mapping[str, PositiveFloat] = field(default_factory=dict)
     """Custom Ray resources reserved per replica."""
-    max_replicas_per_node: int = 0
+    max_replicas_per_node: NonNegativeInt = 0
     """Maximum replicas on a node; 0: no limit. Not for tensor-parallel replicas."""
-    surge_percent: int = 0
+    surge_percent: Annotated[int, Field(ge=0, le=100)] = 0
     """Percent of replicas that a rolling update starts before it stops old ones. 0 needs no spare GPU, but a pool of
     one is down meanwhile."""
 
     def __post_init__(self) -> None:
-        require(self.num_cpus >= 0, "num_cpus must be at least 0")
         gpus = self.num_gpus
-        require(gpus is None or gpus >= 0, "num_gpus must be at least 0")
         require(
             gpus is None or gpus <= 1 or gpus == int(gpus),
             f"num_gpus is {gpus}: Ray gives shares of one GPU, or whole ones",
         )
-        require(all(amount > 0 for amount in self.resources.values()), "resources must be above 0")
-        require(self.max_replicas_per_node >= 0, "max_replicas_per_node must be at least 0 (0: as many as fit)")
-        require(0 <= self.surge_percent <= 100, "surge_percent must be between 0 and 100")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +91,8 @@ class ScaledPoolConfig(PoolConfig):
 class OrchestratorPoolConfig(PoolConfig):
     """Resources and nodes of an orchestrator. With a fixed port, a node runs at most one."""
 
-    drain_s: float = 30.0
+    drain_s: NonNegativeFloat = 30.0
     """Time for open requests to end when an orchestrator is replaced; it refuses new ones."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.drain_s >= 0, "drain_s must be at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)

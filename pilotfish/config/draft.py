@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+
 from pilotfish.config.engine import EngineConfig
-from pilotfish.config.fields import STRICT, require
+from pilotfish.config.fields import STRICT, OptionalPort, Port, Share, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 
@@ -29,40 +31,34 @@ class DraftConfig:
     little."""
     host: str = "127.0.0.1"
     """As target.host."""
-    port: int = 50062
+    port: Port = 50062
     """As target.port."""
-    metrics_port: int = -1
+    metrics_port: OptionalPort = -1
     """As target.metrics_port."""
-    num_replicas: int = 1
+    num_replicas: NonNegativeInt = 1
     """Replicas under Ray Serve; 0: no draft pool."""
     prompt_lookup_min: int = 2
     """Shortest n-gram looked up, in tokens (vLLM's name)."""
     prompt_lookup_max: int = 4
     """Longest n-gram looked up, tried first (vLLM's name)."""
-    lookup_min_probability: float = 0.08
+    lookup_min_probability: Share = 0.08
     """A lookup extends its draft while all of it is accepted with at least this estimated probability."""
     suffix_shared_tokens: int = 65536
     """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests:
     otherwise timing can reveal a similar answer."""
-    hybrid_min_accepted_tokens: float = 1.0
+    hybrid_min_accepted_tokens: NonNegativeFloat = 1.0
     """A lookup before another drafter answers where it expects at least this many accepted tokens, else the other."""
-    top_m: int = 32
+    top_m: PositiveInt = 32
     """Candidates kept per draft token, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the draft model or head."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.port <= 65535, "draft.port must be between 0 and 65535")
-        require(-1 <= self.metrics_port <= 65535, "draft.metrics_port must be between 0 and 65535, or -1 for none")
-        require(self.num_replicas >= 0, "draft.num_replicas must be at least 0")
         require(
             1 <= self.prompt_lookup_min <= self.prompt_lookup_max,
             "draft.prompt_lookup_min must be at least 1 and at most prompt_lookup_max",
         )
-        require(0 <= self.lookup_min_probability <= 1, "draft.lookup_min_probability must be between 0 and 1")
         require(
             self.suffix_shared_tokens == 0 or self.suffix_shared_tokens >= 256,
             "draft.suffix_shared_tokens must be 0 (nothing is shared) or at least 256",
         )
-        require(self.hybrid_min_accepted_tokens >= 0, "draft.hybrid_min_accepted_tokens must be at least 0")
-        require(self.top_m >= 1, "draft.top_m must be at least 1")

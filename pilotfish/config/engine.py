@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from pilotfish.config.fields import STRICT, require
+from pydantic import NonNegativeInt, PositiveInt
+
+from pilotfish.config.fields import STRICT, PositiveShare, require
 
 Quantization = Literal["none", "lossless", "int8", "int4", "fp8"]
 AttentionKernels = Literal["auto", "flashinfer", "sdpa"]
@@ -33,48 +35,40 @@ class EngineConfig:
     model)."""
     cuda_graphs: bool = True
     """On a GPU, record the usual step shapes at start-up and replay them."""
-    gpu_memory_utilization: float = 0.9
+    gpu_memory_utilization: PositiveShare = 0.9
     """Share of a GPU's memory for this engine (vLLM's name), if kv_cache_tokens is 0. Engines on one GPU must split
     it."""
-    num_threads: int = 0
+    num_threads: NonNegativeInt = 0
     """Compute threads; 0: the cores that this process may use."""
     deterministic: bool = True
     """On the CPU, compute logits independently of the batch, checked at start-up. Prefill is slower. No effect on a
     GPU."""
     compile: bool = True
     """Compile the native CPU kernels with the system's C++ compiler (some seconds, cached); else torch's operations."""
-    max_context_tokens: int = 0
+    max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS
     """Capacity of the KV cache in tokens, all sequences together. 0: what gpu_memory_utilization leaves on a GPU; the
     default on the CPU."""
-    max_sequences: int = 64
+    max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
     """Maximum tokens per step; bounds how long a prefill delays decoding."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
-    max_draft_tokens: int = 32
+    max_draft_tokens: PositiveInt = 32
     """Maximum draft tokens per round, all branches of a tree together."""
 
     def __post_init__(self) -> None:
-        require(self.num_threads >= 0, "num_threads must be at least 0 (0: all cores of this process)")
         require(
             re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is not None,
             f"device is {self.device!r}; it must be auto, cpu, cuda or cuda:N",
         )
         self._check_quantization()
         require(
-            0 < self.gpu_memory_utilization <= 1,
-            "gpu_memory_utilization must be above 0 and at most 1 (a share of the GPU's memory)",
-        )
-        require(self.max_context_tokens >= 0, "max_context_tokens must be at least 0 (0: the model's limit)")
-        require(
             self.kv_cache_tokens == 0 or self.kv_cache_tokens >= 32,
             "kv_cache_tokens must be at least 32 (two blocks), or 0 (what a GPU's memory holds)",
         )
-        require(self.max_sequences >= 1, "max_sequences must be at least 1")
-        require(self.max_draft_tokens >= 1, "max_draft_tokens must be at least 1")
         require(
             self.max_batch_tokens > self.max_draft_tokens,
             "max_batch_tokens must exceed max_draft_tokens: a verification runs in one step",

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import ConfigDict
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
 
 from pilotfish.errors import ConfigError
 
 STRICT = ConfigDict(extra="forbid")
 """Unknown keys are errors."""
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+"""0: a free one."""
+OptionalPort = Annotated[int, Field(ge=-1, le=65535)]
+"""-1: none."""
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, le=1)]
 
 
 def yaml_word(value: object) -> object:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pilotfish.config.fields import STRICT, require
+from pydantic import PositiveInt
+
+from pilotfish.config.fields import STRICT, OptionalPort
 
 DEFAULT_HTTP_PORT = 8000
 """Where clients of vLLM and others look."""
@@ -18,22 +20,14 @@ class HttpConfig:
 
     host: str = ""
     """Address to listen on; empty: orchestrator.host."""
-    port: int | None = None
+    port: OptionalPort | None = None
     """Port; 0: a free one, -1: no HTTP. null: 8000, or a free one if orchestrator.port is 0."""
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
-    max_choices: int = 128
+    max_choices: PositiveInt = 128
     """Maximum answers per request (`n` times prompts). Each queues as a request."""
     strict_fields: bool = False
     """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
     `x-pilotfish-ignored-fields`."""
-    keep_alive_timeout_s: int = 75
+    keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
-
-    def __post_init__(self) -> None:
-        require(
-            self.port is None or -1 <= self.port <= 65535,
-            "orchestrator.http.port must be between 0 and 65535, or -1 (no HTTP)",
-        )
-        require(self.max_choices >= 1, "orchestrator.http.max_choices must be at least 1")
-        require(self.keep_alive_timeout_s >= 1, "orchestrator.http.keep_alive_timeout_s must be at least 1")

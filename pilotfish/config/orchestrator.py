@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from pilotfish.config.fields import STRICT, require
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+
+from pilotfish.config.fields import STRICT, Port, require
 from pilotfish.config.http import DEFAULT_HTTP_PORT, HttpConfig
 from pilotfish.config.paths import PathText
 from pilotfish.config.routing import RoutingConfig
@@ -30,9 +33,9 @@ class OrchestratorConfig:
 
     host: str = "127.0.0.1"
     """Address of gRPC and, by default, HTTP."""
-    port: int = 50051
+    port: Port = 50051
     """Port of the gRPC API; 0: a free one."""
-    num_replicas: int = 1
+    num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
     served_model_name: tuple[str, ...] = ()
     """Names of the model in requests; answers have the first (vLLM's name). Empty: the target's own."""
@@ -43,26 +46,26 @@ class OrchestratorConfig:
     `pilotfish up`."""
     draft_addresses: tuple[str, ...] = ()
     """The same for draft replicas; empty: none."""
-    resolve_interval_s: float = 2.0
+    resolve_interval_s: PositiveFloat = 2.0
     """How often names are looked up: how soon a new replica is found."""
-    max_concurrent_requests: int = 256
+    max_concurrent_requests: PositiveInt = 256
     """Maximum requests served at once; fewer if the target replicas hold fewer (engine.max_sequences). More queue."""
-    max_queued_requests: int = 1024
+    max_queued_requests: NonNegativeInt = 1024
     """Maximum queued requests; more are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
-    max_queued_requests_per_client: int = 512
+    max_queued_requests_per_client: PositiveInt = 512
     """The same per client: its API key, else its `x-client-id`, else its address."""
-    max_queue_time_s: float = 60.0
+    max_queue_time_s: PositiveFloat = 60.0
     """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
-    max_prompt_bytes: int = 4_000_000
+    max_prompt_bytes: PositiveInt = 4_000_000
     """Maximum size of a request; larger ones are refused before tokenisation."""
-    connect_timeout_s: float = 60.0
+    connect_timeout_s: PositiveFloat = 60.0
     """How long a request waits for a target replica (then UNAVAILABLE) and for room on one (then
     RESOURCE_EXHAUSTED)."""
-    silence_timeout_s: float = 3.0
+    silence_timeout_s: Annotated[float, Field(ge=1)] = 3.0
     """A replica silent for this long is lost, and its requests move. Replicas report twice a second."""
-    slow_reader_tokens: int = 1024
+    slow_reader_tokens: PositiveInt = 1024
     """Output tokens buffered for a slow client before its sequence pauses."""
-    stream_interval_tokens: int = 1
+    stream_interval_tokens: PositiveInt = 1
     """Minimum tokens per message (vLLM's stream_interval), except at an answer's start and end."""
     http: HttpConfig = field(default_factory=HttpConfig)
     """The OpenAI-compatible HTTP API."""
@@ -72,28 +75,11 @@ class OrchestratorConfig:
     """Defaults of speculation."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.port <= 65535, "orchestrator.port must be between 0 and 65535")
-        require(self.num_replicas >= 1, "orchestrator.num_replicas must be at least 1")
         for address in (*self.target_addresses, *self.draft_addresses):
             require(
                 is_address(address),
                 f"orchestrator: {address!r} is not an address: host:port, or dns:///NAME:PORT",
             )
-        require(self.resolve_interval_s > 0, "orchestrator.resolve_interval_s must be above 0")
-        require(self.max_concurrent_requests >= 1, "orchestrator.max_concurrent_requests must be at least 1")
-        require(self.max_queued_requests >= 0, "orchestrator.max_queued_requests must be at least 0 (0: nobody waits)")
-        require(
-            self.max_queued_requests_per_client >= 1, "orchestrator.max_queued_requests_per_client must be at least 1"
-        )
-        require(self.max_queue_time_s > 0, "orchestrator.max_queue_time_s must be above 0")
-        require(
-            self.silence_timeout_s >= 1,
-            "orchestrator.silence_timeout_s must be at least 1: reports come twice a second",
-        )
-        require(self.max_prompt_bytes >= 1, "orchestrator.max_prompt_bytes must be at least 1")
-        require(self.connect_timeout_s > 0, "orchestrator.connect_timeout_s must be above 0")
-        require(self.slow_reader_tokens >= 1, "orchestrator.slow_reader_tokens must be at least 1")
-        require(self.stream_interval_tokens >= 1, "orchestrator.stream_interval_tokens must be at least 1")
 
     @property
     def http_host(self) -> str:

@@ -6,6 +6,9 @@ Everything secret lives in files that are named here: a configuration can be pri
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pilotfish.config.fields import STRICT, require
 from pilotfish.config.paths import PathText
@@ -71,11 +74,11 @@ class PublicSecurityConfig:
     """API keys, hashed, with limits, written by `pilotfish keys`."""
     api_key_sha256: tuple[str, ...] = ()
     """SHA-256 of further API keys, without limits. With neither, no key is needed."""
-    request_read_timeout_s: float = 30.0
+    request_read_timeout_s: PositiveFloat = 30.0
     """An HTTP connection whose request is incomplete after this is closed."""
-    max_header_bytes: int = 32 * 1024
+    max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024
     """Maximum size of an HTTP request's line and headers, or of a gRPC call's metadata."""
-    max_connections: int = 8192
+    max_connections: PositiveInt = 8192
     """Maximum HTTP connections; more are closed."""
 
     def __post_init__(self) -> None:
@@ -87,9 +90,6 @@ class PublicSecurityConfig:
             self.uses_tls or not self.client_ca,
             "security.public.client_ca needs certificate and private_key: without TLS no client shows a certificate",
         )
-        require(self.request_read_timeout_s > 0, "security.public.request_read_timeout_s must be above 0")
-        require(self.max_header_bytes >= 4096, "security.public.max_header_bytes must be at least 4096")
-        require(self.max_connections >= 1, "security.public.max_connections must be at least 1")
 
     @property
     def uses_tls(self) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from pilotfish.config.fields import STRICT, require, yaml_word
+from pilotfish.config.fields import STRICT, Share, require, yaml_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class SpeculationConfig:
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """`auto`: draft while it is measured to be faster. `on`: every round. `off`: never."""
-    num_speculative_tokens: int = 5
+    num_speculative_tokens: PositiveInt = 5
     """Draft tokens per round, one after the other; a tree has more (`tree_nodes`). With mode `auto` the maximum (vLLM's
     name)."""
     proposer: str = "auto"
@@ -27,55 +27,39 @@ class SpeculationConfig:
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator; the draft pool is asked only where it is not confident
     (`draft.hybrid_min_accepted_tokens`)."""
-    tree_nodes: Literal["auto"] | int = "auto"
+    tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
     `auto`: chains, but for drafters in the target. These never take more than leave
     the target's step about as short."""
-    tree_branching: int = 4
+    tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """Draft for the likeliest outcomes while the target verifies. `auto`: if it shortens rounds. Only for chains of
     proposer `model`."""
-    draft_ahead_tokens: int = 60
+    draft_ahead_tokens: Annotated[int, Field(ge=0, le=256)] = 60
     """Maximum draft tokens made ahead per round, over all outcomes; 0: off. The default foresees some 80 % of rounds at
     acceptance 0.8."""
-    draft_deadline_ms: float = 0
+    draft_deadline_ms: NonNegativeFloat = 0
     """Later proposals are ignored. 0: one measured decode step per draft token, more under load."""
-    decode_run_tokens: int = 16
+    decode_run_tokens: PositiveInt = 16
     """Tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, up to eightfold at
     256."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
     """`auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's
     name)."""
-    disable_by_batch_size: int = 0
+    disable_by_batch_size: NonNegativeInt = 0
     """`auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: as measured."""
-    disable_by_batch_size_hysteresis: int = 8
+    disable_by_batch_size_hysteresis: NonNegativeInt = 8
     """Speculation returns below disable_by_batch_size minus this."""
-    min_acceptance_rate: float = 0.0
+    min_acceptance_rate: Share = 0.0
     """`auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for in-target
     drafters."""
-    min_output_tokens: int = 10
+    min_output_tokens: PositiveInt = 10
     """`auto`: no speculation for requests with a smaller max_tokens."""
 
     def __post_init__(self) -> None:
-        require(self.num_speculative_tokens >= 1, "speculation.num_speculative_tokens must be at least 1")
-        require(
-            self.tree_nodes == "auto" or 0 <= self.tree_nodes <= 63,
-            "speculation.tree_nodes must be auto, or between 0 (chains) and 63",
-        )
-        require(self.tree_branching >= 1, "speculation.tree_branching must be at least 1")
-        require(0 <= self.draft_ahead_tokens <= 256, "speculation.draft_ahead_tokens must be between 0 (off) and 256")
-        require(self.draft_deadline_ms >= 0, "speculation.draft_deadline_ms must be at least 0 (0: measured)")
-        require(self.decode_run_tokens >= 1, "speculation.decode_run_tokens must be at least 1")
         for first, last, num_draft_tokens in self.num_speculative_tokens_per_batch_size:
             require(
                 1 <= first <= last and num_draft_tokens >= 0,
                 "speculation.num_speculative_tokens_per_batch_size must hold [first, last, K] with 1 <= first <= last",
             )
-        require(self.disable_by_batch_size >= 0, "speculation.disable_by_batch_size must be at least 0 (0: measured)")
-        require(
-            self.disable_by_batch_size_hysteresis >= 0,
-            "speculation.disable_by_batch_size_hysteresis must be at least 0",
-        )
-        require(0 <= self.min_acceptance_rate <= 1, "speculation.min_acceptance_rate must be between 0 and 1")
-        require(self.min_output_tokens >= 1, "speculation.min_output_tokens must be at least 1")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic import PositiveInt
+
 from pilotfish.config.engine import EngineConfig
-from pilotfish.config.fields import STRICT, require
+from pilotfish.config.fields import STRICT, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
 
@@ -47,14 +49,14 @@ class TargetConfig:
     """Catalogue name, hub id or folder."""
     host: str = "127.0.0.1"
     """Address to listen on. Other than loopback needs `security.internal`."""
-    port: int = 50061
+    port: Port = 50061
     """Port to listen on; 0 takes a free one, as always under Ray."""
-    metrics_port: int = -1
+    metrics_port: OptionalPort = -1
     """Port of Prometheus' /metrics. 0: a free one, as always under Ray; -1: none. The orchestrator's covers replicas,
     too."""
-    num_replicas: int = 1
+    num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
-    tensor_parallel_size: int = 1
+    tensor_parallel_size: PositiveInt = 1
     """Processes of one machine that share a replica's model; on CUDA, one GPU each (vLLM's name). Heads, key/value
     heads and MLP neurons must divide by it."""
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
@@ -66,10 +68,6 @@ class TargetConfig:
     """Engine of the target model."""
 
     def __post_init__(self) -> None:
-        require(0 <= self.port <= 65535, "target.port must be between 0 and 65535")
-        require(-1 <= self.metrics_port <= 65535, "target.metrics_port must be between 0 and 65535, or -1 for none")
-        require(self.num_replicas >= 1, "target.num_replicas must be at least 1")
-        require(self.tensor_parallel_size >= 1, "target.tensor_parallel_size must be at least 1 (1: one process)")
         require(
             self.tensor_parallel_size == 1 or self.drafter.proposer != "eagle3",
             "target.drafter.proposer eagle3 runs on a target in one process: with target.tensor_parallel_size "

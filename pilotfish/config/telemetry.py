@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
-from pilotfish.config.fields import STRICT, require, yaml_word
+from pilotfish.config.fields import STRICT, Share, require, yaml_word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,17 +19,13 @@ class TracingConfig:
     otlp_endpoint: str = ""
     """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty:
     OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL (`grpc`, `http/protobuf`); without it no export."""
-    trace_sampling: float | None = None
+    trace_sampling: Share | None = None
     """Share of requests traced, unless the caller's `traceparent` decides. null: OTEL_TRACES_SAMPLER, else all."""
 
     def __post_init__(self) -> None:
         require(
             not self.otlp_endpoint or self.otlp_endpoint.startswith(("http://", "https://")),
             f"telemetry.otlp_endpoint is {self.otlp_endpoint!r}; it must begin with http:// or https://",
-        )
-        require(
-            self.trace_sampling is None or 0 <= self.trace_sampling <= 1,
-            "telemetry.trace_sampling must be between 0 and 1",
         )
 
 
@@ -43,13 +39,9 @@ class TelemetryConfig(TracingConfig):
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
     """Spans for rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds, spread
     evenly."""
-    max_round_spans: int = 16
+    max_round_spans: Annotated[int, Field(ge=2)] = 16
     """Maximum rounds with spans per request, if `sampled`."""
     metrics_host: str = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"
     """`human`: a line of text. `json`: an object per line."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.max_round_spans >= 2, "telemetry.max_round_spans must be at least 2")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, TypeAdapter, ValidationError
 
 from pilotfish.config.fields import STRICT, require, yaml_word
 from pilotfish.config.orchestrator import is_address
@@ -36,21 +36,21 @@ class RemoteProposerConfig:
     """host:port of each draft replica; `dns:///NAME:PORT` is every address of a name."""
     mode: Annotated[Literal["on", "off"], BeforeValidator(yaml_word)] = "on"
     """`off`: vLLM decodes plainly and nothing is connected."""
-    draft_deadline_ms: float = 20.0
+    draft_deadline_ms: PositiveFloat = 20.0
     """Maximum time a step of vLLM waits for drafts. About one decode step is right."""
-    disable_by_batch_size: int = 32
+    disable_by_batch_size: NonNegativeInt = 32
     """Steps with more rows ask for no drafts; 0: no limit. 32 rows with 8 draft tokens are 288 tokens, about what an
     H100 computes while it reads the weights."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
     """As speculation.draft_ahead."""
-    draft_ahead_tokens: int = 60
+    draft_ahead_tokens: Annotated[int, Field(ge=0, le=256)] = 60
     """As speculation.draft_ahead_tokens."""
     tokenizer: str = ""
     """Folder of vLLM's tokenizer.json. Empty: found in vLLM's model folder or the hub's cache."""
     check_tokenizer: bool = True
     """Refuse to draft unless vLLM's tokenizer is shown to be the drafter's. A foreign drafter is slow, never wrong:
     vLLM verifies its tokens."""
-    silence_timeout_s: float = 3.0
+    silence_timeout_s: Annotated[float, Field(ge=1)] = 3.0
     """As orchestrator.silence_timeout_s, for draft replicas."""
     security: InternalSecurityConfig = field(default_factory=InternalSecurityConfig)
     """As security.internal of the draft pool."""
@@ -64,10 +64,6 @@ class RemoteProposerConfig:
                 is_address(address),
                 f"draft_addresses has {address!r}; it must be host:port, or dns:///NAME:PORT",
             )
-        require(self.draft_deadline_ms > 0, "draft_deadline_ms must be more than 0")
-        require(self.disable_by_batch_size >= 0, "disable_by_batch_size must be at least 0 (0: no limit)")
-        require(0 <= self.draft_ahead_tokens <= 256, "draft_ahead_tokens must be between 0 (off) and 256")
-        require(self.silence_timeout_s >= 1, "silence_timeout_s must be at least 1: reports come twice a second")
 
 
 _ADAPTER = TypeAdapter(RemoteProposerConfig)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
 
-from pilotfish.config.fields import STRICT, require
+from pilotfish.config.fields import STRICT
 from pilotfish.config.yaml_file import read_yaml
 from pilotfish.emulation.profiles.measured_cost import MeasuredCost
 from pilotfish.emulation.profiles.step_cost import RooflineCost
@@ -35,29 +35,22 @@ class HardwareProfile:
     """Of a target replica's steps."""
     draft: AnyCost
     """Of a draft replica's steps."""
-    target_gpus: int = 0
+    target_gpus: NonNegativeInt = 0
     """GPUs of a target replica; 0: it runs on CPUs."""
-    draft_gpus: int = 0
+    draft_gpus: NonNegativeInt = 0
     """GPUs of a draft replica."""
-    kv_cache_tokens: int
+    kv_cache_tokens: PositiveInt
     """Tokens that a target replica's KV cache holds, over all sequences."""
-    draft_kv_cache_tokens: int
+    draft_kv_cache_tokens: PositiveInt
     """The same of a draft replica."""
-    max_sequences: int
+    max_sequences: PositiveInt
     """Sequences that a replica holds at once, either kind."""
-    max_batch_tokens: int
+    max_batch_tokens: PositiveInt
     """Token rows of a step at most: bounds the time that decodes wait behind a prefill."""
-    max_context_tokens: int
+    max_context_tokens: PositiveInt
     """Prompt plus output of a sequence at most."""
     sources: tuple[str, ...] = field(default=())
     """Where the figures come from, with the arithmetic."""
-
-    def __post_init__(self) -> None:
-        counts = ("kv_cache_tokens", "draft_kv_cache_tokens", "max_sequences", "max_batch_tokens", "max_context_tokens")
-        for name in counts:
-            require(getattr(self, name) >= 1, f"{name} of profile {self.name} must be at least 1")
-        for name in ("target_gpus", "draft_gpus"):
-            require(getattr(self, name) >= 0, f"{name} of profile {self.name} must be at least 0")
 
     def propose_s(self, num_sequences: int, num_draft_tokens: int, num_context_tokens: int = 0) -> float:
         """Seconds in which a draft replica proposes num_draft_tokens tokens for each of num_sequences sequences."""
