@@ -24,7 +24,10 @@ SCALING = "deployment.target.autoscaling"
         ("orchestrator.target_addresses=a:1", r"orchestrator\.target_addresses must be a list, such as \[a:1\]$"),
         ("orchestrator.target_addresses=['a:99999']", r"'a:99999' is not an address"),
         ("orchestrator.draft_addresses=['dns:///a:0']", r"'dns:///a:0' is not an address"),
-        ("draft.engine.num_threads=-1", r"the configuration: draft\.engine\.num_threads: Input should be greater than or equal to 0"),
+        (
+            "draft.engine.num_threads=-1",
+            r"the configuration: draft\.engine\.num_threads: Input should be greater than or equal to 0",
+        ),
         ("draft.engine.quantization=int3", r"draft\.engine\.quantization.*'lossless', 'int8', 'int4' or 'fp8'"),
         ("target.engine.device=gpu", "it must be auto, cpu, cuda or cuda:N"),
         ("target.engine.device=cuda:one", "it must be auto, cpu, cuda or cuda:N"),
