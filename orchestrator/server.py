@@ -37,9 +37,9 @@ SERVICE_NAME = inference_pb2.DESCRIPTOR.services_by_name["Inference"].full_name
 class OrchestratorServer:
     """A listening orchestrator. Made by `start`; SERVING while a target replica is connected."""
 
-    def __init__(self, service: InferenceService, server: GrpcServer) -> None:
+    def __init__(self, service: InferenceService, server: GrpcServer, metrics_prefix: str) -> None:
         self.service = service
-        self.metrics = new_registry(OrchestratorCollector(service))
+        self.metrics = new_registry(OrchestratorCollector(service), metrics_prefix)
         """What /metrics tells. Read it on the event loop."""
         self._names: NameFollower | None = None
         self._server = server
@@ -78,7 +78,7 @@ class OrchestratorServer:
             options=public.grpc_options,
             credentials=public.grpc_credentials,
         )
-        self = cls(service, server)
+        self = cls(service, server, config.telemetry.metrics_prefix)
         try:
             await self._start_http(config.orchestrator, config.security.public, public)
         except BaseException:

@@ -5,29 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 import pilotfish
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.speculation_cache import AheadCounters
 from orchestrator.inference import InferenceService
-from orchestrator.metrics.fleet import fleet_families
+from orchestrator.metrics.fleet import PreemptionCount, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
-from pilotfish.types import FinishReason
+from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = (FinishReason.STOP, FinishReason.LENGTH)
 _FAILURES = ("cancelled", "invalid_argument", "resource_exhausted", "unavailable", "deadline_exceeded", "internal")
 """Told as 0 before the first: the rate of what has just appeared cannot be known."""
 
 
-class OrchestratorCollector(Collector):
+class OrchestratorCollector:
     """See the module."""
 
     def __init__(self, service: InferenceService) -> None:
         self._service = service
+        self._model: ModelInfo | None = None
+        self._preemptions = PreemptionCount()
+
+    def model_name(self) -> str:
+        links = self._service.targets.links
+        connected = next((self._service.named(link.model) for link in links if link.is_connected), None)
+        self._model = connected or self._model
+        return "" if self._model is None else self._model.model_id
 
     def collect(self) -> Iterator[Metric]:
         service = self._service
@@ -36,14 +43,13 @@ class OrchestratorCollector(Collector):
         yield from _queue(service.request_queue)
         yield from _speculation(service.statistics.totals, service.control, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
+        yield from cache_families(service.targets.links, self._preemptions)
         num_deaths = service.grammar_check.num_deaths
         yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)
 
     def _build(self) -> Metric:
-        link = next((link for link in self._service.targets.links if link.is_connected), None)
-        facts = {"version": pilotfish.__version__, "model_name": "", "emulated": "false"}
-        if link is not None:
-            facts |= {"model_name": link.model.model_id, "emulated": str(link.model.emulated).lower()}
+        is_emulated = self._model is not None and self._model.emulated
+        facts = {"version": pilotfish.__version__, "emulated": str(is_emulated).lower()}
         return info("build", "What runs here. model_name is empty until a target replica was met.", facts)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 
 from prometheus_client.metrics_core import Metric
 
@@ -10,7 +12,8 @@ from orchestrator.replicas.circuit import CIRCUIT_STATES
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.replicas.routing import kv_usage
-from pilotfish.telemetry.families import labelled_counter, labelled_gauge
+from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
+from pilotfish.types import BLOCK_SIZE
 
 _LABELS = ("pool", "replica")
 _Key = tuple[str, ...]
@@ -33,6 +36,36 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     )
 
 
+class PreemptionCount:
+    """Preemptions of all replicas since they were first seen here: it does not fall when one leaves."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._last: dict[str, int] = {}
+
+    def update(self, links: Sequence[ReplicaLink]) -> None:
+        latest = {link.replica_id: link.load.num_preemptions for link in links}
+        self.total += sum(max(0, number - self._last.get(name, number)) for name, number in latest.items())
+        self._last = latest
+
+
+def cache_families(targets: Sequence[ReplicaLink], preemptions: PreemptionCount) -> Iterator[Metric]:
+    """The target pool as if it were one engine, with vLLM's names, for its dashboards and for the Gateway API's
+    endpoint picker."""
+    loads = [link.load for link in targets if link.is_connected]
+    num_used, num_blocks = (sum(map(attrgetter(f"num_kv_blocks_{what}"), loads)) for what in ("used", "total"))
+    usage = num_used / num_blocks if num_blocks else 0.0
+    yield gauge("kv_cache_usage_perc", "Share of all target replicas' KV blocks in use, from 0 to 1.", usage)
+    preemptions.update(targets)
+    yield counter("num_preemptions", "Sequences whose KV blocks went to others, of all replicas.", preemptions.total)
+    cache = {"block_size": str(BLOCK_SIZE), "num_gpu_blocks": str(num_blocks)}
+    yield info("cache_config", "The KV cache of all target replicas.", cache)
+    # The endpoint picker takes a server that does not tell it for broken. The value is when it was true.
+    labels = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
+    now: dict[_Key, float] = {("0", "", ""): time.time()}
+    yield labelled_gauge("lora_requests_info", "There are no adapters.", labels, now)
+
+
 def replica_families(links: dict[tuple[str, ...], ReplicaLink]) -> Iterator[Metric]:
     """Of links by (pool, replica)."""
     yield from _connections(links)
@@ -53,25 +86,25 @@ def _connections(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
 
 
 def _loads(links: dict[_Key, ReplicaLink]) -> Iterator[Metric]:
-    def gauge(name: str, text: str, value: Callable[[ReplicaLink], float]) -> Metric:
+    def each(name: str, text: str, value: Callable[[ReplicaLink], float]) -> Metric:
         return labelled_gauge(name, text, _LABELS, {key: value(link) for key, link in links.items()})
 
-    yield gauge("replica_sequences", "Sequences of this orchestrator on a replica.", lambda link: link.num_sequences)
-    yield gauge(
+    yield each("replica_sequences", "Sequences of this orchestrator on a replica.", lambda link: link.num_sequences)
+    yield each(
         "replica_num_requests_running",
         "Sequences of all orchestrators that hold KV blocks on it.",
         lambda link: link.load.num_sequences_running,
     )
-    yield gauge(
+    yield each(
         "replica_num_requests_waiting", "Those that wait for blocks.", lambda link: link.load.num_sequences_waiting
     )
-    yield gauge(
+    yield each(
         "replica_kv_cache_usage_perc",
         "Share of its KV blocks in use, from 0 to 1.",
         lambda link: kv_usage(link.load),
     )
-    yield gauge("replica_step_seconds", "Duration of its last engine step.", lambda link: link.load.step_time_ns / 1e9)
-    yield gauge("replica_step_tokens", "Token rows of that step.", lambda link: link.load.num_step_tokens)
+    yield each("replica_step_seconds", "Duration of its last engine step.", lambda link: link.load.step_time_ns / 1e9)
+    yield each("replica_step_tokens", "Token rows of that step.", lambda link: link.load.num_step_tokens)
     preemptions = {key: link.load.num_preemptions for key, link in links.items()}
     yield labelled_counter(
         "replica_num_preemptions", "Sequences whose KV blocks went to others, since it started.", _LABELS, preemptions

@@ -120,6 +120,7 @@ class ObservedRequest:
                     session,
                     finish_reason,
                     queue_time_ns=self.queue_time_ns,
+                    first_token_ns=self.first_token_ns - self.arrival_ns,
                     total_time_ns=self.last_token_ns - self.arrival_ns,
                 )
         if failure:

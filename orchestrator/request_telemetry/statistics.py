@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from prometheus_client import Histogram
 
 from orchestrator.session import Session
-from pilotfish.telemetry.families import PREFIX
 from pilotfish.types import FinishReason
 
 _LATENCY_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -96,9 +95,19 @@ class RequestStatistics:
         self.queue_time_s = _histogram(
             "request_queue_time_seconds", "From arrival to the first step of a target.", _LATENCY_BOUNDS_S
         )
+        self.prefill_time_s = _histogram(
+            "request_prefill_time_seconds", "From there to the first token.", _LATENCY_BOUNDS_S
+        )
+        self.decode_time_s = _histogram(
+            "request_decode_time_seconds", "From the first token to the last.", _LATENCY_BOUNDS_S
+        )
         self.prompt_tokens = _histogram("request_prompt_tokens", "Prompt tokens of a finished request.", _COUNT_BOUNDS)
         self.output_tokens = _histogram(
             "request_generation_tokens", "Output tokens of a finished request.", _COUNT_BOUNDS
+        )
+
+        self.longest_output = _histogram(
+            "request_max_num_generation_tokens", "The same: each of `n` answers is a request here.", _COUNT_BOUNDS
         )
 
     def begin(self, session: Session) -> None:
@@ -112,14 +121,23 @@ class RequestStatistics:
             self._ended.add(session)
 
     def add_answer(
-        self, session: Session, finish_reason: FinishReason, *, queue_time_ns: int, total_time_ns: int
+        self,
+        session: Session,
+        finish_reason: FinishReason,
+        *,
+        queue_time_ns: int,
+        first_token_ns: int,
+        total_time_ns: int,
     ) -> None:
-        """An answer came to its end."""
+        """An answer came to its end. Times are from its arrival."""
         self.outcomes[finish_reason] += 1
         self.queue_time_s.observe(queue_time_ns / 1e9)
+        self.prefill_time_s.observe(max(0, first_token_ns - queue_time_ns) / 1e9)
+        self.decode_time_s.observe((total_time_ns - first_token_ns) / 1e9)
         self.total_time_s.observe(total_time_ns / 1e9)
         self.prompt_tokens.observe(len(session.sequence.request.prompt_token_ids))
         self.output_tokens.observe(session.sequence.num_output_tokens)
+        self.longest_output.observe(session.sequence.num_output_tokens)
 
     @property
     def totals(self) -> RequestTotals:
@@ -137,10 +155,13 @@ class RequestStatistics:
             self.inter_token_s,
             self.total_time_s,
             self.queue_time_s,
+            self.prefill_time_s,
+            self.decode_time_s,
             self.prompt_tokens,
             self.output_tokens,
+            self.longest_output,
         )
 
 
 def _histogram(name: str, text: str, bounds: Sequence[float]) -> Histogram:
-    return Histogram(PREFIX + name, text, buckets=bounds, registry=None)
+    return Histogram(name, text, buckets=bounds, registry=None)

@@ -41,6 +41,8 @@ class TelemetryConfig(TracingConfig):
     evenly."""
     max_round_spans: Annotated[int, Field(ge=2)] = 16
     """Maximum rounds with spans per request, if `sampled`."""
+    metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$")] = "pilotfish_"
+    """Of all metrics. With `vllm:`, vLLM's dashboards and the Gateway API's endpoint picker find theirs."""
     metrics_host: str = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"

@@ -133,3 +133,17 @@ def test_on_and_off_are_words(helm: Any, tmp_path: Path) -> None:
         each["data"]["config.yaml"] for each in helm.template("--values", str(values)) if each["kind"] == "ConfigMap"
     )
     assert config_from_yaml(config).orchestrator.speculation.mode == "off"
+
+
+def test_metrics_keep_the_configured_prefix_everywhere(helm: Any) -> None:
+    everything = (
+        "--values",
+        str(CHART / "ci" / "autoscaling-values.yaml"),
+        "--values",
+        str(CHART / "ci" / "extras-values.yaml"),
+    )
+    objects = helm.template(*everything, "--set", "config.telemetry.metrics_prefix=vllm:")
+    queries = [yaml.safe_dump(each) for each in objects if each["kind"] in ("PrometheusRule", "ScaledObject")]
+    queries += [each["data"]["pilotfish.json"] for each in objects if "pilotfish.json" in each.get("data", {})]
+    assert len(queries) > 2
+    assert all("vllm:" in text and "pilotfish_" not in text for text in queries)

@@ -86,3 +86,8 @@ the draft pool's health, for which mutual TLS wants a certificate as well. Empty
 {{- define "pilotfish.publicTlsSecret" -}}
 {{ default (printf "%s-public" (include "pilotfish.fullname" .)) .Values.security.public.tls.existingSecret }}
 {{- end }}
+
+{{- /* Of all metrics. */ -}}
+{{- define "pilotfish.metricsPrefix" -}}
+{{- dig "telemetry" "metrics_prefix" "pilotfish_" (default dict .Values.config) -}}
+{{- end -}}

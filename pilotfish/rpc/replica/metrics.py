@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 import pilotfish
 from pilotfish.rpc.frames import Service
@@ -18,12 +17,15 @@ if TYPE_CHECKING:
     from pilotfish.rpc.replica.stream_server import StreamServer
 
 
-class ReplicaCollector(Collector):
+class ReplicaCollector:
     """See the module. Safe to read from any thread: it reads numbers and values that never change."""
 
     def __init__(self, service: Service, streams: StreamServer) -> None:
         self._service = service
         self._streams = streams
+
+    def model_name(self) -> str:
+        return self._streams.welcome.model.model_id
 
     def collect(self) -> Iterator[Metric]:
         welcome, load = self._streams.welcome, self._streams.load
@@ -31,7 +33,6 @@ class ReplicaCollector(Collector):
             "version": pilotfish.__version__,
             "service": self._service,
             "replica": welcome.replica_id,
-            "model_name": welcome.model.model_id,
             "emulated": str(welcome.model.emulated).lower(),
         }
         if welcome.model.proposer:

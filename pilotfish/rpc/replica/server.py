@@ -66,7 +66,7 @@ class ReplicaServer:
         metrics = None
         try:
             if metrics_port >= 0:
-                registry = new_registry(ReplicaCollector(codec.service, streams))
+                registry = new_registry(ReplicaCollector(codec.service, streams), telemetry.metrics_prefix)
                 setting = f"{codec.service}.metrics_port"
                 metrics = MetricsServer(registry, telemetry.metrics_host, metrics_port, port_setting=setting)
             server = await GrpcServer.start(

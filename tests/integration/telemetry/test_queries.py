@@ -13,6 +13,8 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from pilotfish.config import TelemetryConfig
+
 FOLDER = Path(__file__).parents[3] / "observability"
 SCRAPED_LABELS = {"instance", "job", "le"}
 """Prometheus adds the first two itself; `le` is every histogram's."""
@@ -92,6 +94,8 @@ def _selector_problems(selector: promql.VectorSelector, told: Told) -> list[str]
     for matcher in selector.matchers.matchers:
         if matcher.name in SCRAPED_LABELS:
             continue
+        if matcher.value == "x":  # any
+            continue
         # An expression of ours is a list of alternatives, each of which must exist.
         wanted = matcher.value.split("|")
         assert all(re.fullmatch(r"\w+", value) for value in wanted)
@@ -115,6 +119,42 @@ def test_every_query_asks_for_what_is_told(told) -> None:
     assert not problems
     assert len(QUERIES) > 50
     assert all(problems_of(query, told) for query in WRONG_QUERIES), "the check finds nothing"
+
+
+def vllm_queries(prefix: str) -> list[str]:
+    """What vLLM's published dashboards (examples/observability) and the Gateway API inference extension ask for. Of the
+    dashboards one query is left out: iteration_tokens_total_count, as orchestrators know no steps."""
+    histograms = ("e2e_request_latency_seconds", "inter_token_latency_seconds", "time_to_first_token_seconds")
+    sums = ("queue_time_seconds", "prefill_time_seconds", "decode_time_seconds", "max_num_generation_tokens")
+    queries = [
+        "sum by (finished_reason, model_name) (increase(P:request_success_total[5m]))",
+        "P:num_requests_running{model_name!='x'}",
+        "P:num_requests_waiting{model_name!='x'}",
+        "P:kv_cache_usage_perc{model_name!='x'}",
+        "sum by (model_name) (rate(P:num_preemptions_total[5m]))",
+        "sum by (block_size, num_gpu_blocks) (P:cache_config_info)",
+        "sum by (max_lora, running_lora_adapters, waiting_lora_adapters) (P:lora_requests_info)",
+        *(f"sum by (model_name) (rate(P:{each}_tokens_total[5m]))" for each in ("prompt", "generation")),
+        *(f"sum by (model_name) (rate(P:request_{each}_sum[5m]))" for each in sums),
+    ]
+    for name in (*histograms, "request_prompt_tokens", "request_generation_tokens"):
+        queries.append(f"histogram_quantile(0.9, sum by (le, model_name) (rate(P:{name}_bucket[5m])))")
+        queries.append(f"sum(increase(P:{name}_sum[5m])) / sum(increase(P:{name}_count[5m]))")
+    return [query.replace("P:", prefix) for query in queries]
+
+
+@pytest.mark.parametrize("prefix", ["vllm:", "vllm_"])
+async def test_vllms_queries_need_only_the_prefix(prefix: str, run_stack, scrape_text) -> None:
+    async with run_stack(TelemetryConfig(metrics_prefix=prefix)) as stack:
+        await stack.ask()
+        text = await scrape_text(stack.orchestrator.http_url)
+    told = Told()
+    told.add(text)
+    assert not {query: found for query in vllm_queries(prefix) if (found := problems_of(query, told))}
+    ours = {name for name in told if not name.startswith("process_")}
+    assert all(name.startswith(prefix) and told[name]["model_name"] == {"emulated instant"} for name in ours)
+    (num_blocks,) = told[f"{prefix}cache_config_info"]["num_gpu_blocks"]
+    assert int(num_blocks) > 0
 
 
 def test_alerts_say_how_bad_it_is_and_what_it_is() -> None:

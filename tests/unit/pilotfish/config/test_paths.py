@@ -21,6 +21,7 @@ NO_PATHS = {
     "orchestrator.host",
     "orchestrator.http.host",
     "orchestrator.speculation.proposer",
+    "telemetry.metrics_prefix",
     "telemetry.otlp_endpoint",
     "telemetry.metrics_host",
     "security.internal.server_name",
