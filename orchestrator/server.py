@@ -15,8 +15,7 @@ from orchestrator.metrics.collector import OrchestratorCollector
 from orchestrator.replicas.dialing import dialer, find_tokenizer
 from orchestrator.replicas.directory import ReplicaDirectory
 from orchestrator.replicas.names import NameFollower
-from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.replicas.reference import ModelReference
+from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from orchestrator.replicas.routing import make_router
 from orchestrator.requests.request import PROPOSERS
 from orchestrator.servicer import InferenceServicer
@@ -24,8 +23,7 @@ from pilotfish.config import Config, OrchestratorConfig, PublicSecurityConfig
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.link_security import LinkSecurity
-from pilotfish.rpc.listening import require_free_port
-from pilotfish.rpc.server import GrpcServer
+from pilotfish.rpc.server import GrpcServer, require_free_port
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
 from pilotfish.telemetry.families import new_registry
 

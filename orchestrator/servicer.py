@@ -10,7 +10,7 @@ import grpc.aio
 import pilotfish
 from orchestrator.answers.chunk_writer import write_chunks
 from orchestrator.answers.write_turns import WriteTurns
-from orchestrator.authenticator import Authenticator, client_id_of
+from orchestrator.api_security import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller

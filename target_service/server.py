@@ -6,8 +6,7 @@ from pilotfish.config import Config
 from pilotfish.emulation.factory import start_emulated_engine
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import EngineClient
-from pilotfish.rpc.replica.server import ReplicaServer
-from pilotfish.rpc.replica.start import start_replica
+from pilotfish.rpc.replica.server import ReplicaServer, start_replica
 from pilotfish.rpc.target_frames import TargetFrames
 
 

@@ -13,7 +13,7 @@ import grpc.aio
 from fuzz.frames import NUM_SEQUENCES, responses
 from orchestrator.replicas.dialing import dialer
 from orchestrator.replicas.link import ReplicaLink
-from orchestrator.replicas.reference import ModelReference
+from orchestrator.replicas.pool import ModelReference
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import OpenSequence

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.authenticator import Authenticator
+from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
 from orchestrator.http.completions.generation import GenerationApi
 from orchestrator.http.completions.request_fields import IGNORED_HEADER

@@ -10,7 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from orchestrator.authenticator import Authenticator
+from orchestrator.api_security import Authenticator
 from orchestrator.http.errors import describe_error, error_body
 from pilotfish.errors import AuthenticationError
 from pilotfish.security.allowance import Allowance

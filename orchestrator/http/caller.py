@@ -7,7 +7,7 @@ import time
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from orchestrator.authenticator import client_id_of
+from orchestrator.api_security import client_id_of
 from orchestrator.http.auth_middleware import allowance_of
 from orchestrator.requests.caller import Caller
 from pilotfish.errors import InvalidRequestError

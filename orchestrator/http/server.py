@@ -13,9 +13,8 @@ from starlette.types import ASGIApp
 from orchestrator.http.protocol import LimitedConfig
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import UnavailableError
-from pilotfish.rpc.listening import explain
-from pilotfish.security.certificates import CertificateSource
-from pilotfish.security.reloading_context import ReloadingContext
+from pilotfish.rpc.server import explain
+from pilotfish.security.certificates import CertificateSource, ReloadingContext
 
 _BACKLOG = 2048
 _DATE_PERIOD_S = 1.0

@@ -10,9 +10,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from orchestrator.replicas.circuit import Circuit, CircuitState
+from orchestrator.replicas.circuit import Circuit, CircuitState, SilenceWatch
 from orchestrator.replicas.remote_sequence import Mailbox
-from orchestrator.replicas.silence import SilenceWatch
 from pilotfish.errors import HandshakeError, InternalError, PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.step_table import StepTable

@@ -18,10 +18,8 @@ from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.engine import DEFAULT_KV_CACHE_TOKENS, AttentionKernels, EngineConfig, Quantization
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
-from pilotfish.config.http import HttpConfig
-from pilotfish.config.orchestrator import OrchestratorConfig
+from pilotfish.config.orchestrator import HttpConfig, OrchestratorConfig, RoutingConfig
 from pilotfish.config.paths import with_absolute_paths
-from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.security import InternalSecurityConfig, PublicSecurityConfig, SecurityConfig
 from pilotfish.config.speculation import SpeculationConfig
 from pilotfish.config.target import InTargetDrafterConfig, TargetConfig

@@ -1,18 +1,64 @@
-"""Configuration of the orchestrator."""
+"""Configuration of the orchestrator: its HTTP API and its choice among replicas included."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
-from pilotfish.config.fields import STRICT, Port, require
-from pilotfish.config.http import DEFAULT_HTTP_PORT, HttpConfig
+from pilotfish.config.fields import STRICT, OptionalPort, Port, PositiveShare, Share, require
 from pilotfish.config.paths import PathText
-from pilotfish.config.routing import RoutingConfig
 from pilotfish.config.speculation import SpeculationConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutingConfig:
+    """Choice of a target replica."""
+
+    __pydantic_config__ = STRICT
+
+    policy: Literal["prefix_aware", "least_loaded"] = "prefix_aware"
+    """`prefix_aware`: the replica that has most of the prompt cached, while loads stay even. `least_loaded`: by load
+    alone."""
+    cache_threshold: Share = 0.3
+    """Share of the prompt that must be cached; below it, load decides."""
+    balance_abs_threshold: NonNegativeInt = 8
+    """A cached prefix counts only on replicas with at most `balance_rel_threshold` times the least loaded one's
+    sequences, plus this."""
+    balance_rel_threshold: Annotated[float, Field(ge=1)] = 1.5
+    """See balance_abs_threshold; at least 1."""
+    max_kv_usage: PositiveShare = 0.9
+    """A cached prefix counts only on replicas with at most this share of KV blocks in use."""
+    max_prefix_blocks: PositiveInt = 65536
+    """Prefix blocks of 16 tokens remembered per replica, at some 100 bytes each."""
+
+
+DEFAULT_HTTP_PORT = 8000
+"""Where clients of vLLM and others look."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpConfig:
+    """The OpenAI-compatible HTTP API, served by the orchestrator."""
+
+    __pydantic_config__ = STRICT
+
+    host: str = ""
+    """Address to listen on; empty: orchestrator.host."""
+    port: OptionalPort | None = None
+    """Port; 0: a free one, -1: no HTTP. null: 8000, or a free one if orchestrator.port is 0."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
+    max_choices: PositiveInt = 128
+    """Maximum answers per request (`n` times prompts). Each queues as a request."""
+    strict_fields: bool = False
+    """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
+    `x-pilotfish-ignored-fields`."""
+    keep_alive_timeout_s: PositiveInt = 75
+    """Idle connections are closed after this. Keep it above the clients' own."""
+
 
 DNS_PREFIX = "dns:///"
 """Of an address that stands for all addresses of a name; gRPC's own way to write it."""

@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Placement
-from pilotfish.planning.fleet import quantile
-from pilotfish.planning.goals import Goals
+from pilotfish.planning.fleet import Goals, quantile
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import BatchRow, FleetRow, Plan
 from pilotfish.planning.verdict import judge

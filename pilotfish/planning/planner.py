@@ -10,8 +10,7 @@ from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN, Drafting, Placement
-from pilotfish.planning.fleet import FleetSimulation, Outcome, quantile, require_room
-from pilotfish.planning.goals import Goals
+from pilotfish.planning.fleet import FleetSimulation, Goals, Outcome, quantile, require_room
 from pilotfish.planning.rates import ReplicaRates
 from pilotfish.planning.workload import Workload
 

@@ -8,6 +8,7 @@ import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pilotfish.errors import ConfigError
 from pilotfish.security.watched_file import WatchedFiles
@@ -111,3 +112,19 @@ def read_secret_file(path: str, setting: str = "") -> bytes:
 
 def _no_pass_phrase() -> str:
     raise ValueError("the private key has a pass phrase; store it without one, readable by the service only")
+
+
+class ReloadingContext(ssl.SSLContext):
+    """Gives each new connection the context of the moment: asyncio and uvloop make connections with `wrap_bio`."""
+
+    _source: CertificateSource
+
+    @classmethod
+    def of(cls, source: CertificateSource) -> ReloadingContext:
+        context = cls(ssl.PROTOCOL_TLS_SERVER)
+        context._source = source
+        return context
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> ssl.SSLObject:
+        """See ssl.SSLContext.wrap_bio."""
+        return self._source.server_context.wrap_bio(*arguments, **options)

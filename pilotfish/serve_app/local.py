@@ -33,9 +33,8 @@ from pilotfish.pools.options import (
     with_gpus_per_replica,
 )
 from pilotfish.rpc.hosting import STOP_GRACE_S
-from pilotfish.serve_app.cluster import nodes
+from pilotfish.serve_app.cluster import nodes, told_as_unavailable
 from pilotfish.serve_app.compose import compose
-from pilotfish.serve_app.failures import told_as_unavailable
 from pilotfish.serve_app.reporter import APPLICATION, Reporter
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draft_service.proposers import lookup, registry
+from draft_service import server
+from draft_service.proposers import lookup
 from draft_service.server import start_draft
 from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import Config, DraftConfig
@@ -71,21 +72,21 @@ def test_every_lookup_fulfils_the_contract(
 async def test_the_example_is_served(echo_lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_lookup_folder(tmp_path)
     monkeypatch.setattr(lookup, "LOOKUPS", {**LOOKUPS, "echo": echo_lookup})
-    proposers = {**registry.PROPOSERS, "echo": partial(lookup.start_lookup_proposer, name="echo")}
-    monkeypatch.setattr(registry, "PROPOSERS", proposers)
-    server = await start_draft(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
+    proposers = {**server.PROPOSERS, "echo": partial(lookup.start_lookup_proposer, name="echo")}
+    monkeypatch.setattr(server, "PROPOSERS", proposers)
+    replica = await start_draft(Config(draft=DraftConfig(port=0, proposer="echo", model=str(tmp_path))))
     try:
-        async with RecordingPeer(server.address, "draft") as peer:
+        async with RecordingPeer(replica.address, "draft") as peer:
             assert peer.stream.model.proposer == "echo"
             opened = OpenSequence(1, (7, 8, 9, 7), SamplingParams(temperature=0))
             answer = await peer.ask(opened, Propose(1, 4, (), 2))
             assert isinstance(answer, Proposal)
             assert answer.draft_token_ids == (8, 9)
     finally:
-        await server.drain_and_stop(0)
+        await replica.drain_and_stop(0)
 
 
 def test_the_page_names_every_proposer() -> None:
     named = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", PAGE.read_text(), flags=re.MULTILINE))))
-    assert {*registry.PROPOSERS, *LOOKUPS, *IN_TARGET_DRAFTERS} <= named
+    assert {*server.PROPOSERS, *LOOKUPS, *IN_TARGET_DRAFTERS} <= named
     assert set(PROPOSERS) - {"auto", "draft"} <= named

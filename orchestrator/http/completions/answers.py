@@ -10,8 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from orchestrator.answers.chunk_buffer import ChunkBuffer
-from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.chunk_writer import ChunkBuffer, write_chunks
 from orchestrator.answers.output import OutputChunk
 from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.http.exchange import Exchange

@@ -16,7 +16,7 @@ from pilotfish.config import SpeculationConfig
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.planning.goals import Goals
+from pilotfish.planning.fleet import Goals
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import ROUND_TRIP_S, Fleet, Planner
 from pilotfish.planning.result import to_json

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.authenticator import MAX_CLIENT_ID_CHARACTERS, Authenticator
+from orchestrator.api_security import MAX_CLIENT_ID_CHARACTERS, Authenticator
 from orchestrator.servicer import CLIENT_ID_KEY, caller_of
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.errors import AuthenticationError

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from orchestrator.answers.chunk_buffer import ChunkBuffer
+from orchestrator.answers.chunk_writer import ChunkBuffer
 from orchestrator.answers.output import OutputChunk
 from pilotfish.types import FinishReason, TokenLogprobs, TokenOrigin
 from tests.support.output import output_chunk

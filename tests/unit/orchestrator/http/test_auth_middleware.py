@@ -9,7 +9,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from orchestrator.authenticator import Authenticator
+from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware, allowance_of
 from pilotfish.config import PublicSecurityConfig
 from pilotfish.security.api_key import ApiKey, digest_of

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.replicas.pool import ReplicaPool
-from orchestrator.replicas.reference import ModelReference
+from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from pilotfish.errors import UnavailableError
 from pilotfish.types import Limits, ModelInfo
 

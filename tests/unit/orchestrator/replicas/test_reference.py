@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from orchestrator.replicas.reference import ModelReference
+from orchestrator.replicas.pool import ModelReference
 from pilotfish.errors import HandshakeError
 from pilotfish.types import ModelInfo
 

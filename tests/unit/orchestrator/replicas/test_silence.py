@@ -1,4 +1,4 @@
-from orchestrator.replicas.silence import SilenceWatch
+from orchestrator.replicas.circuit import SilenceWatch
 
 
 def is_over_at(watch: SilenceWatch, moments: list[float]) -> list[bool]:

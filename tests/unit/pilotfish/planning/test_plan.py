@@ -9,7 +9,7 @@ from rich.console import Console
 from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.planning.goals import Goals
+from pilotfish.planning.fleet import Goals
 from pilotfish.planning.plan import make_plan
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.result import Plan

@@ -8,7 +8,7 @@ from pilotfish.bench.load.lengths import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement
-from pilotfish.planning.goals import Goals
+from pilotfish.planning.fleet import Goals
 from pilotfish.planning.planner import Fleet, Planner
 from pilotfish.planning.workload import poisson_workload
 

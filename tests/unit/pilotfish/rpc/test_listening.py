@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from pilotfish.errors import UnavailableError
-from pilotfish.rpc.listening import require_free_port
+from pilotfish.rpc.server import require_free_port
 
 
 async def test_a_free_port_stays_free() -> None:

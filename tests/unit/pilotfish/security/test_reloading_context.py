@@ -11,8 +11,7 @@ import pytest
 import trustme
 import uvloop
 
-from pilotfish.security.certificates import CertificateFiles, CertificateSource
-from pilotfish.security.reloading_context import ReloadingContext
+from pilotfish.security.certificates import CertificateFiles, CertificateSource, ReloadingContext
 
 Issue = Callable[..., CertificateFiles]
 

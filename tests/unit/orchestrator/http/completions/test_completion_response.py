@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.answers.chunk_buffer import ChunkBuffer
+from orchestrator.answers.chunk_writer import ChunkBuffer
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.completion_response import CompletionFormat
