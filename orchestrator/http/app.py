@@ -47,6 +47,7 @@ def build_app(
     routes = [
         route("POST", "/v1/chat/completions", generation.chat),
         route("POST", "/v1/completions", generation.complete),
+        route("POST", "/v1/responses", generation.respond),
         route("GET", "/v1/models", information.models),
         route("GET", "/v1/models/{model_id:path}", information.model),
         route("POST", "/tokenize", tokenization.tokenize),

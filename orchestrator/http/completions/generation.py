@@ -1,10 +1,10 @@
-"""POST /v1/chat/completions and POST /v1/completions."""
+"""POST /v1/chat/completions, POST /v1/completions and POST /v1/responses."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from orchestrator.http.caller import caller_of
@@ -25,6 +25,8 @@ from orchestrator.http.completions.sampling import (
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.completions.usage import Usage, usage_of
 from orchestrator.http.exchange import Exchange
+from orchestrator.http.responses.format import ResponsesFormat
+from orchestrator.http.responses.request import PARAM_NAMES, ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
@@ -32,7 +34,7 @@ from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
-from pilotfish.types import Grammar
+from pilotfish.types import Grammar, ModelInfo
 
 _COMPLETION_NAMES = {
     "proposer": "speculation.proposer",
@@ -61,16 +63,40 @@ class GenerationApi:
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
+        self._responses_reader = RequestReader(ResponsesRequest, is_strict=config.http.strict_fields)
 
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
-        exchange.param_names = _CHAT_NAMES
+
+        def make_format(model: ModelInfo, fields: ChatCompletionRequest, tools: ToolUse) -> ChatFormat:
+            return ChatFormat(new_envelope("chatcmpl", model), self._service.tokenizer, tools=tools, **fields.told)
+
+        await self._chat(exchange, self._chat_reader.read(exchange), _CHAT_NAMES, make_format)
+
+    async def respond(self, exchange: Exchange) -> None:
+        """POST /v1/responses."""
+        request = self._responses_reader.read(exchange)
+
+        def make_format(model: ModelInfo, _: ChatCompletionRequest, tools: ToolUse) -> ResponsesFormat:
+            return ResponsesFormat(new_envelope("resp", model), request, tools)
+
+        exchange.param_names = PARAM_NAMES
+        await self._chat(exchange, request.as_chat(), PARAM_NAMES, make_format)
+
+    async def _chat(
+        self,
+        exchange: Exchange,
+        fields: ChatCompletionRequest,
+        param_names: Mapping[str, str],
+        make_format: Callable[[ModelInfo, ChatCompletionRequest, ToolUse], AnswerFormat],
+    ) -> None:
+        exchange.param_names = param_names
         caller = caller_of(exchange.request)
-        fields = self._chat_reader.read(exchange)
         model = await served_model(self._service, fields.model)
         self._chat_reader.ignore(exchange, fields.unread_variables(self._service.tokenizer.template_variables))
         tools = fields.tool_use()
-        exchange.param_names = {**_CHAT_NAMES, "grammar": grammar_field(fields.outputs)}
+        field = grammar_field(fields.outputs)
+        exchange.param_names = {**param_names, "grammar": param_names.get(field, field)}
         wanted = wanted_grammar(fields.given_format, fields.outputs)
         grammar = _chat_grammar(wanted, tools)
         options = generation_options(
@@ -82,14 +108,8 @@ class GenerationApi:
             tokenizer=self._service.tokenizer,
         )
         samples = await self._samples(fields, [fields.prompt(tools)], options, model.max_context_tokens)
-        answer_format = ChatFormat(
-            new_envelope("chatcmpl", model),
-            self._service.tokenizer,
-            tools=tools,
-            **fields.told,
-        )
         try:
-            await self._answer(exchange, fields, samples, answer_format, caller)
+            await self._answer(exchange, fields, samples, make_format(model, fields, tools), caller)
         except InvalidRequestError as error:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
@@ -98,7 +118,7 @@ class GenerationApi:
                     with contextlib.suppress(UnavailableError, ResourceExhaustedError, DeadlineExceededError):
                         async with caller.deadline():
                             await self._service.grammar_check.check(wanted)
-                exchange.param_names = {**_CHAT_NAMES, "grammar": "tools"}
+                exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
     async def complete(self, exchange: Exchange) -> None:

@@ -22,6 +22,8 @@ from orchestrator.http.operations.tokenization import (
     TokenizeRequest,
     TokenizeResponse,
 )
+from orchestrator.http.responses.request import ResponsesRequest
+from orchestrator.http.responses.response import Response, ResponseEvent
 
 _REF = "#/components/schemas/{name}"
 _TIME_LIMIT = {
@@ -67,6 +69,16 @@ OPERATIONS = (
         Completion,
         CompletionRequest,
         Completion,
+        _GENERATION_FAILURES,
+        has_time_limit=True,
+    ),
+    Operation(
+        "post",
+        "/v1/responses",
+        "Answer a chat whose items are typed",
+        Response,
+        ResponsesRequest,
+        ResponseEvent,
         _GENERATION_FAILURES,
         has_time_limit=True,
     ),

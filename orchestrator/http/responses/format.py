@@ -1,0 +1,188 @@
+"""POST /v1/responses: makes the answer, whole and as events."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from orchestrator.answers.output import OutputChunk
+from orchestrator.http.completions.answers import Finished, Sample
+from orchestrator.http.completions.envelope import Envelope
+from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
+from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.responses.request import ResponsesRequest
+from orchestrator.http.responses.response import (
+    FunctionCall,
+    IncompleteDetails,
+    InputDetails,
+    OutputDetails,
+    OutputItem,
+    OutputMessage,
+    OutputText,
+    Response,
+    ResponseUsage,
+    Status,
+)
+from orchestrator.request_telemetry.report import Report
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
+from orchestrator.requests.tools import ToolUse
+from pilotfish.types import FinishReason, ToolCall
+
+
+class ResponsesFormat:
+    """Makes the answer to one request."""
+
+    def __init__(self, envelope: Envelope, request: ResponsesRequest, tools: ToolUse) -> None:
+        self._envelope = envelope
+        self._request = request
+        self._tools = tools
+
+    def document(self, answers: Sequence[Finished]) -> Response:
+        """The answer as one body."""
+        (answer,) = answers
+        events = self.choice_events(answer.sample)
+        events.end(answer.chunk, answer.report)
+        return self.response(events.items, answer.report)
+
+    def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
+        """Makes the events of the answer."""
+        return ResponseEvents(self, ToolCallParser() if self._tools.choice != "none" else None)
+
+    def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
+        """The last event has told it."""
+        return b""
+
+    def response(self, items: Sequence[OutputItem], report: Report | None = None) -> Response:
+        """report: None while the answer is being made."""
+        request = self._request
+        ended: dict[str, Any] = {"status": "in_progress"}
+        if report is not None:
+            is_cut = report.finish_reason is FinishReason.LENGTH
+            ended = {
+                "status": "incomplete" if is_cut else "completed",
+                "incomplete_details": IncompleteDetails() if is_cut else None,
+                "usage": _usage(usage_of([(0, report)])),
+                "speculation": ChoiceDetails(report=speculation_report(report)),
+            }
+        choice = request.tool_choice or "auto"
+        return Response(
+            id=self._envelope["id"],
+            created_at=self._envelope["created"],
+            model=self._envelope["model"],
+            output=list(items),
+            instructions=request.instructions,
+            max_output_tokens=request.max_output_tokens,
+            metadata=request.metadata or {},
+            parallel_tool_calls=request.parallel_tool_calls is not False,
+            temperature=request.temperature,
+            text={"format": {"type": "text"}} if request.text is None else request.text.as_given(),
+            tool_choice=choice if isinstance(choice, str) else choice.as_given(),
+            tools=[tool.as_given() for tool in request.tools or ()],
+            top_p=request.top_p,
+            **ended,
+        )
+
+
+class ResponseEvents:
+    """The events of one answer, and the items of its output so far."""
+
+    def __init__(self, answer_format: ResponsesFormat, parser: ToolCallParser | None) -> None:
+        self._format = answer_format
+        self._parser = parser
+        self._num_events = 0
+        self.items: list[OutputItem] = []
+        self._message: OutputMessage | None = None
+        """That is being written: the last item."""
+
+    def chunk(self, chunk: OutputChunk) -> bytes:
+        """Empty while nothing can be shown."""
+        answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
+        return self._begin() + self._add(answer)
+
+    def end(self, chunk: OutputChunk, report: Report) -> bytes:
+        """What is left of the text, then the whole answer."""
+        data = self.chunk(chunk)
+        if self._parser is not None:
+            data += self._add(self._parser.finish())
+        if not self.items:
+            data += self._open_message()  # an answer of no words is one
+        is_cut = report.finish_reason is FinishReason.LENGTH
+        data += self._close_message("incomplete" if is_cut else "completed")
+        name = "response.incomplete" if is_cut else "response.completed"
+        return data + self._event(name, response=self._format.response(self.items, report))
+
+    def _begin(self) -> bytes:
+        if self._num_events:
+            return b""
+        response = self._format.response(())
+        return self._event("response.created", response=response) + self._event(
+            "response.in_progress", response=response
+        )
+
+    def _add(self, answer: ToolAnswer) -> bytes:
+        data = b""
+        if answer.content:
+            data += self._open_message()
+            assert self._message is not None
+            self._message.content[0].text += answer.content
+            data += self._item_event("response.output_text.delta", content_index=0, delta=answer.content, logprobs=[])
+        return data + b"".join(self._call(call) for call in answer.calls)
+
+    def _open_message(self) -> bytes:
+        if self._message is not None:
+            return b""
+        self._message = OutputMessage(id=f"msg_{secrets.token_hex(12)}", status="in_progress", content=[])
+        data = self._open(self._message)
+        self._message.content.append(OutputText(""))
+        part = self._message.content[0]
+        return data + self._item_event("response.content_part.added", content_index=0, part=part)
+
+    def _close_message(self, status: Status = "completed") -> bytes:
+        if self._message is None:
+            return b""
+        message, part = self._message, self._message.content[0]
+        message.status = status
+        data = self._item_event("response.output_text.done", content_index=0, text=part.text, logprobs=[])
+        data += self._item_event("response.content_part.done", content_index=0, part=part)
+        self._message = None
+        return data + self._close(message)
+
+    def _call(self, call: ToolCall) -> bytes:
+        item = FunctionCall(
+            id=f"fc_{secrets.token_hex(12)}", status="in_progress", call_id=call.call_id, name=call.name, arguments=""
+        )
+        data = self._close_message() + self._open(item)
+        data += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
+        item.arguments, item.status = call.arguments, "completed"
+        data += self._item_event("response.function_call_arguments.done", arguments=call.arguments)
+        return data + self._close(item)
+
+    def _open(self, item: OutputItem) -> bytes:
+        self.items.append(item)
+        return self._event("response.output_item.added", output_index=len(self.items) - 1, item=item)
+
+    def _close(self, item: OutputItem) -> bytes:
+        return self._event("response.output_item.done", output_index=len(self.items) - 1, item=item)
+
+    def _item_event(self, name: str, **fields: Any) -> bytes:
+        """About the last item."""
+        return self._event(name, item_id=self.items[-1].id, output_index=len(self.items) - 1, **fields)
+
+    def _event(self, name: str, **fields: Any) -> bytes:
+        body = {"type": name, "sequence_number": self._num_events, **fields}
+        self._num_events += 1
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(body))
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    details = usage.prompt_tokens_details
+    return ResponseUsage(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.total_tokens,
+        InputDetails(0 if details is None else details.cached_tokens),
+        OutputDetails(),
+    )

@@ -1,0 +1,196 @@
+"""POST /v1/responses: the request, and the chat that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from orchestrator.http.completions.chat_request import (
+    CalledFunction,
+    ChatCompletionRequest,
+    ChosenFunction,
+    ContentPart,
+    FunctionDefinition,
+    Message,
+    MessageToolCall,
+    ToolChoice,
+    ToolDefinition,
+)
+from orchestrator.http.completions.request_fields import RequestFields
+from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
+from orchestrator.http.completions.sampling import GenerationFields
+from pilotfish.errors import InvalidRequestError
+
+PARAM_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("prompt", "messages"), "input"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens"),
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "proposer": "speculation.proposer",
+    "num_speculative_tokens": "speculation.num_speculative_tokens",
+}
+"""Of parameters that chats call otherwise."""
+_TEXT_PARTS = ("input_text", "output_text", "text")
+
+
+class InputPart(RequestFields, kw_only=True):
+    """A part of a message; only text can be served."""
+
+    type: str
+    text: str | None = None
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+class InputItem(RequestFields, kw_only=True):
+    """A message, a call that the model made, or what came of one. Clients send back what they were given."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: str | list[InputPart] | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: str | list[InputPart] | None = None
+    id: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    summary: list[Any] | None = None
+    encrypted_content: str | None = None
+
+
+class ResponseTool(RequestFields, kw_only=True):
+    """Only functions can be served."""
+
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ResponseToolChoice(RequestFields, kw_only=True):
+    """The call that is demanded."""
+
+    type: str
+    name: str = ""
+
+
+class TextFormat(RequestFields, kw_only=True):
+    """What the answer must be."""
+
+    type: str
+    name: str | None = None
+    description: str | None = None
+    schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class TextFields(RequestFields, kw_only=True):
+    """How the answer is written."""
+
+    format: TextFormat | None = None
+
+
+class ReasoningFields(RequestFields, kw_only=True):
+    """How much the model thinks."""
+
+    effort: str | None = None
+
+
+class ResponsesRequest(GenerationFields, kw_only=True):
+    """The body. vLLM's fields of sampling are taken as well."""
+
+    input: str | list[InputItem]
+    instructions: str | None = None
+    """A system message before the input."""
+    max_output_tokens: int | None = None
+    tools: list[ResponseTool] | None = None
+    tool_choice: str | ResponseToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    text: TextFields | None = None
+    reasoning: ReasoningFields | None = None
+    metadata: dict[str, str] | None = None
+    """Told back."""
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    background: bool | None = None
+
+    def as_chat(self) -> ChatCompletionRequest:
+        """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""
+        for name in ("previous_response_id", "conversation", "background"):
+            if getattr(self, name):
+                raise InvalidRequestError(f"{name}: answers are not kept here; send all of it in input", param=name)
+        if self.n not in (None, 1):
+            raise InvalidRequestError(f"n is {self.n}; a response is one answer", param="n")
+        given = {name: getattr(self, name) for name in GenerationFields.__struct_fields__}
+        return ChatCompletionRequest(
+            **{
+                **given,
+                "messages": self._messages(),
+                "max_completion_tokens": self.max_output_tokens,
+                "tools": None if self.tools is None else [_tool(tool) for tool in self.tools],
+                "tool_choice": _tool_choice(self.tool_choice),
+                "parallel_tool_calls": self.parallel_tool_calls,
+                "response_format": self.response_format or self._format(),
+                "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
+            }
+        )
+
+    def _messages(self) -> list[Message]:
+        items = [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        messages = [] if self.instructions is None else [Message(role="system", content=self.instructions)]
+        for index, item in enumerate(items):
+            param = f"input[{index}]"
+            match item.type:
+                case "message":
+                    if item.role is None or item.content is None:
+                        raise InvalidRequestError(f"{param} has no role or no content", param=param)
+                    messages.append(Message(role=item.role, content=_parts(item.content)))
+                case "function_call":
+                    call = MessageToolCall(
+                        id=item.call_id or "",
+                        function=CalledFunction(name=item.name or "", arguments=item.arguments or "{}"),
+                    )
+                    if messages and (calls := messages[-1].tool_calls):
+                        calls.append(call)  # made at once
+                    else:
+                        messages.append(Message(role="assistant", content="", tool_calls=[call]))
+                case "function_call_output":
+                    content = _parts(item.output or "")
+                    messages.append(Message(role="tool", content=content, tool_call_id=item.call_id))
+                case "reasoning":  # of an earlier answer: no template reads it
+                    pass
+                case _:
+                    raise InvalidRequestError(f"{param}: items of type {item.type!r} are not served", param=param)
+        return messages
+
+    def _format(self) -> ResponseFormat | None:
+        wanted = None if self.text is None else self.text.format
+        if wanted is None:
+            return None
+        if wanted.type != "json_schema":
+            return ResponseFormat(type=wanted.type)
+        schema = msgspec.UNSET if wanted.schema is None else wanted.schema
+        return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=schema))
+
+
+def _parts(content: str | list[InputPart]) -> str | list[ContentPart]:
+    if isinstance(content, str):
+        return content
+    return [ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content]
+
+
+def _tool(tool: ResponseTool) -> ToolDefinition:
+    function = FunctionDefinition(
+        name=tool.name, description=tool.description, parameters=tool.parameters, strict=tool.strict
+    )
+    return ToolDefinition(type=tool.type, function=function)
+
+
+def _tool_choice(choice: str | ResponseToolChoice | None) -> str | ToolChoice | None:
+    if isinstance(choice, ResponseToolChoice):
+        return ToolChoice(type=choice.type, function=ChosenFunction(name=choice.name))
+    return choice

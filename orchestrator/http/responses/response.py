@@ -1,0 +1,109 @@
+"""POST /v1/responses: what an answer is made of."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from orchestrator.http.completions.speculation import ChoiceDetails
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class OutputText(msgspec.Struct):
+    """What the message says."""
+
+    text: str
+    type: Literal["output_text"] = "output_text"
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class OutputMessage(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    """The answer's words."""
+
+    id: str
+    role: Literal["assistant"] = "assistant"
+    status: Status
+    content: list[OutputText]
+
+
+class FunctionCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function_call"):
+    """A function that the model calls."""
+
+    id: str
+    status: Status
+    call_id: str
+    name: str
+    arguments: str
+    """A JSON object, as text."""
+
+
+OutputItem = OutputMessage | FunctionCall
+
+
+class ResponseEvent(msgspec.Struct):
+    """A server-sent event of a streamed answer."""
+
+    event: str
+    """What has been added: OpenAI's name."""
+    data: str
+    """JSON: the name as `type`, `sequence_number`, and what it is about."""
+
+
+class InputDetails(msgspec.Struct):
+    """Of the input's tokens."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct):
+    """Of the output's tokens."""
+
+    reasoning_tokens: int = 0
+
+
+class ResponseUsage(msgspec.Struct):
+    """Token counts."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens_details: OutputDetails
+
+
+class IncompleteDetails(msgspec.Struct):
+    """Why the answer ended early."""
+
+    reason: Literal["max_output_tokens"] = "max_output_tokens"
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """The answer, with what was asked."""
+
+    id: str
+    object: Literal["response"] = "response"
+    created_at: int
+    status: Status
+    model: str
+    output: list[OutputItem]
+    usage: ResponseUsage | None = None
+    error: None = None
+    incomplete_details: IncompleteDetails | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    parallel_tool_calls: bool
+    previous_response_id: None = None
+    store: bool = False
+    temperature: float | None
+    text: dict[str, Any]
+    tool_choice: Any
+    tools: list[dict[str, Any]]
+    top_p: float | None
+    truncation: Literal["disabled"] = "disabled"
+    speculation: ChoiceDetails | msgspec.UnsetType = msgspec.UNSET
+    """Pilotfish's own: how the answer came about."""

@@ -1,0 +1,103 @@
+"""POST /v1/responses through OpenAI's own client: text, formats and calls, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+
+import openai
+import pytest
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOL = {"type": "function", "name": "find", "parameters": SCHEMA, "strict": True}
+GREEDY = {"model": "", "temperature": 0, "max_output_tokens": 24}
+LONG = {**GREEDY, "max_output_tokens": 200}
+FORMAT = {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA, "strict": True}}
+CALLING = {**LONG, "tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False}
+
+
+def chat_text(client: openai.OpenAI, messages: list[dict[str, str]]) -> str | None:
+    answer = client.chat.completions.create(model="", messages=messages, temperature=0, max_tokens=24)
+    return answer.choices[0].message.content
+
+
+def test_a_response_says_what_a_chat_says(real_client: openai.OpenAI) -> None:
+    answer = real_client.responses.create(input="which fish?", instructions="be brief", store=False, **GREEDY)
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "which fish?"}]
+    assert answer.output_text == chat_text(real_client, messages) != ""
+    assert (answer.status, answer.instructions, answer.store) == ("incomplete", "be brief", False)
+    assert answer.incomplete_details is not None
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.usage is not None
+    assert answer.usage.output_tokens == 24
+    assert answer.usage.total_tokens == 24 + answer.usage.input_tokens
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_a_streams_events_make_up_the_response(real_client: openai.OpenAI, mode: str) -> None:
+    body = {"speculation": {"mode": mode, "proposer": "ngram"}}
+    whole = real_client.responses.create(input="a a a a", extra_body=body, **GREEDY)
+    events = list(real_client.responses.create(input="a a a a", stream=True, extra_body=body, **GREEDY))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = [event.type.removeprefix("response.") for event in events if event.type != "response.output_text.delta"]
+    assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
+    assert kinds[4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
+    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == events[-1].response.output_text == whole.output_text
+    assert events[-1].response.usage.output_tokens == whole.usage.output_tokens == 24
+
+
+def test_the_clients_own_accumulation_works(real_client: openai.OpenAI) -> None:
+    with real_client.responses.stream(input="which fish?", text=FORMAT, **LONG) as stream:
+        final = stream.get_final_response()
+    assert final.output_text == real_client.responses.create(input="which fish?", text=FORMAT, **LONG).output_text
+
+
+def test_a_call_and_its_result_go_on_in_the_next_request(real_client: openai.OpenAI) -> None:
+    answer = real_client.responses.create(input="which fish?", **CALLING)
+    (call,) = answer.output
+    assert (call.type, call.name, answer.status) == ("function_call", "find", "completed")
+    assert set(json.loads(call.arguments)) == {"n"}
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "a cod"}
+    conversation = [{"role": "user", "content": [{"type": "input_text", "text": "which fish?"}]}, call, result]
+    following = real_client.responses.create(input=conversation, tools=[TOOL], tool_choice="none", **GREEDY)
+    assert following.output[0].type == "message"
+    assert following.output_text
+
+
+def test_a_call_is_streamed(real_client: openai.OpenAI) -> None:
+    (call,) = real_client.responses.create(input="which fish?", **CALLING).output
+    events = list(real_client.responses.create(input="which fish?", stream=True, **CALLING))
+    deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert "".join(deltas) == call.arguments
+    assert events[-1].response.output[0].arguments == call.arguments
+
+
+def test_a_format_is_held_to(real_client: openai.OpenAI) -> None:
+    answer = real_client.responses.create(input="which fish?", text=FORMAT, **LONG)
+    assert answer.status == "completed"
+    assert set(json.loads(answer.output_text)) == {"n"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, None),
+        ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
+        ({"input": "a", "tools": [{"type": "web_search"}]}, None),
+        ({"input": "a", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "fish"}}}}, None),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_name(
+    real_client: openai.OpenAI, fields: dict[str, object], param: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as failure:
+        real_client.responses.create(**{**GREEDY, **fields})
+    assert param is None or failure.value.param == param
