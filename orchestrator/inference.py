@@ -108,7 +108,7 @@ class InferenceService:
         targets.on_room(self.request_queue.grant)
         self._lookups = {name: lookup(config.draft) for name, lookup in LOOKUPS.items()}
         self.grammar_check = GrammarCheck(GrammarGuard(tokenizer.folder, tokenizer.vocab_size, tokenizer.eos_token_ids))
-        self._hybrid_min_accepted_tokens = config.draft.hybrid_min_accepted_tokens
+        self._lookup_min_accepted_tokens = config.draft.lookup_min_accepted_tokens
         speculation = config.orchestrator.speculation
         self.control = ControlState(speculation)
         targets.on_change(lambda: self.control.retain(targets.connected_ids))
@@ -241,7 +241,7 @@ class InferenceService:
         return HybridDrafter(
             lookup,
             remote,
-            min_accepted_tokens=self._hybrid_min_accepted_tokens,
+            min_accepted_tokens=self._lookup_min_accepted_tokens,
             max_lookup_tokens=link.limits.max_draft_tokens,
         )
 

@@ -16,7 +16,7 @@ from pilotfish.config.deployment import DeploymentConfig
 from pilotfish.config.draft import DraftConfig
 from pilotfish.config.emulation import EmulationConfig
 from pilotfish.config.environment import default_cache_dir, default_config_file, environment, setting_variables
-from pilotfish.config.fields import STRICT
+from pilotfish.config.fields import STRICT, require
 from pilotfish.config.orchestrator import OrchestratorConfig
 from pilotfish.config.paths import PathText
 from pilotfish.config.security import SecurityConfig
@@ -66,9 +66,19 @@ class Config:
         if head and target.tensor_parallel_size == 1 and not keeps_features and not self.emulation.is_on:
             lookup = "suffix" if drafter.lookup == "auto" else drafter.lookup
             return InTargetDrafterConfig(proposer="eagle3", lookup=lookup, model=head)
-        proposer = "none" if drafter.proposer == "auto" else drafter.proposer
+        model = drafter.model
+        if drafter.proposer == "eagle3" and not model:
+            model = shipped_head(target.model)
+            require(
+                bool(model),
+                f"target.drafter.model is empty, and no head for {target.model} comes with Pilotfish: "
+                "name the folder of one, or train it (pilotfish train eagle3)",
+            )
         return dataclasses.replace(
-            drafter, proposer=proposer, lookup="none" if drafter.lookup == "auto" else drafter.lookup
+            drafter,
+            proposer="none" if drafter.proposer == "auto" else drafter.proposer,
+            lookup="none" if drafter.lookup == "auto" else drafter.lookup,
+            model=model,
         )
 
 

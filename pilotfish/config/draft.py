@@ -46,7 +46,7 @@ class DraftConfig:
     suffix_shared_tokens: int = 65536
     """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests:
     otherwise timing can reveal a similar answer."""
-    hybrid_min_accepted_tokens: NonNegativeFloat = 1.0
+    lookup_min_accepted_tokens: NonNegativeFloat = 1.0
     """A lookup before another drafter answers where it expects at least this many accepted tokens, else the other."""
     top_m: PositiveInt = 32
     """Candidates kept per draft token, for rejection sampling."""

@@ -26,7 +26,7 @@ class SpeculationConfig:
     pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the drafter in the target."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
     """A lookup in the orchestrator; the draft pool is asked only where it is not confident
-    (`draft.hybrid_min_accepted_tokens`)."""
+    (`draft.lookup_min_accepted_tokens`)."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
     `auto`: chains, but for drafters in the target. These never take more than leave

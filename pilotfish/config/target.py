@@ -23,15 +23,14 @@ class InTargetDrafterConfig:
     is none, `draft.proposer` is given, features are kept (`feature_layers`), or the target has several ranks."""
     lookup: Literal["auto", "none", "ngram", "suffix"] = "auto"
     """A lookup, set up in `draft`; the proposer drafts only where it is not confident
-    (`draft.hybrid_min_accepted_tokens`). `auto`: `suffix` before the head that proposer `auto` found, else `none`."""
+    (`draft.lookup_min_accepted_tokens`). `auto`: `suffix` before the head that proposer `auto` found, else `none`."""
     model: HeadOrPath = ""
-    """Heads: a folder, or the name of one that comes with Pilotfish."""
+    """Heads: a folder, or the name of one that comes with Pilotfish; empty with `eagle3`: the one for the target."""
 
     def __post_init__(self) -> None:
-        needs_model = self.proposer in ("eagle3", "medusa")
         require(
-            bool(self.model) or not needs_model,
-            f"target.drafter.model is empty; {self.proposer} needs the folder of its heads",
+            bool(self.model) or self.proposer != "medusa",
+            "target.drafter.model is empty; medusa needs the folder of its heads",
         )
         require(
             not self.model or self.proposer != "auto",

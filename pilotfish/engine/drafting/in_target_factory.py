@@ -56,5 +56,5 @@ def with_lookup(
         config.lookup if other is None else other.name,
         LOOKUPS[config.lookup](draft),
         other=other,
-        min_accepted_tokens=draft.hybrid_min_accepted_tokens,
+        min_accepted_tokens=draft.lookup_min_accepted_tokens,
     )

@@ -69,3 +69,9 @@ def test_the_checkout_and_the_wheel_are_looked_in() -> None:
     repository = Path(__file__).resolve().parents[4]
     assert shipped_heads._FOLDERS[0] == repository / "models"
     assert shipped_heads._FOLDERS[1].parts[-3:] == ("share", "pilotfish", "models")
+
+
+def test_eagle3_without_a_model_is_the_targets_own_head(tmp_path: Path) -> None:
+    assert config_from_dict({"target": {"drafter": {"proposer": "eagle3"}}}).target.drafter.model == Config().draft.head
+    with pytest.raises(ConfigError, match=r"target.drafter.model is empty, and no head for .* comes with Pilotfish"):
+        config_from_dict({"target": {"model": str(tmp_path), "drafter": {"proposer": "eagle3"}}})

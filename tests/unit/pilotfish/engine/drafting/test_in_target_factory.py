@@ -64,4 +64,4 @@ def test_no_heads(loaded: LoadedModel, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="is no folder of a draft head"):
         build(loaded, InTargetDrafterConfig(proposer="eagle3", model=str(tmp_path / "none")))
     with pytest.raises(ConfigError, match="needs the folder of its heads"):
-        InTargetDrafterConfig(proposer="eagle3")
+        InTargetDrafterConfig(proposer="medusa")
