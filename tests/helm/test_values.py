@@ -109,6 +109,13 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
             "set monitoring.podMonitor.apiKeySecret",
             id="metrics without a key",
         ),
+        pytest.param(
+            ["monitoring.serviceMonitor.enabled=true,security.public.apiKeys.existingSecret=keys"],
+            "set monitoring.serviceMonitor.apiKeySecret",
+            id="a Service's metrics without a key",
+        ),
+        pytest.param(["httpRoute.enabled=true"], "httpRoute.enabled needs httpRoute.parentRefs", id="no gateway"),
+        pytest.param(["inferencePool.enabled=true"], "needs inferencePool.endpointPicker", id="no picker"),
     ],
 )
 def test_refusals_say_what_to_change(helm: Any, arguments: list[str], said: str, major: str) -> None:
@@ -147,3 +154,48 @@ def test_metrics_keep_the_configured_prefix_everywhere(helm: Any) -> None:
     queries += [each["data"]["pilotfish.json"] for each in objects if "pilotfish.json" in each.get("data", {})]
     assert len(queries) > 2
     assert all("vllm:" in text and "pilotfish_" not in text for text in queries)
+
+
+ROUTE = ("--set-json", 'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}]}')
+
+
+def spec_of(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    (found,) = (each["spec"] for each in objects if each["kind"] == kind)
+    return dict(found)
+
+
+def test_http_has_a_route_to_the_orchestrators(helm: Any) -> None:
+    assert spec_of(helm.template(*ROUTE), "HTTPRoute") == {
+        "parentRefs": [{"name": "gateway"}],
+        "rules": [{"backendRefs": [{"name": "pilotfish", "port": 8000}], "timeouts": {"request": "0s"}}],
+    }
+
+
+def test_the_route_may_go_through_an_inference_pool(helm: Any) -> None:
+    objects = helm.template(*ROUTE, "--set", "inferencePool.enabled=true,inferencePool.endpointPicker=picker")
+    (rule,) = spec_of(objects, "HTTPRoute")["rules"]
+    assert rule["backendRefs"] == [
+        {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pilotfish"}
+    ]
+    pool = spec_of(objects, "InferencePool")
+    assert pool["targetPorts"] == [{"number": 8000}]
+    assert pool["endpointPickerRef"] == {"name": "picker", "port": {"number": 9002}, "failureMode": "FailOpen"}
+    (orchestrators,) = (
+        each["spec"]["template"]["metadata"]["labels"]
+        for each in objects
+        if each["kind"] == "Deployment" and each["metadata"]["name"].endswith("-orchestrator")
+    )
+    assert pool["selector"]["matchLabels"].items() <= orchestrators.items()
+    assert pool["selector"]["matchLabels"]["app.kubernetes.io/component"] == "orchestrator"
+
+
+def test_a_service_monitor_finds_the_ports_of_services_and_pods(helm: Any) -> None:
+    objects = helm.template("--set", "monitoring.serviceMonitor.enabled=true")
+    monitor = spec_of(objects, "ServiceMonitor")
+    assert [(each.get("port"), each.get("targetPort")) for each in monitor["endpoints"]] == [
+        ("http", None),
+        (None, "metrics"),
+    ]
+    labels = [each["metadata"]["labels"] for each in objects if each["kind"] == "Service"]
+    assert labels
+    assert all(monitor["selector"]["matchLabels"].items() <= each.items() for each in labels)

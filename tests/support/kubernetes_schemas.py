@@ -19,12 +19,15 @@ Kind = tuple[str, str]
 
 _CATALOGUE = {
     ("monitoring.coreos.com/v1", "PodMonitor"): "podmonitor_v1.json",
+    ("monitoring.coreos.com/v1", "ServiceMonitor"): "servicemonitor_v1.json",
     ("monitoring.coreos.com/v1", "PrometheusRule"): "prometheusrule_v1.json",
     ("cert-manager.io/v1", "Certificate"): "certificate_v1.json",
     ("gateway.networking.k8s.io/v1", "GRPCRoute"): "grpcroute_v1.json",
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): "httproute_v1.json",
+    ("inference.networking.k8s.io/v1", "InferencePool"): "inferencepool_v1.json",
     ("keda.sh/v1alpha1", "ScaledObject"): "scaledobject_v1alpha1.json",
 }
-"""Files with the schema of one kind each."""
+"""Files with the schema of one kind each. A folder without one leaves the kind unchecked."""
 _DEFINITIONS = ("ray.io_rayservices.yaml",)
 """Files with CustomResourceDefinitions."""
 
@@ -32,7 +35,7 @@ _DEFINITIONS = ("ray.io_rayservices.yaml",)
 def is_built_in(item: Object) -> bool:
     """Whether Kubernetes itself knows the kind: groups of others have a domain that is not its own."""
     group, _, _ = item["apiVersion"].rpartition("/")
-    return "." not in group or (group.endswith(".k8s.io") and not group.startswith("gateway."))
+    return "." not in group or (group.endswith(".k8s.io") and not group.startswith(("gateway.", "inference.")))
 
 
 def check_built_in(item: Object, version: str) -> None:
@@ -75,8 +78,11 @@ class CustomResources:
 
     def check(self, item: Object) -> None:
         """Raises ValueError for what the operator's schema does not allow, or of a kind that has none here."""
-        validator = self._validators.get((item["apiVersion"], item["kind"]))
+        kind = (item["apiVersion"], item["kind"])
+        validator = self._validators.get(kind)
         if validator is None:
+            if kind in _CATALOGUE:
+                return
             raise ValueError(f"no schema of {item['apiVersion']} {item['kind']}")
         problems = [
             f"{'/'.join(map(str, problem.absolute_path))}: {problem.message[:300]}"

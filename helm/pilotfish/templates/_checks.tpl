@@ -98,8 +98,11 @@ and what to change. */ -}}
 {{- if and $public.tls.clientCA (not $public.tls.enabled) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "security.public.tls.clientCA needs security.public.tls.enabled: without TLS no client shows a certificate") }}
 {{- end }}
-{{- if and $public.apiKeys.existingSecret .root.Values.monitoring.podMonitor.enabled (not .root.Values.monitoring.podMonitor.apiKeySecret) }}
-{{- include "pilotfish.problem" (dict "checks" . "text" "the API asks for keys, /metrics included: set monitoring.podMonitor.apiKeySecret") }}
+{{- range $key := list "podMonitor" "serviceMonitor" }}
+{{- $monitor := get $.root.Values.monitoring $key }}
+{{- if and $public.apiKeys.existingSecret $monitor.enabled (not $monitor.apiKeySecret) }}
+{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "the API asks for keys, /metrics included: set monitoring.%s.apiKeySecret" $key)) }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -113,8 +116,11 @@ and what to change. */ -}}
 {{- if and $values.ingress.enabled (not $values.ingress.host) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ingress.enabled needs ingress.host") }}
 {{- end }}
-{{- if and $values.grpcRoute.enabled (not $values.grpcRoute.parentRefs) }}
-{{- include "pilotfish.problem" (dict "checks" . "text" "grpcRoute.enabled needs grpcRoute.parentRefs") }}
+{{- range $key, $needed := dict "grpcRoute" "parentRefs" "httpRoute" "parentRefs" "inferencePool" "endpointPicker" }}
+{{- $settings := get $values $key }}
+{{- if and $settings.enabled (not (get $settings $needed)) }}
+{{- include "pilotfish.problem" (dict "checks" $ "text" (printf "%s.enabled needs %s.%s" $key $key $needed)) }}
+{{- end }}
 {{- end }}
 {{- if and $values.ray.gcsFaultTolerance.enabled (not $values.ray.gcsFaultTolerance.redisAddress) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ray.gcsFaultTolerance.enabled needs ray.gcsFaultTolerance.redisAddress") }}
