@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from emulation.ahead import run_ahead
+from emulation.client import PROFILE
 from emulation.grid import run_grid
 from emulation.load_step import run_load_step
-from emulation.stack import PROFILE
 from shared.report import Report, parser
 
 from pilotfish.emulation.profiles import load_profile

@@ -16,12 +16,10 @@ import msgspec
 from rich.console import Console
 from shared.report import Report, parser
 
-from pilotfish.bench.load.lengths import parse_lengths
-from pilotfish.bench.load.point import LoadPoint
-from pilotfish.bench.load.result import LoadResult
-from pilotfish.bench.load.settings import MODES, LoadSettings
-from pilotfish.bench.load.suite import run_load
+from pilotfish.bench.load.point import LoadPoint, LoadResult
+from pilotfish.bench.load.suite import MODES, LoadSettings, run_load
 from pilotfish.bench.load.tables import show
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.proposers import parse_proposers
 from pilotfish.bench.suite import STACK_DEFAULTS, Station

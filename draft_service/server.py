@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from draft_service.proposers.lookup import start_lookup_proposer
 from pilotfish.config import Config
-from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.errors import ConfigError
 from pilotfish.messages import EngineClient

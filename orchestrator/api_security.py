@@ -8,9 +8,9 @@ from pilotfish.config import Config, PublicSecurityConfig
 from pilotfish.rpc.channel import public_server_options
 from pilotfish.rpc.link_security import server_credentials
 from pilotfish.security.allowance import Allowance
-from pilotfish.security.bearer import bearer_of
 from pilotfish.security.certificates import CertificateFiles, CertificateSource
 from pilotfish.security.key_ring import KeyRing
+from pilotfish.security.link_token import bearer_of
 
 MAX_CLIENT_ID_CHARACTERS = 256
 

@@ -16,8 +16,7 @@ from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
-from orchestrator.drafting.hybrid_drafter import HybridDrafter
-from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter, draft_deadline_s
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool

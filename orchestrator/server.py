@@ -13,8 +13,7 @@ from orchestrator.http.server import HttpServer
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.collector import OrchestratorCollector
 from orchestrator.replicas.dialing import dialer, find_tokenizer
-from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.replicas.names import NameFollower
+from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.pool import ModelReference, ReplicaPool
 from orchestrator.replicas.routing import make_router
 from orchestrator.requests.request import PROPOSERS

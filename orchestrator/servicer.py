@@ -8,8 +8,7 @@ from typing import Any
 import grpc.aio
 
 import pilotfish
-from orchestrator.answers.chunk_writer import write_chunks
-from orchestrator.answers.write_turns import WriteTurns
+from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
 from orchestrator.api_security import Authenticator, client_id_of
 from orchestrator.conversion import chunk_to_proto, options_from_proto, prompt_from_proto, report_to_proto
 from orchestrator.inference import InferenceService
@@ -20,7 +19,7 @@ from pilotfish.config import OrchestratorConfig
 from pilotfish.rpc.conversion import limits_to_proto, model_to_proto
 from pilotfish.rpc.status import aborting_on_error
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc
-from pilotfish.security.bearer import AUTHORIZATION_KEY
+from pilotfish.security.link_token import AUTHORIZATION_KEY
 from pilotfish.telemetry.tracing import RemoteContext
 
 CLIENT_ID_KEY = "x-client-id"

@@ -203,10 +203,6 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of a tool: which call this is the result of."""
 
 
-_PROBS_TOLERANCE = 1e-3
-"""Sums of float32 probabilities may be this far from 1."""
-
-
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
     """A draft distribution cut to its likeliest tokens and renormalised: probs sum to 1.
 
@@ -222,7 +218,7 @@ class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):
         return (
             len(set(self.token_ids)) == len(self.token_ids) == len(self.probs)
             and min(self.probs, default=-1.0) >= 0
-            and math.isclose(sum(self.probs), 1.0, abs_tol=_PROBS_TOLERANCE)  # false for NaN too
+            and math.isclose(sum(self.probs), 1.0, abs_tol=1e-3)  # they are float32; false for NaN too
         )
 
 

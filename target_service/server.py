@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pilotfish.config import Config
-from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.process_engine import ProcessEngine
 from pilotfish.messages import EngineClient
 from pilotfish.rpc.replica.server import ReplicaServer, start_replica

@@ -8,9 +8,8 @@ import dataclasses
 import math
 
 import shared.checkout  # noqa: F401  # finds tests.support
-from emulation.client import Client, Span, span_of
+from emulation.client import Client, Span, emulated_config, span_of
 from emulation.grid import expected_noise
-from emulation.stack import emulated_config
 from shared.asking import connected
 from shared.report import Report
 from shared.services import orchestrator

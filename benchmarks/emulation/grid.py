@@ -15,8 +15,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
-from emulation.client import Client, Span, span_of
-from emulation.stack import PROFILE, cpu_times_s, emulated_config
+from emulation.client import PROFILE, Client, Span, cpu_times_s, emulated_config, span_of
 from shared.asking import connected
 from shared.report import Report
 

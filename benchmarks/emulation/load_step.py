@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from emulation.client import Client
-from emulation.stack import emulated_config
+from emulation.client import Client, emulated_config
 from shared.asking import Arrival, connected
 from shared.report import Report
 

@@ -14,8 +14,7 @@ import uvloop
 
 from pilotfish.config import Config, environment
 from pilotfish.engine.process.process_engine import ProcessEngine
-from pilotfish.engine.process.wire import EngineOutput, Ready, encoder, input_decoder
-from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
+from pilotfish.engine.process.wire import EngineOutput, Ready, WorkerSocket, encoder, end_with_parent, input_decoder
 from pilotfish.messages import Command, Event, Opened, OpenSequence, Proposal, Propose, Verdict, Verify
 from pilotfish.rpc.frames import Service
 from pilotfish.rpc.replica.server import ReplicaServer

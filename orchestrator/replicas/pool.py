@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from orchestrator.replicas.directory import PoolName, ReplicaDirectory
 from orchestrator.replicas.link import Connect, ReplicaLink
-from orchestrator.replicas.prefix_affinity import PrefixHashes
-from orchestrator.replicas.routing import LeastLoadedRouter, Replica
+from orchestrator.replicas.routing import LeastLoadedRouter, PrefixHashes, Replica
 from pilotfish.errors import HandshakeError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import ModelInfo
 

@@ -9,7 +9,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from pilotfish.training.stages import Stage, Watcher
+from pilotfish.training.request import Stage, Watcher
 
 _LINES_EACH_STAGE = 10
 """Of plain output, where there is no terminal to draw bars on."""

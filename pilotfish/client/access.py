@@ -10,8 +10,8 @@ import grpc.aio
 from pilotfish.config import environment
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
-from pilotfish.security.bearer import AUTHORIZATION_KEY, bearer_header
 from pilotfish.security.certificates import read_secret_file
+from pilotfish.security.link_token import AUTHORIZATION_KEY, bearer_header
 
 API_KEY = "PILOTFISH_API_KEY"
 CA_FILE = "PILOTFISH_CA_FILE"

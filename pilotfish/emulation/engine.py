@@ -7,15 +7,18 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
+from pilotfish.config import Config
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.drafting import Acceptance
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.emulation.profiles import RooflineCost, StepCost
+from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCost, StepCost, load_profile
 from pilotfish.emulation.step_timer import StepTimer
+from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import Limits, ModelInfo
 
 EMULATED_FINGERPRINT = "emulated"
@@ -166,3 +169,47 @@ class EmulatedEngine:
             await self._sleep(self.core.step_s)
         else:
             await self._timer.sleep_until(end_ns, spin=spin and self.core.step_s > 0)
+
+
+def start_emulated_engine(config: Config, role: Literal["target", "draft"]) -> EmulatedEngine:
+    """The engine of config.emulation.profile, in this process: it computes next to nothing.
+
+    Must be called on a running event loop. Raises: ConfigError for an unknown profile; OSError when no tokenizer
+    can be written anywhere.
+    """
+    emulation = config.emulation
+    profile = load_profile(emulation.profile)
+    folder = emulated_tokenizer_folder(config)
+    tokenizer = Tokenizer.load(folder)
+    spoken = spoken_tokens(tokenizer)
+    service = config.target if role == "target" else config.draft
+    kv_cache_tokens = profile.kv_cache_tokens if role == "target" else profile.draft_kv_cache_tokens
+    return EmulatedEngine(
+        role,
+        language_model=HashLanguageModel(
+            vocab_size=spoken.stop, first_token_id=spoken.start, acceptance_seed=emulation.seed
+        ),
+        acceptance=emulation.acceptance,
+        step_cost=ScaledCost(profile.target if role == "target" else profile.draft, emulation.time_scale),
+        limits=Limits(
+            max_draft_tokens=service.engine.max_draft_tokens,
+            max_sequences=emulation.max_sequences or profile.max_sequences,
+        ),
+        max_context_tokens=profile.max_context_tokens,
+        max_batch_tokens=emulation.max_batch_tokens or profile.max_batch_tokens,
+        kv_cache_tokens=emulation.kv_cache_tokens or kv_cache_tokens,
+        prefix_caching=service.engine.prefix_caching,
+        vocab_size=tokenizer.vocab_size,
+        model_id=f"emulated {profile.name}",
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        tokenizer_path=str(folder),
+    )
+
+
+def describe_emulation(profile: HardwareProfile, time_scale: float = 1.0) -> str:
+    """A line for people: what they are about to see is not what it looks like."""
+    times = "the hardware's" if time_scale == 1 else f"{time_scale:g} times the hardware's"
+    return (
+        f"EMULATED hardware {profile.name}: {profile.description}. The answers are words without meaning; their "
+        f"times are {times}, and everything around the engines is real."
+    )

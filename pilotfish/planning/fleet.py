@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from pilotfish.bench.quantiles import nearest_rank
+from pilotfish.bench.metrics import nearest_rank
 from pilotfish.emulation.profiles import HardwareProfile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.rates import ReplicaRates

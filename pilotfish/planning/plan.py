@@ -11,8 +11,7 @@ from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Placement
 from pilotfish.planning.fleet import Goals, quantile
 from pilotfish.planning.planner import Fleet, Planner
-from pilotfish.planning.result import BatchRow, FleetRow, Plan
-from pilotfish.planning.verdict import judge
+from pilotfish.planning.result import BatchRow, FleetRow, Plan, judge
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SPARE = 0.01

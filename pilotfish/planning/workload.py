@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from pilotfish.bench.load.lengths import Lengths
+from pilotfish.bench.load.workload import Lengths
 from pilotfish.errors import ConfigError
 
 

@@ -11,9 +11,8 @@ import grpc.aio
 from pilotfish.config import InternalSecurityConfig
 from pilotfish.errors import ConfigError
 from pilotfish.rpc.channel import CHANNEL_OPTIONS, open_channel
-from pilotfish.security.bearer import AUTHORIZATION_KEY, bearer_header, bearer_of
 from pilotfish.security.certificates import CertificateFiles, Certificates, CertificateSource
-from pilotfish.security.link_token import LinkToken
+from pilotfish.security.link_token import AUTHORIZATION_KEY, LinkToken, bearer_header, bearer_of
 
 
 def server_credentials(source: CertificateSource) -> grpc.ServerCredentials:

@@ -1,4 +1,4 @@
-"""The token that orchestrators show to replicas."""
+"""The token that orchestrators show to replicas, and how calls show tokens and keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,22 @@ from pathlib import Path
 from pilotfish.errors import AuthenticationError, ConfigError
 from pilotfish.security.certificates import read_secret_file
 from pilotfish.security.watched_file import WatchedFiles
+
+AUTHORIZATION_KEY = "authorization"
+_SCHEME = "bearer "
+
+
+def bearer_of(header: str) -> str:
+    """The secret of an authorization header; empty if there is none of this scheme."""
+    if header[: len(_SCHEME)].lower() != _SCHEME:
+        return ""
+    return header[len(_SCHEME) :].strip()
+
+
+def bearer_header(secret: str) -> str:
+    """The header that shows a secret."""
+    return f"Bearer {secret}"
+
 
 _log = logging.getLogger(__name__)
 

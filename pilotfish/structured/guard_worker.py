@@ -18,7 +18,7 @@ import msgspec
 from llguidance import LLTokenizer
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.finite import check_finite
+from pilotfish.structured.bounds import check_finite
 from pilotfish.structured.grammar import compile_grammar, load_vocabulary, schemas_of
 from pilotfish.types import Grammar
 

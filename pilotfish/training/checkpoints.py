@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.training.data.conversations import replacing
 
 _FILE = "checkpoint.safetensors"
 
@@ -32,17 +33,10 @@ def save_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Opti
     tensors = {f"module.{name}": tensor for name, tensor in module.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
-    path = folder / _FILE
-    temporary = path.with_name(f".{_FILE}.partial")
     metadata = {"step": str(progress.step), "elapsed_s": str(progress.elapsed_s)}
-    try:
+    with replacing(folder / _FILE) as temporary:
         # Storage that two names share (tied weights) is refused by the library: copy.
         save_file({name: tensor.detach().clone() for name, tensor in tensors.items()}, temporary, metadata=metadata)
-        temporary.replace(path)
-    except SafetensorError as error:  # how the library tells an OSError of writing
-        raise OSError(f"cannot write {path}: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_checkpoint(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:

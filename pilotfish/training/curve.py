@@ -10,7 +10,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from pilotfish.training.data.conversations import write_text_atomically
+from pilotfish.training.data.conversations import replacing, write_text_atomically
 
 _FILE = "curve.csv"
 
@@ -83,12 +83,8 @@ class Curve:
         acceptance.legend()
         for axes in (loss, acceptance):
             axes.grid(alpha=0.3)
-        temporary = path.with_name(f".{path.name}.partial")
-        try:
+        with replacing(path) as temporary:
             figure.savefig(temporary, format="png", dpi=110)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def _from_row(row: list[str], num_depths: int) -> CurvePoint:

@@ -26,18 +26,16 @@ from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training.curve import Curve, CurvePoint
-from pilotfish.training.data.conversations import Conversation, write_text_atomically
+from pilotfish.training.data.conversations import Conversation, read_data, write_text_atomically
 from pilotfish.training.data.extract import FeatureExtractor, extend
 from pilotfish.training.data.prompts import Prompt, read_prompts
 from pilotfish.training.data.recorder import build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser
-from pilotfish.training.data.user_data import read_data
 from pilotfish.training.drafters import Drafter, new_drafter
 from pilotfish.training.loop import LoopConfig, TrainingLoop, prefers_bfloat16
 from pilotfish.training.model_card import CardFacts, model_card
-from pilotfish.training.request import TrainingRequest
-from pilotfish.training.stages import Stage, Watcher
+from pilotfish.training.request import Stage, TrainingRequest, Watcher
 from pilotfish.training.workspace import TargetIdentity, Workspace, require_new, require_space
 
 MAX_TOKENS = 1280

@@ -1,10 +1,11 @@
-"""What a training run is asked to do."""
+"""What a training run is asked to do, and how it tells how far it is."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pilotfish.errors import ConfigError
 
@@ -83,3 +84,23 @@ class TrainingRequest:
             raise ConfigError(f"--start-from takes an eagle3 head; {self.method} begins with the target's own weights")
         if self.data and self.prompts:
             raise ConfigError("--data has answers already and --prompts asks for them: give one of the two")
+
+
+class Stage(enum.StrEnum):
+    """In order. A stage whose result is already there is passed through."""
+
+    SYNTHESISE = "synthesise"
+    EXTRACT = "extract features"
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    EXPORT = "export"
+
+
+class Watcher(Protocol):
+    """Told how far a run is."""
+
+    def stage(self, stage: Stage, total: float, done: float = 0) -> None:
+        """A stage begins with `done` of `total` units finished."""
+
+    def progress(self, done: float, note: str = "") -> None:
+        """So many units of the stage are done; note is what a number alone does not say."""

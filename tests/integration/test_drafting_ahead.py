@@ -19,7 +19,7 @@ from pilotfish.config import (
     TargetConfig,
     config_from_dict,
 )
-from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.messages import Event

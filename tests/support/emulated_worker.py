@@ -12,8 +12,16 @@ import sys
 from pilotfish.config import config_from_yaml
 from pilotfish.emulation.core import EmulatedCore
 from pilotfish.emulation.language_model import HashLanguageModel
-from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
-from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
+from pilotfish.engine.process.wire import (
+    EngineOutput,
+    Failed,
+    Ready,
+    WorkerSocket,
+    encoder,
+    end_with_parent,
+    input_decoder,
+    setup_decoder,
+)
 from pilotfish.types import Limits, ModelInfo
 
 _FAIL = "fail:"

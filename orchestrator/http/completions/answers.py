@@ -10,9 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from orchestrator.answers.chunk_writer import ChunkBuffer, write_chunks
+from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chunks
 from orchestrator.answers.output import OutputChunk
-from orchestrator.answers.write_turns import WriteTurns
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from orchestrator.request_telemetry.report import Report

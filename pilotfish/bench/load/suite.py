@@ -4,23 +4,76 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import uvloop
 
 from pilotfish.bench.load.driver import Ask, Driver, Window
-from pilotfish.bench.load.result import LoadResult, points_of
-from pilotfish.bench.load.settings import LoadSettings
-from pilotfish.bench.load.workload import ListedPrompts, PlannedRequest, Prompts, SyntheticPrompts, Workload
+from pilotfish.bench.load.point import LoadResult, points_of
+from pilotfish.bench.load.workload import (
+    Lengths,
+    ListedPrompts,
+    PlannedRequest,
+    Prompts,
+    SyntheticPrompts,
+    Workload,
+    parse_lengths,
+)
 from pilotfish.bench.machine import this_machine
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.result import common_conditions
 from pilotfish.bench.suite import Progress, Station, has_proposer, started_info, station_address
-from pilotfish.client.answer import ServiceInfo, Summary
+from pilotfish.client.answer import GenerateOptions, ServiceInfo, Summary
 from pilotfish.client.async_inference import AsyncInferenceClient, OnTokens
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import ConfigError
+
+MODES = ("off", "on", "auto")
+"""Of speculation, as requests ask for it."""
+_DEFAULT_LENGTHS = parse_lengths("128")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadSettings:
+    """The loads, the modes that are held against each other at each of them, and the requests."""
+
+    concurrencies: tuple[int, ...]
+    """Requests in flight: clients, each of whom asks again when it has its answer."""
+    modes: tuple[str, ...] = ("auto",)
+    options: GenerateOptions
+    """Sampling and speculation, the same for all modes but for `speculation`."""
+    prompts: Sequence[str] = ()
+    """Texts; empty: synthetic prompts."""
+    prompt_lengths: Lengths = _DEFAULT_LENGTHS
+    """Of synthetic prompts."""
+    output_lengths: Lengths = _DEFAULT_LENGTHS
+    num_requests: int | None = None
+    """Measured requests of a run; None: by the load."""
+    num_turns: int = 1
+    """Runs of each mode at each load."""
+    seed: int = 0
+    """Of lengths, prompts and sampling."""
+    timeout_s: float
+    """Of one request."""
+
+    def __post_init__(self) -> None:
+        unknown = [mode for mode in self.modes if mode not in MODES]
+        if unknown or not self.modes or len(set(self.modes)) < len(self.modes):
+            raise ConfigError(f"modes {','.join(self.modes)!r}: name some of {', '.join(MODES)}, each once")
+        if not self.concurrencies or min(self.concurrencies) < 1:
+            raise ConfigError("concurrency must be 1 or more requests in flight, such as 1,4,16")
+
+    @property
+    def baseline(self) -> str:
+        """The mode that ratios are over: plain decoding where it runs."""
+        return "off" if "off" in self.modes else self.modes[0]
+
+    def requests(self, concurrency: int) -> int:
+        """Measured requests of a run: enough for the median; percentiles beyond it want more."""
+        return self.num_requests or max(16, 4 * concurrency)
+
 
 NUM_CHANNELS = 4
 """TCP connections of the client: what one carries in a moment waits for the same flow-control window."""

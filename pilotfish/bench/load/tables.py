@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pilotfish.bench.load.point import LoadPoint
-from pilotfish.bench.load.result import LoadResult
-from pilotfish.bench.quantiles import Percentiles
+from pilotfish.bench.load.point import LoadPoint, LoadResult
+from pilotfish.bench.metrics import Percentiles
 from pilotfish.bench.tables import MISSING, number
 
 MAX_CPU_SHARE = 0.9

@@ -8,10 +8,9 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.bench.load.lengths import FORMS, parse_lengths
-from pilotfish.bench.load.settings import MODES, LoadSettings
-from pilotfish.bench.load.suite import run_load
+from pilotfish.bench.load.suite import MODES, LoadSettings, run_load
 from pilotfish.bench.load.tables import show
+from pilotfish.bench.load.workload import FORMS, parse_lengths
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.result import to_json
 from pilotfish.bench.suite import STACK_DEFAULTS, Station

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pilotfish.bench.load.lengths import FORMS, parse_lengths
+from pilotfish.bench.load.workload import FORMS, parse_lengths
 from pilotfish.cli.commands.plan_memory import print_memory_plan
 from pilotfish.cli.console import error_console, output_console
 from pilotfish.cli.errors import fail_on_error

@@ -20,7 +20,7 @@ from pilotfish.cli.serve_flags import with_flags
 from pilotfish.cli.service_lines import JsonPrinter, Printer
 from pilotfish.config import Config, DraftConfig, TargetConfig, load_config
 from pilotfish.config.shipped_heads import shipped_head
-from pilotfish.emulation.factory import describe_emulation
+from pilotfish.emulation.engine import describe_emulation
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.launch.specs import prepare
 from pilotfish.launch.supervisor import Supervisor

@@ -19,8 +19,16 @@ from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine, build_head_engine
-from pilotfish.engine.process.wire import EngineOutput, Failed, Ready, encoder, input_decoder, setup_decoder
-from pilotfish.engine.process.worker_socket import WorkerSocket, end_with_parent
+from pilotfish.engine.process.wire import (
+    EngineOutput,
+    Failed,
+    Ready,
+    WorkerSocket,
+    encoder,
+    end_with_parent,
+    input_decoder,
+    setup_decoder,
+)
 from pilotfish.errors import PilotfishError
 from pilotfish.messages import Event
 from pilotfish.telemetry.logs import configure_logging

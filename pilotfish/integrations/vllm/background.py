@@ -10,9 +10,8 @@ import threading
 from collections.abc import AsyncIterator
 
 from orchestrator.drafting.ahead_policy import AheadPolicy
-from orchestrator.replicas.directory import ReplicaDirectory
+from orchestrator.replicas.directory import NameFollower, ReplicaDirectory
 from orchestrator.replicas.link import ReplicaLink
-from orchestrator.replicas.names import NameFollower
 from orchestrator.replicas.pool import ReplicaPool
 from pilotfish.config import OrchestratorConfig
 from pilotfish.config.orchestrator import DNS_PREFIX

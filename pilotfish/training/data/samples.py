@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from pilotfish.errors import InvalidRequestError
+from pilotfish.training.data.conversations import replacing
 
 SHARD_TOKENS = 8192
 """Of a shard, or a little more: so much work is lost by a kill."""
@@ -97,7 +98,6 @@ class SampleStore:
 
     def _write(self, samples: Sequence[Sample], end: int, answered: Sequence[int]) -> None:
         path = self._folder / f"shard-{len(self._paths):05d}.safetensors"
-        temporary = path.with_name(f".{path.name}.partial")
         columns = {
             "features": torch.cat([sample.features for sample in samples]),
             "answer_hidden": torch.cat([sample.answer_hidden for sample in samples]),
@@ -108,13 +108,8 @@ class SampleStore:
             "prompt_lens": torch.tensor([sample.prompt_len for sample in samples]),
             "answered": torch.tensor(answered, dtype=torch.int64),
         }
-        try:
+        with replacing(path) as temporary:
             save_file(columns, temporary, metadata={"end": str(end)})
-            temporary.replace(path)
-        except SafetensorError as error:  # how the library tells an OSError of writing
-            raise OSError(f"cannot write {path}: {error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
         self._paths.append(path)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from pilotfish.config import config_from_dict
-from pilotfish.emulation.factory import start_emulated_engine
+from pilotfish.emulation.engine import start_emulated_engine
 from pilotfish.engine.process.factory import build_engine
 from tests.support.byte_tokenizer import VOCAB_SIZE, byte_backend
 from tests.support.stack import StackThread

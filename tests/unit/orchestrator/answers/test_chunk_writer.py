@@ -7,9 +7,8 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from orchestrator.answers.chunk_writer import write_chunks
+from orchestrator.answers.chunk_writer import WriteTurns, write_chunks
 from orchestrator.answers.output import OutputChunk
-from orchestrator.answers.write_turns import WriteTurns
 from pilotfish.types import FinishReason
 from tests.support.output import output_chunk
 

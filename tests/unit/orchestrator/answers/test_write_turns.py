@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from orchestrator.answers.write_turns import WriteTurns
+from orchestrator.answers.chunk_writer import WriteTurns
 
 
 @pytest.fixture

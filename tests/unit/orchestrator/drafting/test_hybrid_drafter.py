@@ -4,8 +4,7 @@ import pytest
 
 from orchestrator.answers.sequence import Sequence
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.drafting.hybrid_drafter import HybridDrafter
-from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
 from pilotfish.config import DraftConfig
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 

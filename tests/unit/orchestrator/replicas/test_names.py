@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from orchestrator.replicas.directory import ReplicaDirectory
-from orchestrator.replicas.names import NameFollower, resolve_by_system
+from orchestrator.replicas.directory import NameFollower, ReplicaDirectory, resolve_by_system
 from pilotfish.config import Config, OrchestratorConfig
 
 

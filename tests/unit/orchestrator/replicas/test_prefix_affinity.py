@@ -1,4 +1,4 @@
-from orchestrator.replicas.prefix_affinity import PrefixAffinity, hash_prefix
+from orchestrator.replicas.routing import PrefixAffinity, hash_prefix
 from pilotfish.types import BLOCK_SIZE
 
 TOKENS = tuple(range(10 * BLOCK_SIZE))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.drafting.drafter import DraftBlock
-from orchestrator.drafting.hybrid_drafter import HybridDrafter
-from orchestrator.drafting.lookup_drafter import LookupDrafter
+from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
 from orchestrator.session import Session
 from pilotfish.config import DraftConfig
 from pilotfish.messages import Decode, Propose, SequenceError, Verify

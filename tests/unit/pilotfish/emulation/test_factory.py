@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.config import Config, EmulationConfig, EngineConfig, TargetConfig
-from pilotfish.emulation.factory import describe_emulation, start_emulated_engine
+from pilotfish.emulation.engine import describe_emulation, start_emulated_engine
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.messages import Decode, Opened, OpenSequence, Verdict
 from pilotfish.types import SamplingParams

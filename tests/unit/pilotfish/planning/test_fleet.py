@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import HardwareProfile, RooflineCost
 from pilotfish.planning.decoding import DecodingModel
 from pilotfish.planning.drafting import PLAIN

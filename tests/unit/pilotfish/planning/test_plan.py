@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.planning.drafting import Drafting, Placement
 from pilotfish.planning.fleet import Goals

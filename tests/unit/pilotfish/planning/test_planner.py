@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.emulation.profiles import load_profile
 from pilotfish.errors import ConfigError
 from pilotfish.planning.drafting import Drafting, Placement

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pilotfish.planning.result import FleetRow
-from pilotfish.planning.verdict import judge
+from pilotfish.planning.result import FleetRow, judge
 
 
 def row(name: str, token_ms: float, capacity: float, *, meets: bool = True, drafters: int = 0) -> FleetRow:

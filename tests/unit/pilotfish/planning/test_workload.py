@@ -5,7 +5,7 @@ import statistics
 
 import pytest
 
-from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.errors import ConfigError
 from pilotfish.planning.workload import Request, Workload, poisson_workload, recorded_workload
 

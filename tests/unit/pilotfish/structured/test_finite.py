@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.structured.finite import check_finite
+from pilotfish.structured.bounds import check_finite
 
 LIST = {"type": "object", "required": ["next"], "properties": {"next": {"$ref": "#/$defs/list"}}}
 

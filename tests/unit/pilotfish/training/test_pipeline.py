@@ -17,8 +17,7 @@ from pilotfish.models.medusa import load_medusa
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training import pipeline, workspace
 from pilotfish.training.pipeline import run_training
-from pilotfish.training.request import Method, TrainingRequest
-from pilotfish.training.stages import Stage, Watcher
+from pilotfish.training.request import Method, Stage, TrainingRequest, Watcher
 
 
 class KilledError(Exception):

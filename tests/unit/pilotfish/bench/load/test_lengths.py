@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from pilotfish.bench.load.lengths import parse_lengths
+from pilotfish.bench.load.workload import parse_lengths
 from pilotfish.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pilotfish.bench.load.driver import Window
-from pilotfish.bench.load.result import LoadResult, points_of
+from pilotfish.bench.load.point import LoadResult, points_of
 from pilotfish.bench.load.tables import remarks
 from pilotfish.bench.machine import Machine
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from pilotfish.bench.load.driver import Window
-from pilotfish.bench.load.result import LoadResult, points_of
+from pilotfish.bench.load.point import LoadResult, points_of
 from pilotfish.bench.load.tables import show
 from pilotfish.bench.machine import Machine
 

@@ -2,8 +2,7 @@
 
 import itertools
 
-from pilotfish.bench.load.lengths import parse_lengths
-from pilotfish.bench.load.workload import NUM_NONCE_TOKENS, PlannedRequest, SyntheticPrompts, Workload
+from pilotfish.bench.load.workload import NUM_NONCE_TOKENS, PlannedRequest, SyntheticPrompts, Workload, parse_lengths
 from pilotfish.client.answer import TokenPrompt
 
 CORPUS = tuple(range(100, 150))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from pilotfish.cli.train_progress import TrainProgress
-from pilotfish.training.stages import Stage
+from pilotfish.training.request import Stage
 
 
 def test_progress_is_a_few_plain_lines_without_a_terminal() -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pilotfish.engine.process.wire import framed
-from pilotfish.engine.process.worker_socket import WorkerSocket
+from pilotfish.engine.process.wire import WorkerSocket, framed
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.training.data.user_data import read_data
+from pilotfish.training.data.conversations import read_data
 
 Write = Callable[..., Path]
 
