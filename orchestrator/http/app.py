@@ -42,7 +42,8 @@ def build_app(
     tokenization = TokenizationApi(service, is_strict=config.http.strict_fields)
 
     def route(method: str, path: str, handler: Handler) -> Route:
-        return Route(path, Endpoint(handler, config.max_prompt_bytes), methods=[method])
+        refuses = is_draining if method == "POST" else lambda: False
+        return Route(path, Endpoint(handler, config.max_prompt_bytes, refuses), methods=[method])
 
     routes = [
         route("POST", "/v1/chat/completions", generation.chat),

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from orchestrator.http.body import read_body
 from orchestrator.http.errors import describe_error
-from pilotfish.errors import PilotfishError
+from pilotfish.errors import PilotfishError, UnavailableError
 
 _log = logging.getLogger(__name__)
 
@@ -86,14 +86,19 @@ Handler = Callable[[Exchange], Coroutine[Any, Any, None]]
 class Endpoint:
     """An ASGI application: a handler that is cancelled when its client leaves, with errors in OpenAI's shape."""
 
-    def __init__(self, handler: Handler, max_body_bytes: int) -> None:
+    def __init__(self, handler: Handler, max_body_bytes: int, is_closed: Callable[[], bool] = lambda: False) -> None:
+        """is_closed: whether requests are refused, as the server stops."""
         self._handler = handler
         self._max_body_bytes = max_body_bytes
+        self._is_closed = is_closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         try:
             exchange.body = await read_body(exchange.request, self._max_body_bytes)
+            if self._is_closed():
+                exchange.extra_headers["connection"] = "close"  # the next one goes to another server
+                raise UnavailableError("the server is shutting down")
             await _unless_disconnected(receive, self._handler(exchange))
         except ClientDisconnect:
             return

@@ -70,9 +70,15 @@ class HttpServer:
         return self
 
     async def stop(self, grace_s: float) -> None:
-        """Refuse new requests, give open ones grace_s to end, cut the rest. Idempotent, also while it is under way."""
+        """Give open requests grace_s to end, cut the rest. Idempotent, also while it is under way.
+
+        Until then it listens: probes and new requests get the application's refusal.
+        """
+        deadline = asyncio.get_running_loop().time() + grace_s
+        if answering := tuple(self._server.server_state.tasks):
+            await asyncio.wait(answering, timeout=grace_s)
         self._server.stopping.set()
-        await asyncio.wait((self._task,), timeout=grace_s)
+        await asyncio.wait((self._task,), timeout=max(0.0, deadline - asyncio.get_running_loop().time()))
         if not self._task.done():
             self._server.cut_connections()
             await asyncio.wait((self._task,))

@@ -18,6 +18,9 @@ from orchestrator.inference import InferenceService
 from pilotfish.types import ModelInfo
 
 
+_SHUTTING_DOWN = error_body(503, "the server is shutting down", code="service_unavailable")
+
+
 class ModelCard(msgspec.Struct, kw_only=True):
     """A model, as OpenAI lists it, with what vLLM adds."""
 
@@ -70,13 +73,16 @@ class InformationApi:
         await exchange.reply(self._card(name, await served_model(self._service, name)))
 
     async def health(self, exchange: Exchange) -> None:
-        """GET /health: the process answers."""
-        await exchange.reply(Status("ok"))
+        """GET /health: the process answers, and is to go on."""
+        if self._is_draining():
+            await exchange.reply(_SHUTTING_DOWN, 503)
+        else:
+            await exchange.reply(Status("ok"))
 
     async def ready(self, exchange: Exchange) -> None:
         """GET /ready: requests are served."""
         if self._is_draining():
-            await exchange.reply(error_body(503, "the server is shutting down", code="service_unavailable"), 503)
+            await exchange.reply(_SHUTTING_DOWN, 503)
         elif self._service.targets.num_connected == 0:
             await exchange.reply(error_body(503, "no target replica is connected", code="service_unavailable"), 503)
         else:

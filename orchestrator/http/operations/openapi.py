@@ -100,7 +100,7 @@ OPERATIONS = (
         DetokenizeRequest,
         failures=(400, 404, 413, 503),
     ),
-    Operation("get", "/health", "Whether the process answers", Status),
+    Operation("get", "/health", "Whether the process answers", Status, failures=(503,)),
     Operation("get", "/ready", "Whether requests are served", Status, failures=(503,)),
     Operation("get", "/version", "Of Pilotfish", Version),
 )

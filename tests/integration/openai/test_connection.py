@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 
+import httpx
 import openai
 import pytest
 
@@ -97,11 +98,17 @@ def test_curl(emulated_server) -> None:
 def test_a_server_that_ends_lets_answers_end(start_server, client_of) -> None:
     with start_server() as server, client_of(server) as client:
         stream = client.completions.create(
-            model="", prompt="sea", max_tokens=2000, stream=True, extra_body={"ignore_eos": True}
+            model="", prompt="sea", max_tokens=6000, stream=True, extra_body={"ignore_eos": True}
         )
         next(stream)
         end = threading.Thread(target=server.call, args=(server.orchestrator.drain_and_stop(30),))
         end.start()
+        while httpx.get(f"{server.url}/ready").status_code == 200:
+            pass
+        assert httpx.get(f"{server.url}/health").status_code == 503
+        refusal = httpx.post(f"{server.url}/v1/completions", json={"prompt": "sea"})
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (503, "service_unavailable")
+        assert refusal.headers["connection"] == "close"
         events = list(stream)
         end.join()
         assert events[-1].choices[0].finish_reason == "length"

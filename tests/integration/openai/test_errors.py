@@ -17,6 +17,10 @@ from pilotfish.types import Grammar
 CHAT = {"messages": [{"role": "user", "content": "sea"}], "max_tokens": 4}
 COMPLETION = {"prompt": "sea", "max_tokens": 4}
 PROMPT = {"prompt": "sea"}
+UNSERVED = [
+    (f"/v1/{path}", "POST", 404)
+    for path in ("embeddings", "audio/speech", "audio/transcriptions", "images/generations", "moderations", "responses")
+]
 
 
 def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> tuple[int, dict[str, Any]]:
@@ -205,10 +209,10 @@ def test_another_model_is_not_found(emulated_client: openai.OpenAI) -> None:
         emulated_client.models.retrieve("gpt-oracle")
 
 
-@pytest.mark.parametrize(("path", "method", "status"), [("/v1/nothing", "GET", 404), ("/v1/completions", "GET", 405)])
+@pytest.mark.parametrize(("path", "method", "status"), [("/v1/nothing", "GET", 404), ("/v1/completions", "GET", 405), *UNSERVED])
 def test_no_such_place(emulated_server, path: str, method: str, status: int) -> None:
     with pytest.raises(urllib.error.HTTPError) as failure:
-        urllib.request.urlopen(f"{emulated_server.url}{path}", timeout=30)
+        urllib.request.urlopen(urllib.request.Request(f"{emulated_server.url}{path}", method=method), timeout=30)
     with failure.value as error:
         assert error.code == status
         assert json.load(error)["error"]["type"] == "invalid_request_error"
