@@ -201,6 +201,8 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """Of the assistant."""
     tool_call_id: str = ""
     """Of a tool: which call this is the result of."""
+    reasoning: str = ""
+    """What the assistant thought before; few templates show it."""
 
 
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):

@@ -20,10 +20,11 @@ _JSON_SPACE = " \t\n\r"
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """An answer with its calls taken out."""
+    """An answer with its calls taken out, and what was thought before it."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
 
 
 class ToolCallParser:
@@ -71,8 +72,8 @@ class ToolCallParser:
                 calls.append(call)
                 self._has_calls = True
             self._object = None
-        num_held = 0 if is_over else _num_held(self._text, _BEGIN)
-        told, self._text = self._text[: len(self._text) - num_held], self._text[len(self._text) - num_held :]
+        num_told = len(self._text) - (0 if is_over else num_held(self._text, _BEGIN))
+        told, self._text = self._text[:num_told], self._text[num_told:]
         content.append(self._worded(told))
         return ToolAnswer("".join(content), tuple(calls))
 
@@ -99,13 +100,6 @@ class ToolCallParser:
             if self._has_calls:
                 told = told.lstrip()
         return told
-
-
-def split_tool_calls(text: str) -> ToolAnswer:
-    """A whole answer."""
-    parser = ToolCallParser()
-    first, last = parser.push(text), parser.finish()
-    return ToolAnswer(first.content + last.content, (*first.calls, *last.calls))
 
 
 class _WrittenCall(msgspec.Struct):
@@ -148,6 +142,6 @@ def _lone_surrogate_call(call: Any) -> tuple[str, str]:
     raise NotJsonError
 
 
-def _num_held(text: str, mark: str) -> int:
+def num_held(text: str, mark: str) -> int:
     """Characters at the end that may begin the mark."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-n:])), 0)

@@ -24,7 +24,8 @@ from orchestrator.http.completions.speculation import ChoiceDetails, speculation
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.report import Report
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
+from orchestrator.requests.reasoning import AnswerParser, MakeParser
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import FinishReason, ToolCall
@@ -39,6 +40,8 @@ class ChatFormat:
         tokenizer: Tokenizer,
         *,
         tools: ToolUse = NO_TOOLS,
+        reasoning: MakeParser = lambda: None,
+        includes_reasoning: bool = True,
         returns_tokens: bool = False,
         returns_token_ids: bool = False,
         includes_usage: bool = False,
@@ -47,15 +50,20 @@ class ChatFormat:
         self.envelope = envelope
         self.tokenizer = tokenizer
         self.tools = tools
+        self._reasoning = reasoning
+        self._includes_reasoning = includes_reasoning
         self.returns_tokens = returns_tokens
         self.returns_token_ids = returns_token_ids
         self.has_running_usage = has_running_usage
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
-    @property
-    def may_call(self) -> bool:
-        """Whether the answer's text may hold calls."""
-        return self.tools.choice != "none"
+    def parser(self) -> AnswerParser:
+        """Of one answer's text."""
+        return AnswerParser(self._reasoning(), None if self.tools.choice == "none" else ToolCallParser())
+
+    def reasoning_of(self, answer: ToolAnswer) -> str:
+        """Where it is wanted."""
+        return answer.reasoning if self._includes_reasoning else ""
 
     def document(self, answers: Sequence[Finished]) -> ChatCompletion:
         """All answers as one body."""
@@ -101,13 +109,15 @@ class ChatFormat:
         return finish_reason_of(report.finish_reason)
 
     def _message(self, text: str) -> AssistantMessage:
-        if not self.may_call:
-            return AssistantMessage("assistant", text)
-        answer = split_tool_calls(text)
-        if not answer.calls:
-            return AssistantMessage("assistant", text)
-        calls = [_call_item(call) for call in answer.calls]
-        return AssistantMessage("assistant", answer.content or None, tool_calls=calls)
+        answer = self.parser().finish(text)
+        message = AssistantMessage("assistant", answer.content)
+        if answer.calls:
+            message.tool_calls = [_call_item(call) for call in answer.calls]
+        if answer.calls or answer.reasoning:
+            message.content = answer.content or None
+        if reasoning := self.reasoning_of(answer):
+            message.reasoning = message.reasoning_content = reasoning
+        return message
 
     def _choice(self, answer: Finished) -> ChatChoice:
         chunk, report, options = answer.chunk, answer.report, answer.sample.options
@@ -132,26 +142,25 @@ class ChatEvents:
         self._chat = chat
         self._sample = sample
         self._is_first = True
-        self._parser = ToolCallParser() if chat.may_call else None
+        self._parser = chat.parser()
         self._num_calls = 0
         self._usage = RunningUsage(len(sample.prompt_token_ids), is_told=chat.has_running_usage)
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
-        text, calls = answer.content, answer.calls
+        answer = self._parser.push(chunk.text)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
-        if not opening and not self._has_news(chunk, text, calls):
+        if not opening and not self._has_news(chunk, answer):
             return b""
-        return opening + self._event(self._choice(chunk, text, calls))
+        return opening + self._event(self._choice(chunk, answer))
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the event that tells how it ended."""
-        text, calls = self._last_news(chunk.text)
+        answer = self._parser.finish(chunk.text)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
-        news = self._event(self._choice(chunk, text, calls)) if self._has_news(chunk, text, calls) else b""
+        news = self._event(self._choice(chunk, answer)) if self._has_news(chunk, answer) else b""
         options = self._sample.options
         ending = ChatChunkChoice(
             index=self._sample.index,
@@ -162,17 +171,12 @@ class ChatEvents:
         )
         return opening + news + self._event(ending)
 
-    def _has_news(self, chunk: OutputChunk, text: str, calls: tuple[ToolCall, ...]) -> bool:
-        return bool(text or calls or chunk.logprobs or self._chat.returns_tokens or self._chat.returns_token_ids)
+    def _has_news(self, chunk: OutputChunk, answer: ToolAnswer) -> bool:
+        told = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
+        return bool(told or self._chat.returns_tokens or self._chat.returns_token_ids)
 
     def _event(self, choice: ChatChunkChoice) -> bytes:
         return self._chat.event([choice], self._usage.now())
-
-    def _last_news(self, text: str) -> tuple[str, tuple[ToolCall, ...]]:
-        if self._parser is None:
-            return text, ()
-        pushed, rest = self._parser.push(text), self._parser.finish()
-        return pushed.content + rest.content, (*pushed.calls, *rest.calls)
 
     def _opening(self) -> bytes:
         """Who speaks, before the first word."""
@@ -182,13 +186,17 @@ class ChatEvents:
         choice = ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))
         return self._chat.event([choice], self._usage.now(), self._chat.prompt_token_ids(self._sample))
 
-    def _choice(self, chunk: OutputChunk, text: str, calls: tuple[ToolCall, ...]) -> ChatChunkChoice:
-        chat = self._chat
-        items = [_call_item(call, self._num_calls + index) for index, call in enumerate(calls)]
-        self._num_calls += len(calls)
+    def _choice(self, chunk: OutputChunk, answer: ToolAnswer) -> ChatChunkChoice:
+        chat, content = self._chat, answer.content
+        items = [_call_item(call, self._num_calls + index) for index, call in enumerate(answer.calls)]
+        self._num_calls += len(items)
+        reasoning = chat.reasoning_of(answer) or None
+        content_or_none = None if (items or answer.reasoning) and not content else content
         return ChatChunkChoice(
             index=self._sample.index,
-            delta=Delta(content=None if calls and not text else text, tool_calls=items or None),
+            delta=Delta(
+                content=content_or_none, tool_calls=items or None, reasoning=reasoning, reasoning_content=reasoning
+            ),
             logprobs=chat_logprobs(chunk, chat.tokenizer),
             token_ids=chat.token_ids(chunk),
             speculation=ChoiceDetails(token_details(chunk, chat.tokenizer)) if chat.returns_tokens else msgspec.UNSET,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Set
 from typing import Any, Literal
 
 from orchestrator.http.completions.request_fields import RequestFields
@@ -13,6 +12,7 @@ from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import TemplateOptions
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
@@ -51,6 +51,9 @@ class Message(RequestFields, kw_only=True):
     """Of the assistant."""
     tool_call_id: str | None = None
     """Of a tool: which call this is the result of."""
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    """The same, by its older name."""
 
 
 class FunctionDefinition(RequestFields, kw_only=True):
@@ -102,6 +105,10 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
     """What the chat template may read."""
     reasoning_effort: str | None = None
     """One of them."""
+    include_reasoning: bool | None = True
+    """Thoughts are part of the answer."""
+    separate_reasoning: bool | None = True
+    """They are told from the content, where the model is known to think."""
 
     @property
     def num_logprobs(self) -> int | None:
@@ -136,11 +143,18 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         """The conversation. Raises InvalidRequestError for what is not text."""
         return dataclasses.replace(chat_prompt(self.messages, tools), options=self._template_options())
 
-    def unread_variables(self, known: Set[str]) -> dict[str, str]:
-        """Fields for the chat template that it does not read, each with that reason; known: what it does read."""
+    def unread_fields(self, tokenizer: Tokenizer) -> dict[str, str]:
+        """Fields for the chat template that it does not read, each with that reason."""
+        known = tokenizer.template_variables
         names = [f"chat_template_kwargs.{name}" for name in self.chat_template_kwargs or () if name not in known]
         if self.reasoning_effort is not None and "reasoning_effort" not in known:
             names.append("reasoning_effort")
+        if "reasoning_content" not in tokenizer.chat_template:
+            names += [
+                f"messages.{name}"
+                for name in ("reasoning", "reasoning_content")
+                if any(getattr(message, name) for message in self.messages)
+            ]
         return dict.fromkeys(names, "the chat template does not read it")
 
     def _template_options(self) -> TemplateOptions:
@@ -169,7 +183,8 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
     calls = tuple(_tool_call(call, f"{param}.tool_calls[{at}]") for at, call in enumerate(message.tool_calls or ()))
     if message.content is None and not calls:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
-    return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "")
+    reasoning = message.reasoning or message.reasoning_content or ""
+    return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:

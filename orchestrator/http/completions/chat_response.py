@@ -36,6 +36,10 @@ class AssistantMessage(msgspec.Struct):
     content: str | None
     refusal: None = None
     tool_calls: list[CallItem] | msgspec.UnsetType = msgspec.UNSET
+    reasoning: str | msgspec.UnsetType = msgspec.UNSET
+    """What the model thought before."""
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    """The same, by its older name."""
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
@@ -70,6 +74,8 @@ class Delta(msgspec.Struct, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
     tool_calls: list[CallItem] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):

@@ -30,12 +30,15 @@ from orchestrator.http.responses.request import PARAM_NAMES, ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
+from orchestrator.requests.reasoning import MakeParser, ReasoningMarks, ReasoningParser, reasoning_marks
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
 from pilotfish.types import Grammar, ModelInfo
 
+_MAX_MARK_TOKENS = 16
+"""At the end of a prompt that ends with a mark; a byte each at worst."""
 _COMPLETION_NAMES = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
@@ -60,6 +63,7 @@ class GenerationApi:
     def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
         self._service = service
         self._config = config
+        self._marks = reasoning_marks(config.http.reasoning_parser, service.tokenizer.chat_template)
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
@@ -68,8 +72,17 @@ class GenerationApi:
     async def chat(self, exchange: Exchange) -> None:
         """POST /v1/chat/completions."""
 
-        def make_format(model: ModelInfo, fields: ChatCompletionRequest, tools: ToolUse) -> ChatFormat:
-            return ChatFormat(new_envelope("chatcmpl", model), self._service.tokenizer, tools=tools, **fields.told)
+        def make_format(
+            model: ModelInfo, fields: ChatCompletionRequest, tools: ToolUse, reasoning: MakeParser
+        ) -> ChatFormat:
+            return ChatFormat(
+                new_envelope("chatcmpl", model),
+                self._service.tokenizer,
+                tools=tools,
+                reasoning=reasoning,
+                includes_reasoning=fields.include_reasoning is not False,
+                **fields.told,
+            )
 
         await self._chat(exchange, self._chat_reader.read(exchange), _CHAT_NAMES, make_format)
 
@@ -77,8 +90,10 @@ class GenerationApi:
         """POST /v1/responses."""
         request = self._responses_reader.read(exchange)
 
-        def make_format(model: ModelInfo, _: ChatCompletionRequest, tools: ToolUse) -> ResponsesFormat:
-            return ResponsesFormat(new_envelope("resp", model), request, tools)
+        def make_format(
+            model: ModelInfo, _: ChatCompletionRequest, tools: ToolUse, reasoning: MakeParser
+        ) -> ResponsesFormat:
+            return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning)
 
         exchange.param_names = PARAM_NAMES
         await self._chat(exchange, request.as_chat(), PARAM_NAMES, make_format)
@@ -88,12 +103,12 @@ class GenerationApi:
         exchange: Exchange,
         fields: ChatCompletionRequest,
         param_names: Mapping[str, str],
-        make_format: Callable[[ModelInfo, ChatCompletionRequest, ToolUse], AnswerFormat],
+        make_format: Callable[[ModelInfo, ChatCompletionRequest, ToolUse, MakeParser], AnswerFormat],
     ) -> None:
         exchange.param_names = param_names
         caller = caller_of(exchange.request)
         model = await served_model(self._service, fields.model)
-        self._chat_reader.ignore(exchange, fields.unread_variables(self._service.tokenizer.template_variables))
+        self._chat_reader.ignore(exchange, fields.unread_fields(self._service.tokenizer))
         tools = fields.tool_use()
         field = grammar_field(fields.outputs)
         exchange.param_names = {**param_names, "grammar": param_names.get(field, field)}
@@ -107,9 +122,14 @@ class GenerationApi:
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
-        samples = await self._samples(fields, [fields.prompt(tools)], options, model.max_context_tokens)
+        # A format binds the answer from its first token: there are no thoughts before it.
+        marks = self._marks if fields.separate_reasoning is not False and grammar is None else None
+        samples = await self._samples(
+            fields, [fields.prompt(tools)], options, model.max_context_tokens, is_tokenized=marks is not None
+        )
+        answer_format = make_format(model, fields, tools, self._reasoning(marks, samples[0]))
         try:
-            await self._answer(exchange, fields, samples, make_format(model, fields, tools), caller)
+            await self._answer(exchange, fields, samples, answer_format, caller)
         except InvalidRequestError as error:
             if error.param == "grammar" and grammar is not wanted:
                 if wanted is not None and tools.choice == "auto":
@@ -120,6 +140,13 @@ class GenerationApi:
                             await self._service.grammar_check.check(wanted)
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
+
+    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample) -> MakeParser:
+        """Makes the parser of each answer; the sample's prompt is tokenised where there are marks."""
+        if marks is None:
+            return lambda: None
+        end = self._service.tokenizer.decode(sample.prompt_token_ids[-_MAX_MARK_TOKENS:], skip_special=False)
+        return lambda: ReasoningParser(marks, is_inside=end.rstrip().endswith(marks.begin))
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""
@@ -155,13 +182,15 @@ class GenerationApi:
         prompts: Sequence[Prompt],
         options: GenerationOptions,
         max_context_tokens: int,
+        *,
+        is_tokenized: bool = False,
     ) -> list[Sample]:
         """As many answers to each prompt as are wanted."""
         num_kept = _num_kept_tokens(fields.truncate_prompt_tokens, options, max_context_tokens)
         num_choices = check_num_choices(fields.n, len(prompts), self._config.http.max_choices)
         samples = []
         for prompt_index, prompt in enumerate(prompts):
-            if num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:
+            if is_tokenized or num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:
                 # Tokenised once for all of them.
                 token_ids = await self._service.token_ids_of(prompt)
                 prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids)

@@ -30,7 +30,7 @@ NO_EFFECT: Mapping[str, str] = {
     "include_obfuscation": "TLS hides events",
     # Of messages and calls that clients send back as they got them, here or elsewhere.
     **dict.fromkeys(("name", "refusal", "annotations", "audio", "function_call", "index", "parsed"), ""),
-    **dict.fromkeys(("parsed_arguments", "reasoning", "reasoning_content", "provider_specific_fields"), ""),
+    **dict.fromkeys(("parsed_arguments", "provider_specific_fields"), ""),
     "best_of": "n answers are drawn and all given",
     "chat_template": "only the model's own is rendered",
     "priority": "the queue is fair by client",

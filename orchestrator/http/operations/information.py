@@ -17,7 +17,6 @@ from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from pilotfish.types import ModelInfo
 
-
 _SHUTTING_DOWN = error_body(503, "the server is shutting down", code="service_unavailable")
 
 

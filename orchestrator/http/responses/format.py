@@ -27,6 +27,7 @@ from orchestrator.http.responses.response import (
     Status,
 )
 from orchestrator.request_telemetry.report import Report
+from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
 from orchestrator.requests.tools import ToolUse
 from pilotfish.types import FinishReason, ToolCall
@@ -35,10 +36,14 @@ from pilotfish.types import FinishReason, ToolCall
 class ResponsesFormat:
     """Makes the answer to one request."""
 
-    def __init__(self, envelope: Envelope, request: ResponsesRequest, tools: ToolUse) -> None:
+    def __init__(
+        self, envelope: Envelope, request: ResponsesRequest, tools: ToolUse, reasoning: MakeParser = lambda: None
+    ) -> None:
+        """reasoning: what a model thinks is left out, as OpenAI does."""
         self._envelope = envelope
         self._request = request
         self._tools = tools
+        self._reasoning = reasoning
 
     def document(self, answers: Sequence[Finished]) -> Response:
         """The answer as one body."""
@@ -49,7 +54,8 @@ class ResponsesFormat:
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
         """Makes the events of the answer."""
-        return ResponseEvents(self, ToolCallParser() if self._tools.choice != "none" else None)
+        tools = None if self._tools.choice == "none" else ToolCallParser()
+        return ResponseEvents(self, AnswerParser(self._reasoning(), tools))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
         """The last event has told it."""
@@ -89,7 +95,7 @@ class ResponsesFormat:
 class ResponseEvents:
     """The events of one answer, and the items of its output so far."""
 
-    def __init__(self, answer_format: ResponsesFormat, parser: ToolCallParser | None) -> None:
+    def __init__(self, answer_format: ResponsesFormat, parser: AnswerParser) -> None:
         self._format = answer_format
         self._parser = parser
         self._num_events = 0
@@ -99,14 +105,11 @@ class ResponseEvents:
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        answer = ToolAnswer(chunk.text) if self._parser is None else self._parser.push(chunk.text)
-        return self._begin() + self._add(answer)
+        return self._begin() + self._add(self._parser.push(chunk.text))
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the whole answer."""
-        data = self.chunk(chunk)
-        if self._parser is not None:
-            data += self._add(self._parser.finish())
+        data = self.chunk(chunk) + self._add(self._parser.finish())
         if not self.items:
             data += self._open_message()  # an answer of no words is one
         is_cut = report.finish_reason is FinishReason.LENGTH

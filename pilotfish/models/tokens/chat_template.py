@@ -47,6 +47,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
         """Compile. Raises: UnsupportedModelError when the template is not valid jinja."""
+        self.source = source
         self._special_tokens = dict(special_tokens)
         environment = _environment()
         try:
@@ -106,6 +107,8 @@ def _turn(message: ChatMessage) -> dict[str, Any]:
             {"type": "function", "id": call.call_id, "function": {"name": call.name, "arguments": _arguments(call)}}
             for call in message.tool_calls
         ]
+    if message.reasoning:
+        turn["reasoning_content"] = message.reasoning
     if message.tool_call_id:
         turn["tool_call_id"] = message.tool_call_id
     return turn

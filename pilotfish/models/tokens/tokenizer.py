@@ -129,6 +129,11 @@ class Tokenizer:
         return longest if self._backend.normalizer is None else longest * _COMPOSED_BYTES
 
     @property
+    def chat_template(self) -> str:
+        """As it is written; empty: the model has none."""
+        return "" if self._chat_template is None else self._chat_template.source
+
+    @property
     def template_variables(self) -> Set[str]:
         """What the chat template reads."""
         return frozenset() if self._chat_template is None else self._chat_template.variables

@@ -45,9 +45,10 @@ def _fold(message: ChatMessage) -> ChatMessage:
     if message.role == "tool":
         return ChatMessage("user", f"<tool_response>\n{message.content}\n</tool_response>")
     if not message.tool_calls:
-        return ChatMessage(message.role, message.content)
+        return ChatMessage(message.role, message.content, reasoning=message.reasoning)
     calls = "\n".join(_written(call) for call in message.tool_calls)
-    return ChatMessage(message.role, f"{message.content}\n{calls}" if message.content else calls)
+    content = f"{message.content}\n{calls}" if message.content else calls
+    return ChatMessage(message.role, content, reasoning=message.reasoning)
 
 
 def _written(call: ToolCall) -> str:

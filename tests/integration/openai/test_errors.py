@@ -19,7 +19,7 @@ COMPLETION = {"prompt": "sea", "max_tokens": 4}
 PROMPT = {"prompt": "sea"}
 UNSERVED = [
     (f"/v1/{path}", "POST", 404)
-    for path in ("embeddings", "audio/speech", "audio/transcriptions", "images/generations", "moderations", "responses")
+    for path in ("embeddings", "audio/speech", "audio/transcriptions", "images/generations", "moderations")
 ]
 
 
@@ -209,7 +209,9 @@ def test_another_model_is_not_found(emulated_client: openai.OpenAI) -> None:
         emulated_client.models.retrieve("gpt-oracle")
 
 
-@pytest.mark.parametrize(("path", "method", "status"), [("/v1/nothing", "GET", 404), ("/v1/completions", "GET", 405), *UNSERVED])
+@pytest.mark.parametrize(
+    ("path", "method", "status"), [("/v1/nothing", "GET", 404), ("/v1/completions", "GET", 405), *UNSERVED]
+)
 def test_no_such_place(emulated_server, path: str, method: str, status: int) -> None:
     with pytest.raises(urllib.error.HTTPError) as failure:
         urllib.request.urlopen(urllib.request.Request(f"{emulated_server.url}{path}", method=method), timeout=30)

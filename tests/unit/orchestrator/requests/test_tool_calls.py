@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, split_tool_calls
+from orchestrator.requests.reasoning import AnswerParser
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
 from pilotfish.types import ToolCall
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
@@ -39,7 +40,7 @@ def told(answer: ToolAnswer) -> tuple[str, list[tuple[str, str]]]:
 
 
 def test_calls_are_taken_out_of_the_text() -> None:
-    answer = split_tool_calls(f"Let me see.\n{CALL}\n{OTHER}")
+    answer = AnswerParser(tools=ToolCallParser()).finish(f"Let me see.\n{CALL}\n{OTHER}")
     assert answer.content == "Let me see."
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [
         ("get_weather", {"city": "Zürich"}),
@@ -71,7 +72,7 @@ def test_calls_are_taken_out_of_the_text() -> None:
     ],
 )
 def test_what_is_no_call_stays_text(text: str) -> None:
-    assert told(split_tool_calls(text)) == (text, [])
+    assert told(AnswerParser(tools=ToolCallParser()).finish(text)) == (text, [])
     assert told(in_pieces(text, range(len(text)))) == (text, [])
 
 
@@ -92,7 +93,7 @@ def test_what_is_no_call_stays_text(text: str) -> None:
 def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_only: bool) -> None:
     written = call_of(arguments, ensure_ascii=ascii_only)
     text = f"see {written}\n{written} and{CALL}"
-    for answer in (split_tool_calls(text), in_pieces(text, range(len(text)))):
+    for answer in (AnswerParser(tools=ToolCallParser()).finish(text), in_pieces(text, range(len(text)))):
         assert answer.content == "see \n and"
         assert [json.loads(call.arguments) for call in answer.calls] == [arguments, arguments, {"city": "Zürich"}]
 
@@ -101,7 +102,11 @@ def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_on
     "arguments", ['{"a":1.0,"b":12345678901234567890123, "a":2}', '{ "a" : 1e300 }', '{\n  "a": "é"\n}']
 )
 def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
-    (call,) = split_tool_calls(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>').calls
+    (call,) = (
+        AnswerParser(tools=ToolCallParser())
+        .finish(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>')
+        .calls
+    )
     assert call.arguments == arguments
 
 
@@ -111,7 +116,7 @@ def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
 )
 def test_half_a_surrogate_pair_stays_an_escape(arguments: str, key: str) -> None:
     text = f'<tool_call>{{"name":"f","{key}":{arguments}}}</tool_call>'
-    for answer in (split_tool_calls(text), in_pieces(text, range(len(text)))):
+    for answer in (AnswerParser(tools=ToolCallParser()).finish(text), in_pieces(text, range(len(text)))):
         (call,) = answer.calls
         assert (answer.content, call.name) == ("", "f")
         assert json.loads(call.arguments) == json.loads(arguments)
@@ -135,7 +140,7 @@ def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over(end: st
     ],
 )
 def test_there_is_no_space_between_calls_and_the_ends_of_the_content(text: str, content: str) -> None:
-    assert split_tool_calls(text).content == content
+    assert AnswerParser(tools=ToolCallParser()).finish(text).content == content
     assert in_pieces(text, range(len(text))).content == content
 
 
@@ -165,7 +170,7 @@ PARTS = st.sampled_from(
 @given(parts=st.lists(PARTS, max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
     text = "".join(parts)
-    whole = told(split_tool_calls(text))
+    whole = told(AnswerParser(tools=ToolCallParser()).finish(text))
     assert told(in_pieces(text, cuts)) == whole
     assert told(in_pieces(text, range(len(text)))) == whole
     for _, arguments in whole[1]:
@@ -178,5 +183,5 @@ def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
     )
 )
 def test_any_argument_arrives(value: object) -> None:
-    (call,) = split_tool_calls(call_of({"value": value}, ensure_ascii=False)).calls
+    (call,) = AnswerParser(tools=ToolCallParser()).finish(call_of({"value": value}, ensure_ascii=False)).calls
     assert json.loads(call.arguments) == {"value": value}

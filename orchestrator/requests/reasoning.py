@@ -1,0 +1,121 @@
+"""What a model thinks between marks before it answers. Pure: no I/O, no HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, num_held
+from pilotfish.errors import ConfigError
+
+
+class ReasoningMarks(NamedTuple):
+    """What stands around the thoughts."""
+
+    begin: str
+    end: str
+
+
+_THINK = ReasoningMarks("<think>", "</think>")
+PARSERS: Mapping[str, ReasoningMarks] = {
+    "deepseek_r1": _THINK,
+    "qwen3": _THINK,
+    "glm45": _THINK,
+    "seed_oss": ReasoningMarks("<seed:think>", "</seed:think>"),
+    "granite": ReasoningMarks("Here is my thought process:", "Here is my response:"),
+}
+"""By vLLM's names."""
+
+
+def reasoning_marks(name: str, chat_template: str) -> ReasoningMarks | None:
+    """Those of a parser; `auto`: of the first whose end mark the chat template has; None: the model is not one that
+    thinks, or `none`. Raises ConfigError for a name that is unknown."""
+    if name == "auto":
+        return next((marks for marks in PARSERS.values() if marks.end in chat_template), None)
+    if name not in (*PARSERS, "none"):
+        known = ", ".join(("auto", "none", *PARSERS))
+        raise ConfigError(f"orchestrator.http.reasoning_parser is {name!r}; known are {known}")
+    return PARSERS.get(name)
+
+
+class ReasoningParser:
+    """Tells thoughts from the answer in text that comes in pieces; how it is cut makes no difference.
+
+    Thoughts are at the beginning or nowhere. What may begin a mark is held back until that is known, and so is space
+    around thoughts, which is not told.
+    """
+
+    def __init__(self, marks: ReasoningMarks, *, is_inside: bool) -> None:
+        """is_inside: the prompt ends with the begin mark, as some templates have it."""
+        self._marks = marks
+        self._place: Literal["before", "inside", "behind"] = "inside" if is_inside else "before"
+        self._text = ""
+        """What is not told yet."""
+        self._skips_space = True
+        """No word of the thoughts, or of the content behind them, was told."""
+
+    def push(self, text: str) -> tuple[str, str]:
+        """The thoughts and the content that are certain now."""
+        self._text += text
+        if self._place == "before":
+            self._look_for_begin()
+        thoughts = self._thoughts() if self._place == "inside" else ""
+        return thoughts, self._take() if self._place == "behind" else ""
+
+    def finish(self) -> tuple[str, str]:
+        """What is left when no more comes."""
+        rest, self._text = self._text, ""
+        return (rest.rstrip(), "") if self._place == "inside" else ("", rest)
+
+    def _look_for_begin(self) -> None:
+        start = self._text.lstrip()
+        if start.startswith(self._marks.begin):
+            self._place, self._text = "inside", start.removeprefix(self._marks.begin)
+        elif not self._marks.begin.startswith(start):
+            self._place, self._skips_space = "behind", False
+
+    def _thoughts(self) -> str:
+        before, mark, after = self._text.partition(self._marks.end)
+        if mark:
+            self._text = before.rstrip()
+            told = self._take()
+            self._place, self._text, self._skips_space = "behind", after, True
+            return told
+        num_told = len(self._text[: len(self._text) - num_held(self._text, self._marks.end)].rstrip())
+        held, self._text = self._text[num_told:], self._text[:num_told]
+        told, self._text = self._take(), held
+        return told
+
+    def _take(self) -> str:
+        told, self._text = self._text.lstrip() if self._skips_space else self._text, ""
+        self._skips_space = self._skips_space and not told
+        return told
+
+
+MakeParser = Callable[[], ReasoningParser | None]
+"""For each answer to a prompt; None: nothing is told apart."""
+
+
+class AnswerParser:
+    """Takes a chat's answer apart: thoughts, calls, and content, which is the rest."""
+
+    def __init__(self, reasoning: ReasoningParser | None = None, tools: ToolCallParser | None = None) -> None:
+        self._reasoning = reasoning
+        self._tools = tools
+
+    def push(self, text: str) -> ToolAnswer:
+        """What is certain now."""
+        thoughts, content = ("", text) if self._reasoning is None else self._reasoning.push(text)
+        answer = ToolAnswer(content) if self._tools is None else self._tools.push(content)
+        return replace(answer, reasoning=thoughts) if thoughts else answer
+
+    def finish(self, text: str = "") -> ToolAnswer:
+        """What is left with the last text."""
+        pushed = self.push(text)
+        thoughts, content = ("", "") if self._reasoning is None else self._reasoning.finish()
+        rest = ToolAnswer(content)
+        if self._tools is not None:
+            first, last = self._tools.push(content), self._tools.finish()
+            rest = ToolAnswer(first.content + last.content, (*first.calls, *last.calls))
+        return ToolAnswer(pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + thoughts)

@@ -1,0 +1,68 @@
+"""A model whose template begins its thoughts: they are told from the content, whole and streamed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.openai.conftest import CHAT_TEMPLATE, tiny_server
+from tests.support.stack import StackThread
+
+ASKED = {"role": "user", "content": "ab ab ab ab"}
+BODY = {"messages": [ASKED], "seed": 11, "max_tokens": 10}
+
+
+@pytest.fixture(scope="module")
+def thinking_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThread]:
+    folder = tmp_path_factory.mktemp("thinking") / "tiny"
+    shutil.copytree(target_folder, folder)
+    template = CHAT_TEMPLATE.replace("assistant:", "assistant:<think>{# until </think> #}")
+    template = template.replace("|", "{{ message['reasoning_content'] }}|")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+def ask(server: StackThread, **fields: Any) -> dict[str, Any]:
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json={**BODY, **fields}, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def message_of(server: StackThread, **fields: Any) -> dict[str, Any]:
+    return ask(server, **fields)["choices"][0]["message"]
+
+
+def test_thoughts_are_told_apart(thinking_server: StackThread) -> None:
+    text = message_of(thinking_server, separate_reasoning=False)["content"]
+    message = message_of(thinking_server)
+    assert message["reasoning"] == message["reasoning_content"] == text.strip()
+    assert message["content"] is None
+    assert "reasoning" not in message_of(thinking_server, include_reasoning=False)
+
+
+def test_streamed_thoughts_join_to_the_whole(thinking_server: StackThread) -> None:
+    body = {**BODY, "stream": True}
+    lines = httpx.post(f"{thinking_server.url}/v1/chat/completions", json=body, timeout=60).text.split("\n\n")[:-2]
+    deltas = [json.loads(line.removeprefix("data: "))["choices"][0]["delta"] for line in lines]
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == message_of(thinking_server)["reasoning"]
+    assert not any(delta.get("content") for delta in deltas)
+
+
+def test_what_follows_thoughts_and_what_follows_a_format_is_content(thinking_server: StackThread) -> None:
+    thought = [ASKED, {"role": "assistant", "content": "<think>so</think>"}]
+    assert message_of(thinking_server, messages=thought, continue_final_message=True)["content"]
+    assert message_of(thinking_server, structured_outputs={"regex": "[ab]{3}"})["content"]
+
+
+def test_the_template_sees_thoughts_that_are_sent_back(thinking_server: StackThread) -> None:
+    messages = [ASKED, {"role": "assistant", "content": "b", "reasoning_content": "(so)"}, ASKED]
+    tokens = ask(thinking_server, messages=messages, return_token_ids=True)["prompt_token_ids"]
+    prompt = httpx.post(f"{thinking_server.url}/detokenize", json={"tokens": tokens}).json()["prompt"]
+    assert "assistant:b(so)|" in prompt

@@ -1,0 +1,70 @@
+"""Thoughts, calls and content of answers, whole and in pieces."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.requests.reasoning import PARSERS, AnswerParser, ReasoningParser, reasoning_marks
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
+from pilotfish.errors import ConfigError
+from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
+
+THINK = PARSERS["qwen3"]
+CALL = f'{CALL_BEGIN}{{"name": "find", "arguments": {{"what": "fish"}}}}{CALL_END}'
+
+
+def parser(*, is_inside: bool = False) -> AnswerParser:
+    return AnswerParser(ReasoningParser(THINK, is_inside=is_inside), ToolCallParser())
+
+
+def told(answer: ToolAnswer) -> tuple[str, str, list[str]]:
+    return answer.reasoning, answer.content, [call.name for call in answer.calls]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_inside", "expected"),
+    [
+        ("<think>\na b\n</think>\n\nc d ", False, ("a b", "c d ", [])),
+        ("\n<think>a</think>b", False, ("a", "b", [])),
+        ("a <b\n</think>\nc", True, ("a <b", "c", [])),
+        ("<think>\n\n</think>\n\nc", False, ("", "c", [])),
+        (" no <think>thoughts</think>", False, ("", " no <think>thoughts</think>", [])),
+        ("<think>cut off </thi", False, ("cut off </thi", "", [])),
+        ("cut off\n", True, ("cut off", "", [])),
+        ("<thi", False, ("", "<thi", [])),
+        (f"<think>{CALL}?</think>\n{CALL}", False, (f"{CALL}?", "", ["find"])),
+        ("", True, ("", "", [])),
+    ],
+)
+def test_an_answer_is_taken_apart_however_it_comes(text: str, is_inside: bool, expected: object) -> None:
+    assert told(parser(is_inside=is_inside).finish(text)) == expected
+    for size in range(1, len(text)):
+        pieces = parser(is_inside=is_inside)
+        answers = [pieces.push(text[start : start + size]) for start in range(0, len(text), size)]
+        answers.append(pieces.finish())
+        assert (
+            "".join(answer.reasoning for answer in answers),
+            "".join(answer.content for answer in answers),
+            [call.name for answer in answers for call in answer.calls],
+        ) == expected
+
+
+@given(st.text("<think>/ \n", max_size=30), st.booleans(), st.integers(1, 5))
+def test_pieces_join_to_the_whole(text: str, is_inside: bool, size: int) -> None:
+    whole, pieces = ReasoningParser(THINK, is_inside=is_inside), ReasoningParser(THINK, is_inside=is_inside)
+    expected = [whole.push(text), whole.finish()]
+    found = [pieces.push(text[start : start + size]) for start in range(0, len(text), size)] + [pieces.finish()]
+    for index in (0, 1):
+        assert "".join(each[index] for each in found) == "".join(each[index] for each in expected)
+
+
+def test_the_template_tells_how_a_model_thinks() -> None:
+    assert reasoning_marks("auto", "{{ message }}") is None
+    assert reasoning_marks("auto", "{{ x.split('</think>')[-1] }}") == THINK
+    assert reasoning_marks("auto", "'Here is my thought process:' … 'Here is my response:'") == PARSERS["granite"]
+    assert reasoning_marks("none", "</think>") is None
+    assert reasoning_marks("deepseek_r1", "") == THINK
+    with pytest.raises(ConfigError, match="qwen9"):
+        reasoning_marks("qwen9", "")
