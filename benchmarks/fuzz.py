@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fuzz.grammars import GrammarsSurface
-from fuzz.replica import ReplicaSurface
-from fuzz.replies import RepliesSurface
+from fuzz.replica import ReplicaSurface, RepliesSurface
 from fuzz.requests import GrpcSurface, HttpSurface
 from fuzz.sessions import SessionsSurface
 from fuzz.surface import Surface, fuzz

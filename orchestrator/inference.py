@@ -10,8 +10,7 @@ import msgspec
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller
-from orchestrator.control.in_target_controller import InTargetController
+from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadPolicy
 from orchestrator.drafting.drafter import Drafter, InTargetDrafter

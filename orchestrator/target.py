@@ -8,8 +8,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
 
-from orchestrator.answers.sequence import Sequence
-from orchestrator.answers.verdict_check import check_verdict
+from orchestrator.answers.sequence import Sequence, check_verdict
 from orchestrator.drafting.drafter import DraftBlock
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence

@@ -17,8 +17,7 @@ from google.protobuf.message import Message
 from hypothesis import strategies as st
 
 from fuzz.frames import EDITS, garbled, items_of, spoil
-from fuzz.replica import tiny_config
-from fuzz.replies import replica_of
+from fuzz.replica import replica_of, tiny_config
 from pilotfish.engine.process.factory import build_engine
 from pilotfish.rpc.frames import EOF, Service
 from pilotfish.rpc.stream import CODECS

@@ -22,8 +22,7 @@ from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 
 from pilotfish.config import Config
 from pilotfish.launch.specs import free_ports
-from pilotfish.pools.options import Pool
-from pilotfish.pools.serve_file import APPLICATIONS, serve_file
+from pilotfish.pools.options import APPLICATIONS, Pool, serve_file
 
 POOL_LABEL = "pilotfish.io/pool"
 NODES: Mapping[str, tuple[Pool, int]] = {

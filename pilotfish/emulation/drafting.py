@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from pilotfish.emulation.language_model import HashLanguageModel
 from pilotfish.messages import PreparedDrafts, Proposal, Propose
+from pilotfish.speculation.lookup.index import one_hot_probs
 from pilotfish.speculation.trees.fan_out import MAX_RIVALS, likeliest_outcomes, rivals, split_budget
 from pilotfish.speculation.trees.growth import Candidate
 from pilotfish.speculation.trees.tree import ROOT
-from pilotfish.types import AcceptanceMode, SamplingParams, SparseDistribution
+from pilotfish.types import SamplingParams
 
 Acceptance = float | Sequence[float]
 """Probability that a draft token is the target's if all before it are; by position, the last for further ones."""
@@ -227,7 +228,7 @@ class EmulatedDrafting:
             sequence_id=request.sequence_id,
             base_length=request.base_length,
             draft_token_ids=drafted,
-            draft_probs=_one_hot(drafted, job.sampling),
+            draft_probs=one_hot_probs(drafted, job.sampling),
             parents=parents,
         )
 
@@ -241,7 +242,7 @@ class EmulatedDrafting:
             num_accepted_tokens=tuple(len(branch.assumed_token_ids) - 1 for branch in branches),
             own_token_ids=tuple(branch.assumed_token_ids[-1] for branch in branches),
             draft_token_ids=drafted,
-            draft_probs=_one_hot(drafted, job.sampling),
+            draft_probs=one_hot_probs(drafted, job.sampling),
         )
 
     def _with_siblings(self, chain: Sequence[int], max_nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -255,10 +256,3 @@ class EmulatedDrafting:
             parents += [parent, parent]
             parent = len(drafted) - 1
         return tuple(drafted), tuple(parents)
-
-
-def _one_hot(token_ids: Sequence[int], sampling: SamplingParams) -> tuple[SparseDistribution, ...]:
-    """What the tokens are drawn from, where that is to be told."""
-    if sampling.acceptance is not AcceptanceMode.REJECTION or sampling.is_greedy:
-        return ()
-    return tuple(SparseDistribution((token_id,), (1.0,)) for token_id in token_ids)

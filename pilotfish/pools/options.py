@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal
 
-from pilotfish.config import AutoscalingConfig, Config, PoolConfig, replace
+import yaml
+
+from pilotfish.config import AutoscalingConfig, Config, PoolConfig, config_to_yaml, default_cache_dir, replace
 from pilotfish.errors import ConfigError
 
 Pool = Literal["target", "draft", "orchestrator"]
@@ -155,3 +157,57 @@ def _max_replicas_per_node(config: Config, pool: Pool) -> int:
     if pool == "orchestrator" and has_fixed_port and config.orchestrator.num_replicas > 1:
         return 1
     return limit
+
+
+APPLICATIONS: dict[Pool, str] = {
+    "target": "pilotfish-target",
+    "draft": "pilotfish-draft",
+    "orchestrator": "pilotfish",
+}
+BUILDERS: dict[Pool, str] = {
+    "target": "pilotfish.serve_app:build_target",
+    "draft": "pilotfish.serve_app:build_draft",
+    "orchestrator": "pilotfish.serve_app:build_orchestrator",
+}
+
+
+def serve_file(config: Config) -> dict[str, Any]:
+    """The file's content, which runs `config`.
+
+    What Serve can change in place stands in `deployments`; a change of `args` restarts that application's replicas,
+    so each has only the sections that it reads.
+    """
+    return {
+        # The public address is the orchestrators' own.
+        "proxy_location": "Disabled",
+        "logging_config": {"enable_access_log": False},
+        "applications": [
+            {
+                "name": APPLICATIONS[pool],
+                "import_path": BUILDERS[pool],
+                "route_prefix": None,
+                "args": application_args(config, pool),
+                "deployments": [scaling_options(config, pool)],
+            }
+            for pool in pools(config)
+        ],
+    }
+
+
+def application_args(config: Config, pool: Pool) -> dict[str, Any]:
+    """The sections of the configuration that a pool reads."""
+    args: dict[str, Any] = yaml.safe_load(config_to_yaml(config))
+    if config.cache_dir == default_cache_dir():
+        # Each machine of the cluster has its own default.
+        del args["cache_dir"]
+    deployment = args.pop("deployment")
+    for each in ("target", "draft", "orchestrator"):
+        del args[each]["num_replicas"]
+    # An engine is its own pool's business.
+    for each in {"target", "draft"} - {pool}:
+        del args[each]["engine"]
+    if pool == "orchestrator":
+        args["deployment"] = {"orchestrator": {"drain_s": deployment["orchestrator"]["drain_s"]}}
+    else:
+        del args["orchestrator"], args["security"]["public"]
+    return args

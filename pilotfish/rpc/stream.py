@@ -21,8 +21,7 @@ from pilotfish.errors import (
 )
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence
 from pilotfish.rpc.draft_frames import DraftFrames
-from pilotfish.rpc.frame_queue import FrameQueue
-from pilotfish.rpc.frames import EOF, FrameCodec, RequestFrame, ResponseFrame, Service
+from pilotfish.rpc.frames import EOF, FrameCodec, FrameQueue, RequestFrame, ResponseFrame, Service
 from pilotfish.rpc.handshake import Hello, Welcome, check_handshake
 from pilotfish.rpc.link_security import OPEN_LINKS, LinkSecurity
 from pilotfish.rpc.status import CallStatus

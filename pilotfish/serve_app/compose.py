@@ -14,8 +14,7 @@ from draft_service.deployment import DraftReplica
 from orchestrator.deployment import orchestrator_application, router_config
 from orchestrator.replicas.directory import PoolName
 from pilotfish.config import Config, config_from_dict
-from pilotfish.pools.options import fixed_options, scaling_options
-from pilotfish.pools.serve_file import APPLICATIONS
+from pilotfish.pools.options import APPLICATIONS, fixed_options, scaling_options
 from pilotfish.rpc.hosting import STOP_GRACE_S
 from target_service.deployment import TargetReplica
 

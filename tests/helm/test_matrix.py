@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pilotfish.config import Config, config_from_dict, config_from_yaml
-from pilotfish.pools.serve_file import serve_file
+from pilotfish.pools.options import serve_file
 from tests.support.kubernetes_schemas import CustomResources, check_built_in, is_built_in
 
 CHART = Path(__file__).parents[2] / "helm" / "pilotfish"

@@ -12,7 +12,7 @@ from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import AsJson, ConfigFile, Overrides
 from pilotfish.cli.serve_flags import with_flags
 from pilotfish.config import config_to_yaml, load_config
-from pilotfish.pools.serve_file import serve_file
+from pilotfish.pools.options import serve_file
 
 
 @with_flags

@@ -13,8 +13,7 @@ from google.protobuf.message import DecodeError
 
 from pilotfish.errors import InvalidRequestError, PilotfishError, ResourceExhaustedError, UnavailableError
 from pilotfish.messages import CloseSequence, Command, Event, OpenSequence, SequenceError
-from pilotfish.rpc.frame_queue import FrameQueue
-from pilotfish.rpc.frames import EOF, Request, RequestFrame, Response, ResponseFrame
+from pilotfish.rpc.frames import EOF, FrameQueue, Request, RequestFrame, Response, ResponseFrame
 from pilotfish.rpc.handshake import Hello, check_handshake
 from pilotfish.rpc.replica.sequence_table import OpenEntry
 from pilotfish.rpc.replica.validation import check_command

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.answers.sequence import Sequence
-from orchestrator.answers.verdict_check import check_verdict
+from orchestrator.answers.sequence import Sequence, check_verdict
 from pilotfish.errors import InternalError
 from pilotfish.messages import Verdict
 from pilotfish.types import FinishReason, Limits, ModelInfo, SamplingParams, TokenLogprobs

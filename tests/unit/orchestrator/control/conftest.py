@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.control.controller import Controller
+from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.decision import Decision, RoundResult
-from orchestrator.control.in_target_controller import InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from pilotfish.config import SpeculationConfig

@@ -9,8 +9,7 @@ import pytest
 
 from orchestrator.answers.output import OutputChunk, OutputText
 from orchestrator.answers.sequence import Sequence
-from orchestrator.control.controller import Controller
-from orchestrator.control.in_target_controller import InTargetController
+from orchestrator.control.controller import Controller, InTargetController
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.drafter import InTargetDrafter
 from orchestrator.drafting.lookup_drafter import LookupDrafter

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pilotfish.config import config_from_dict, load_config
-from pilotfish.pools.serve_file import APPLICATIONS, application_args, serve_file
+from pilotfish.pools.options import APPLICATIONS, application_args, serve_file
 
 
 def applications(*overrides: str) -> dict[str, dict[str, Any]]:

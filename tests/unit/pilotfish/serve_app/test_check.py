@@ -8,7 +8,7 @@ import yaml
 from pilotfish.config import Config
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.specs import free_ports
-from pilotfish.pools.serve_file import serve_file
+from pilotfish.pools.options import serve_file
 from pilotfish.serve_app.check import check
 
 

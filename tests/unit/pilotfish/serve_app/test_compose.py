@@ -5,7 +5,7 @@ from ray.serve._private.build_app import build_app
 
 from pilotfish.config import load_config
 from pilotfish.errors import ConfigError
-from pilotfish.pools.serve_file import APPLICATIONS, BUILDERS, serve_file
+from pilotfish.pools.options import APPLICATIONS, BUILDERS, serve_file
 from pilotfish.serve_app import build, build_draft, build_orchestrator, build_target
 
 BY_PATH = {

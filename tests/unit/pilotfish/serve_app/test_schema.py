@@ -7,7 +7,7 @@ import pytest
 
 from pilotfish.config import load_config
 from pilotfish.errors import ConfigError
-from pilotfish.pools.serve_file import serve_file
+from pilotfish.pools.options import serve_file
 from pilotfish.serve_app.check import check_serve_file
 
 
