@@ -6,12 +6,31 @@ measures: now and then a round goes without, and the faster way is kept.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from orchestrator.drafting.speculation_cache import AheadCounters
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.speculation.trees.fan_out import MAX_STEP_ROWS
 from pilotfish.types import LoadReport, ModelInfo
+
+
+@dataclass(slots=True)
+class AheadCounters:
+    """What drafting ahead came to, over all requests of an orchestrator."""
+
+    num_hits: int = 0
+    """Rounds whose draft was there before it was asked for."""
+    num_misses: int = 0
+    """Rounds after drafting ahead whose draft had to be asked for all the same."""
+    num_late_hits: int = 0
+    """Of the misses, those whose prepared draft came while it was being asked for."""
+    num_prepared_tokens: int = 0
+    num_wasted_tokens: int = 0
+    """Of the prepared ones, those whose outcome did not come true."""
+    num_stale_drafts: int = 0
+    """That came after their round was over."""
+    hidden_s: float = 0.0
+    """Drafting time that nobody waited for: for each hit, what asking took of late."""
 
 
 class ClippedAverage:

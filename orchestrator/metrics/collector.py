@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 import pilotfish
 from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
-from orchestrator.drafting.speculation_cache import AheadCounters
+from orchestrator.drafting.ahead_policy import AheadCounters
 from orchestrator.inference import InferenceService
 from orchestrator.metrics.fleet import PreemptionCount, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import ssl
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pilotfish.errors import ConfigError
 from pilotfish.security.watched_file import WatchedFiles
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,34 +41,18 @@ class CertificateSource:
 
     def __init__(self, files: CertificateFiles) -> None:
         """Raises ConfigError for files that cannot be read or do not belong together."""
-        self._files = files
-        self._watch = WatchedFiles(tuple(path for path in (files.certificate, files.private_key, files.ca) if path))
-        self._watch.changed()
-        self._lock = threading.Lock()
-        self._current, self._context = _load(files)
+        paths = tuple(path for path in (files.certificate, files.private_key, files.ca) if path)
+        self._watched = WatchedFiles(paths, lambda: _load(files), f"certificates ({files.certificate})")
 
     @property
     def current(self) -> Certificates:
-        """The latest that could be used: while files are being replaced, those from before."""
-        self._refresh()
-        return self._current
+        """The latest that could be used."""
+        return self._watched.current[0]
 
     @property
     def server_context(self) -> ssl.SSLContext:
         """For servers, with the latest certificates."""
-        self._refresh()
-        return self._context
-
-    def _refresh(self) -> None:
-        with self._lock:
-            if not self._watch.changed():
-                return
-            try:
-                self._current, self._context = _load(self._files)
-            except ConfigError as error:
-                _log.error("%s; the certificate from before stays in use", error)
-            else:
-                _log.info("read the certificate %s anew", self._files.certificate)
+        return self._watched.current[1]
 
 
 def _load(files: CertificateFiles) -> tuple[Certificates, ssl.SSLContext]:

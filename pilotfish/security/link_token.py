@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import secrets
 from pathlib import Path
 
@@ -27,8 +26,6 @@ def bearer_header(secret: str) -> str:
     return f"Bearer {secret}"
 
 
-_log = logging.getLogger(__name__)
-
 MIN_TOKEN_CHARACTERS = 32
 
 
@@ -37,34 +34,23 @@ class LinkToken:
 
     def __init__(self, path: str) -> None:
         """Raises ConfigError for a file that cannot be read or holds no good token."""
-        self._path = path
-        self._watch = WatchedFiles((path,))
-        self._watch.changed()
-        self._tokens = _read(path)
+        self._watched = WatchedFiles((path,), lambda: _read(path), "tokens")
 
     @property
     def shown(self) -> str:
         """What the dialling side says."""
-        return self._current()[0].decode("ascii")
+        return self._watched.current[0].decode("ascii")
 
     def check(self, told: str) -> None:
         """Raises AuthenticationError unless it is one of the tokens."""
         given = told.encode("utf-8", "replace")
         # All are compared, each in constant time: how long it takes tells nothing.
-        matches = [hmac.compare_digest(token, given) for token in self._current()]
+        matches = [hmac.compare_digest(token, given) for token in self._watched.current]
         if not any(matches):
             reason = "shows no token" if not told else "shows a token that is not ours"
             raise AuthenticationError(
                 f"the peer {reason}: give orchestrators and replicas the same security.internal.token_file"
             )
-
-    def _current(self) -> tuple[bytes, ...]:
-        if self._watch.changed():
-            try:
-                self._tokens = _read(self._path)
-            except ConfigError as error:
-                _log.error("%s; the tokens from before stay in use", error)
-        return self._tokens
 
 
 def write_new_token(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from orchestrator.drafting.speculation_cache import AheadCounters, SpeculationCache
+from orchestrator.drafting.ahead_drafts import SpeculationCache
+from orchestrator.drafting.ahead_policy import AheadCounters
 from pilotfish.messages import PreparedDrafts
 
 

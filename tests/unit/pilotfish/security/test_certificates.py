@@ -33,7 +33,7 @@ def test_half_a_replacement_leaves_the_old_one_in_use(issue: Issue, caplog: pyte
     Path(files.private_key).write_bytes(old_key)
     with caplog.at_level(logging.ERROR):
         assert source.current is first
-    assert "stays in use" in caplog.text
+    assert "stay in use" in caplog.text
     Path(files.private_key).write_bytes(new_key)
     assert source.current.private_key == new_key
 
