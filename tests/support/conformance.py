@@ -149,6 +149,7 @@ CASES: dict[str, Callable[[Server], list[Any]]] = {
     "min_p": _chat(temperature=1.0, seed=3, min_p=0.1),
     "logit_bias": _chat(logit_bias={"260": -100, "281": 5}),
     "min_tokens": _chat("Say hello.", min_tokens=40),
+    "bad_words": _chat(bad_words=[" the", " sea", " wave"]),
     "stop strings": _chat(stop=[" the", "waves"]),
     "stop in a block": _stop_in_a_block,
     "JSON schema": _chat(PERSON, response_format=_schema_format(), max_tokens=128),

@@ -30,7 +30,21 @@ class CompletionRequest(GenerationFields, kw_only=True):
     @property
     def num_logprobs(self) -> int | None:
         """As SamplingParams has it."""
-        return self.logprobs
+        return 0 if self.is_choosing and self.logprobs is None else self.logprobs
+
+    @property
+    def num_drawn(self) -> int | None:
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def num_kept(self) -> int:
+        """Answers to each prompt: of those that are drawn the likeliest, token by token."""
+        return 1 if self.n is None else max(1, self.n)
+
+    @property
+    def is_choosing(self) -> bool:
+        """Whether there are more to choose from."""
+        return self.best_of is not None and self.best_of > self.num_kept
 
     def max_output_tokens(self) -> int:
         """How long the answer may be."""
@@ -53,8 +67,10 @@ class CompletionRequest(GenerationFields, kw_only=True):
             )
         if self.echo and self.logprobs is not None:
             raise InvalidRequestError("echo with logprobs is not served: prompts are not scored", param="echo")
-        if self.best_of is not None and self.best_of != (self.n or 1):
-            raise InvalidRequestError("best_of is served only where it equals n", param="best_of")
+        if self.best_of is not None and self.best_of < self.num_kept:
+            raise InvalidRequestError(f"best_of is {self.best_of}; it must be at least n", param="best_of")
+        if self.is_choosing and self.stream:
+            raise InvalidRequestError("best_of above n does not stream: the best is known at the end", param="best_of")
         if self.suffix:
             raise InvalidRequestError("suffix is not served", param="suffix")
 

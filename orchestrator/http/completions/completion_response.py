@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -53,24 +55,40 @@ class CompletionFormat:
         tokenizer: Tokenizer,
         *,
         echoed: Sequence[str] = (),
+        num_best: int | None = None,
+        has_logprobs: bool = True,
         returns_tokens: bool = False,
         returns_token_ids: bool = False,
         includes_usage: bool = False,
         has_running_usage: bool = False,
     ) -> None:
-        """echoed: what the answers to each prompt begin with; empty for nothing."""
+        """echoed: what the answers to each prompt begin with; empty for nothing. num_best: how many answers to each
+        prompt are told; None: all. has_logprobs: False where only that choice needs log-probabilities."""
         self.envelope = envelope
         self.tokenizer = tokenizer
         self.returns_tokens = returns_tokens
         self.returns_token_ids = returns_token_ids
         self.has_running_usage = has_running_usage
         self._echoed = echoed
+        self._num_best = num_best
+        self._has_logprobs = has_logprobs
         self._usage: msgspec.UnsetType | None = None if includes_usage else msgspec.UNSET
 
     def document(self, answers: Sequence[Finished]) -> Completion:
         """All answers as one body."""
         usage = usage_of((answer.sample.prompt_index, answer.report) for answer in answers)
-        return self._completion([self._choice(answer) for answer in answers], usage)
+        told = answers if self._num_best is None else self._best(answers, self._num_best)
+        return self._completion([self._choice(answer) for answer in told], usage)
+
+    def _best(self, answers: Sequence[Finished], num_best: int) -> list[Finished]:
+        """Of each prompt's answers, in the prompts' order, the likeliest by the mean over their tokens."""
+        best: list[Finished] = []
+        for _, group in itertools.groupby(answers, key=lambda answer: answer.sample.prompt_index):
+            for answer in sorted(group, key=_mean_logprob, reverse=True)[:num_best]:
+                logprobs = answer.chunk.logprobs if self._has_logprobs else ()
+                chunk = msgspec.structs.replace(answer.chunk, logprobs=logprobs)
+                best.append(Finished(dataclasses.replace(answer.sample, index=len(best)), chunk, answer.report))
+        return best
 
     def choice_events(self, sample: Sample) -> CompletionEvents:
         """Makes the events of one answer."""
@@ -126,6 +144,11 @@ class CompletionFormat:
             choices=choices,
             usage=usage,
         )
+
+
+def _mean_logprob(answer: Finished) -> float:
+    logprobs = [token.logprob for token in answer.chunk.logprobs]
+    return sum(logprobs) / max(1, len(logprobs))
 
 
 class CompletionEvents:

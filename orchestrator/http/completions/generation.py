@@ -172,6 +172,8 @@ class GenerationApi:
             new_envelope("cmpl", model),
             self._service.tokenizer,
             echoed=echoed,
+            num_best=fields.num_kept if fields.is_choosing else None,
+            has_logprobs=fields.logprobs is not None,
             **fields.told,
         )
         await self._answer(exchange, fields, samples, answer_format, caller)
@@ -187,7 +189,7 @@ class GenerationApi:
     ) -> list[Sample]:
         """As many answers to each prompt as are wanted."""
         num_kept = _num_kept_tokens(fields.truncate_prompt_tokens, options, max_context_tokens)
-        num_choices = check_num_choices(fields.n, len(prompts), self._config.http.max_choices)
+        num_choices = check_num_choices(fields.num_drawn, len(prompts), self._config.http.max_choices)
         samples = []
         for prompt_index, prompt in enumerate(prompts):
             if is_tokenized or num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:

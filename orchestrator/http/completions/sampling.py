@@ -88,6 +88,11 @@ class GenerationFields(RequestFields, kw_only=True):
     speculation: SpeculationFields | None = None
 
     @property
+    def num_drawn(self) -> int | None:
+        """Answers to each prompt that are made."""
+        return self.n
+
+    @property
     def includes_usage(self) -> bool:
         """Whether a stream ends with its usage."""
         return self.stream_options is not None and self.stream_options.include_usage

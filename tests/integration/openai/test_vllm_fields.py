@@ -4,6 +4,7 @@ test_parameters.py."""
 from __future__ import annotations
 
 import json
+import statistics
 from typing import Any
 
 import httpx
@@ -176,3 +177,27 @@ def test_the_template_gets_what_it_reads_and_the_rest_is_named(real_server: Stac
         "reasoning_effort (the chat template does not read it)",
         "messages.reasoning (the chat template does not read it)",
     ]
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_the_best_of_several_answers_are_given(real_server: StackThread, mode: str) -> None:
+    fields = {"prompt": ["ab ab ab ab", "sea"], "speculation": {"mode": mode, "proposer": "ngram"}}
+    drawn = ask(real_server, **fields, n=4, logprobs=0)
+
+    def mean(choice: dict[str, Any]) -> float:
+        return statistics.mean(choice["logprobs"]["token_logprobs"])
+
+    for prompt in (0, 1):
+        ranked = sorted(drawn["choices"][4 * prompt :][:4], key=mean, reverse=True)
+        best = ask(real_server, **fields, n=2, best_of=4)
+        choices = best["choices"][2 * prompt :][:2]
+        assert [choice["text"] for choice in choices] == [choice["text"] for choice in ranked[:2]]
+        assert [choice["index"] for choice in choices] == [2 * prompt, 2 * prompt + 1]
+        assert choices[0]["logprobs"] is None
+        assert best["usage"] == drawn["usage"] | {"prompt_tokens_details": best["usage"]["prompt_tokens_details"]}
+
+
+@pytest.mark.parametrize("fields", [{"n": 3, "best_of": 2}, {"best_of": 2, "stream": True}])
+def test_what_best_of_cannot_be(real_server: StackThread, fields: dict[str, Any]) -> None:
+    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, **fields})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "best_of")

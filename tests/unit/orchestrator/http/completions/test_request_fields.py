@@ -49,6 +49,11 @@ PLACES: list[tuple[type[RequestFields], dict[str, Any], str]] = [
     ),
     (
         ChatCompletionRequest,
+        {**CHAT, "tools": [{"type": "function", "function": {"name": "find", "oops": 1}}]},
+        "tools[0].function.oops",
+    ),
+    (
+        ChatCompletionRequest,
         {**CHAT, "tool_choice": {"type": "function", "function": {"name": "find", "oops": 1}}},
         "tool_choice.function.oops",
     ),
