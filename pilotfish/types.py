@@ -295,6 +295,10 @@ class LoadReport(msgspec.Struct, frozen=True, kw_only=True):
     """Token rows of the last step, prefills included."""
     prefill_time_ns: int = 0
     """By how much prefills made steps longer since the engine started."""
+    num_steps: int = 0
+    """Since the engine started."""
+    num_rows: int = 0
+    """Token rows of all these steps."""
     num_grammar_deaths: int = 0
     """Grammars that a compiling process died of, since the engine started."""
     step_table: StepTable = StepTable()

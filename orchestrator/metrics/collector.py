@@ -11,7 +11,7 @@ from orchestrator.control.reasons import Reason
 from orchestrator.control.replica_state import ControlState
 from orchestrator.drafting.ahead_policy import AheadCounters
 from orchestrator.inference import InferenceService
-from orchestrator.metrics.fleet import PreemptionCount, cache_families, fleet_families
+from orchestrator.metrics.fleet import FleetCounters, cache_families, fleet_families
 from orchestrator.request_telemetry.statistics import RequestStatistics, RequestTotals
 from orchestrator.requests.request_queue import RequestQueue
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter
@@ -28,7 +28,7 @@ class OrchestratorCollector:
     def __init__(self, service: InferenceService) -> None:
         self._service = service
         self._model: ModelInfo | None = None
-        self._preemptions = PreemptionCount()
+        self._fleet = FleetCounters()
 
     def model_name(self) -> str:
         links = self._service.targets.links
@@ -43,7 +43,7 @@ class OrchestratorCollector:
         yield from _queue(service.request_queue)
         yield from _speculation(service.statistics.totals, service.control, service.ahead.counters)
         yield from fleet_families(service.targets, service.drafts)
-        yield from cache_families(service.targets.links, self._preemptions)
+        yield from cache_families(service.targets.links, self._fleet)
         num_deaths = service.grammar_check.num_deaths
         yield counter("grammar_compiler_deaths", "Grammars that a compiling process died of; 400 each.", num_deaths)
 

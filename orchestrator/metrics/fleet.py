@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 
 from orchestrator.replicas.circuit import CIRCUIT_STATES
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.replicas.routing import kv_usage
 from pilotfish.telemetry.families import counter, gauge, info, labelled_counter, labelled_gauge
-from pilotfish.types import BLOCK_SIZE
+from pilotfish.types import BLOCK_SIZE, LoadReport
 
 _LABELS = ("pool", "replica")
 _Key = tuple[str, ...]
@@ -36,28 +36,41 @@ def fleet_families(targets: ReplicaPool, drafts: ReplicaPool) -> Iterator[Metric
     )
 
 
-class PreemptionCount:
-    """Preemptions of all replicas since they were first seen here: it does not fall when one leaves."""
+class FleetCounters:
+    """What replicas count from their own start, summed over all since each was first seen here: no sum falls when one
+    leaves."""
 
     def __init__(self) -> None:
-        self.total = 0
-        self._last: dict[str, int] = {}
+        self.num_preemptions = self.num_steps = self.num_rows = 0
+        self._last: dict[str, LoadReport] = {}
 
     def update(self, links: Sequence[ReplicaLink]) -> None:
-        latest = {link.replica_id: link.load.num_preemptions for link in links}
-        self.total += sum(max(0, number - self._last.get(name, number)) for name, number in latest.items())
-        self._last = latest
+        # A link that is down, or has not heard from its replica yet, has a report of zeros.
+        latest = {link.replica_id: link.load for link in links if link.load.num_kv_blocks_total}
+        for name, load in latest.items():
+            last = self._last.get(name, load)
+            self.num_preemptions += max(0, load.num_preemptions - last.num_preemptions)
+            self.num_steps += max(0, load.num_steps - last.num_steps)
+            self.num_rows += max(0, load.num_rows - last.num_rows)
+        known = {link.replica_id for link in links}
+        self._last = {name: load for name, load in (self._last | latest).items() if name in known}
 
 
-def cache_families(targets: Sequence[ReplicaLink], preemptions: PreemptionCount) -> Iterator[Metric]:
+def cache_families(targets: Sequence[ReplicaLink], counters: FleetCounters) -> Iterator[Metric]:
     """The target pool as if it were one engine, with vLLM's names, for its dashboards and for the Gateway API's
     endpoint picker."""
     loads = [link.load for link in targets if link.is_connected]
     num_used, num_blocks = (sum(map(attrgetter(f"num_kv_blocks_{what}"), loads)) for what in ("used", "total"))
     usage = num_used / num_blocks if num_blocks else 0.0
     yield gauge("kv_cache_usage_perc", "Share of all target replicas' KV blocks in use, from 0 to 1.", usage)
-    preemptions.update(targets)
-    yield counter("num_preemptions", "Sequences whose KV blocks went to others, of all replicas.", preemptions.total)
+    counters.update(targets)
+    yield counter(
+        "num_preemptions", "Sequences whose KV blocks went to others, of all replicas.", counters.num_preemptions
+    )
+    # Its dashboards ask for the rates of count and sum alone.
+    tokens = HistogramMetricFamily("iteration_tokens_total", "Token rows of an engine's step, of all replicas.")
+    tokens.add_metric([], [("+Inf", counters.num_steps)], counters.num_rows)
+    yield tokens
     cache = {"block_size": str(BLOCK_SIZE), "num_gpu_blocks": str(num_blocks)}
     yield info("cache_config", "The KV cache of all target replicas.", cache)
     # The endpoint picker takes a server that does not tell it for broken. The value is when it was true.

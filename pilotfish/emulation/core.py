@@ -242,7 +242,7 @@ class EmulatedCore(Engine):
             num_prefill_tokens += 0 if rows.is_decode else num_rows
         self.step_s = self._step_cost.step_s(num_sequences, num_tokens, num_context_tokens)
         if num_tokens:
-            self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_tokens
+            self._count_step(num_decoding, num_tokens)
             self._prefill_ns += self.step_costs.add(num_tokens, num_prefill_tokens, 1e9 * self.step_s)
 
     def _commit(self, sequence: EngineSequence) -> Event:

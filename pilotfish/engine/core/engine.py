@@ -58,6 +58,7 @@ class Engine(ABC):
         )
         self._step_time_ns = 0
         self._num_sequences_decoding = self._num_step_tokens = 0  # of the last step
+        self._num_steps = self._num_rows = 0
         self._num_failed_steps = 0  # in a row
         self._pending_events: list[Event] = []
 
@@ -84,6 +85,8 @@ class Engine(ABC):
             num_preemptions=self.num_preemptions,
             num_sequences_decoding=self._num_sequences_decoding,
             num_step_tokens=self._num_step_tokens,
+            num_steps=self._num_steps,
+            num_rows=self._num_rows,
             num_grammar_deaths=0 if self._grammars is None else self._grammars.num_deaths,
         )
 
@@ -131,8 +134,13 @@ class Engine(ABC):
                 self._forget(rows.sequence.sequence_id)
                 events.append(SequenceError(rows.sequence.sequence_id, SequenceErrorCode.INTERNAL, message))
         self._step_time_ns = self._clock_ns() - start_ns
-        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
+        self._count_step(num_decoding, num_rows)
         return events
+
+    def _count_step(self, num_decoding: int, num_rows: int) -> None:
+        self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
+        self._num_steps += 1
+        self._num_rows += num_rows
 
     def _is_ready(self, sequence: EngineSequence) -> bool:
         """Whether a step could do something for the sequence."""

@@ -666,6 +666,8 @@ class LoadReport(_message.Message):
     PREFILL_TIME_NS_FIELD_NUMBER: _builtins.int
     NUM_GRAMMAR_DEATHS_FIELD_NUMBER: _builtins.int
     STEP_TABLE_FIELD_NUMBER: _builtins.int
+    NUM_STEPS_FIELD_NUMBER: _builtins.int
+    NUM_ROWS_FIELD_NUMBER: _builtins.int
     num_sequences_running: _builtins.int
     num_sequences_waiting: _builtins.int
     num_kv_blocks_used: _builtins.int
@@ -684,6 +686,9 @@ class LoadReport(_message.Message):
     """By how much prefills made steps longer since the engine started."""
     num_grammar_deaths: _builtins.int
     """Grammars that a compiling process died of, since the engine started."""
+    num_steps: _builtins.int
+    """Engine steps since the engine started, and the token rows of all of them."""
+    num_rows: _builtins.int
     @_builtins.property
     def step_table(self) -> Global___StepTable:
         """What steps take on a target replica. Sent with the first report of a stream, and when it has changed."""
@@ -703,10 +708,12 @@ class LoadReport(_message.Message):
         prefill_time_ns: _builtins.int = ...,
         num_grammar_deaths: _builtins.int = ...,
         step_table: Global___StepTable | None = ...,
+        num_steps: _builtins.int = ...,
+        num_rows: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["step_table", b"step_table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "prefill_time_ns", b"prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "num_grammar_deaths", b"num_grammar_deaths", "num_kv_blocks_total", b"num_kv_blocks_total", "num_kv_blocks_used", b"num_kv_blocks_used", "num_preemptions", b"num_preemptions", "num_rows", b"num_rows", "num_sequences_decoding", b"num_sequences_decoding", "num_sequences_running", b"num_sequences_running", "num_sequences_waiting", b"num_sequences_waiting", "num_step_tokens", b"num_step_tokens", "num_steps", b"num_steps", "prefill_time_ns", b"prefill_time_ns", "step_table", b"step_table", "step_time_ns", b"step_time_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,12 +122,12 @@ def test_every_query_asks_for_what_is_told(told) -> None:
 
 
 def vllm_queries(prefix: str) -> list[str]:
-    """What vLLM's published dashboards (examples/observability) and the Gateway API inference extension ask for. Of the
-    dashboards one query is left out: iteration_tokens_total_count, as orchestrators know no steps."""
+    """What vLLM's published dashboards (examples/observability) and the Gateway API inference extension ask for."""
     histograms = ("e2e_request_latency_seconds", "inter_token_latency_seconds", "time_to_first_token_seconds")
     sums = ("queue_time_seconds", "prefill_time_seconds", "decode_time_seconds", "max_num_generation_tokens")
     queries = [
         "sum by (finished_reason, model_name) (increase(P:request_success_total[5m]))",
+        "rate(P:iteration_tokens_total_count[5m])",
         "P:num_requests_running{model_name!='x'}",
         "P:num_requests_waiting{model_name!='x'}",
         "P:kv_cache_usage_perc{model_name!='x'}",

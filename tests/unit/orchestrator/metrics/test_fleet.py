@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from orchestrator.metrics.fleet import PreemptionCount
+from orchestrator.metrics.fleet import FleetCounters
 from pilotfish.types import LoadReport
 
 
 @dataclass
 class Link:
     replica_id: str
-    load: LoadReport = field(default_factory=LoadReport)
+    load: LoadReport
 
 
-def test_preemptions_never_become_fewer() -> None:
-    count = PreemptionCount()
+def test_what_replicas_count_never_becomes_less() -> None:
+    counters = FleetCounters()
 
     def after(**replicas: int) -> int:
-        count.update([Link(name, LoadReport(num_preemptions=number)) for name, number in replicas.items()])
-        return count.total
+        loads = {
+            name: LoadReport(num_preemptions=number, num_steps=10 * number, num_kv_blocks_total=8)
+            if number
+            else LoadReport()
+            for name, number in replicas.items()
+        }
+        counters.update([Link(name, load) for name, load in loads.items()])  # type: ignore[list-item]
+        assert counters.num_steps == 10 * counters.num_preemptions
+        return counters.num_preemptions
 
     assert after(a=100) == 0, "what was before this orchestrator came is not its to tell"
     assert after(a=103, b=5) == 3
     assert after(a=104, b=7) == 6
-    assert after(b=7) == 6, "a left"
-    assert after(b=1) == 6, "b was restarted"
-    assert after(b=2) == 7
+    assert after(a=0, b=7) == 6, "a is away"
+    assert after(a=105, b=7) == 7, "a is back"
+    assert after(b=7) == 7, "a left"
+    assert after(b=1) == 7, "b was restarted"
+    assert after(b=2) == 8
