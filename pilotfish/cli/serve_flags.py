@@ -78,6 +78,7 @@ FLAGS = (
     Flag("target.engine.max_context_tokens", ("--max-model-len",), int),
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),
     Flag("orchestrator.chat_template", ("--chat-template",)),
+    Flag("orchestrator.http.reasoning_parser", ("--reasoning-parser",)),
     Flag(
         "draft.model",
         ("--draft-model",),

@@ -50,8 +50,8 @@ def speculative_settings(text: str) -> dict[str, object]:
     keys = _KEYS if model_key is None else {**_KEYS, "model": model_key}
     if unknown := sorted(given.keys() - keys.keys()):
         _refuse(f"method {method} has no key {', '.join(unknown)}", ("method", *keys))
-    if model_key is not None and "model" not in given:
-        _refuse(f"method {method} needs a model")
+    if method == "draft_model" and "model" not in given:
+        _refuse("method draft_model needs a model")
     return {**_METHODS[method], **{keys[name]: value for name, value in given.items()}}
 
 

@@ -49,6 +49,7 @@ def flat(section: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         ("--quantization int8", "target.engine.quantization", "int8"),
         ("--max-model-len 512", "target.engine.max_context_tokens", 512),
         ("--chat-template a.jinja", "orchestrator.chat_template", "a.jinja"),
+        ("--reasoning-parser qwen3", "orchestrator.http.reasoning_parser", "qwen3"),
     ],
 )
 def test_a_flag_sets_its_key_and_no_other(arguments: str, key: str, value: object) -> None:
@@ -97,7 +98,7 @@ def test_a_service_has_another_command(command: str, role: Role) -> None:
 
 
 def test_unknown_flags_are_refused() -> None:
-    assert config("--reasoning-parser", "deepseek_r1").exit_code == 2
+    assert config("--reasoning-parsers", "qwen3").exit_code == 2
 
 
 METHODS = {
@@ -112,6 +113,7 @@ METHODS = {
         "target.drafter.proposer": "none",
         "orchestrator.speculation.disable_by_batch_size": 8,
     },
+    '{"method": "eagle3"}': {"target.drafter.lookup": "none"},
     '{"method": "eagle3", "model": "/head"}': {"target.drafter.model": "/head", "target.drafter.lookup": "none"},
     '{"method": "medusa", "model": "/heads"}': {
         "target.drafter.proposer": "medusa",
@@ -146,7 +148,7 @@ def test_vllms_speculation_in_our_keys(text: str) -> None:
         ('{"method": ["ngram"]}', "there is no method ['ngram']"),
         ('{"method": "eagle3", "model": "/h", "draft_tensor_parallel_size": 1}', "no key draft_tensor_parallel_size;"),
         ('{"method": "ngram", "model": "m"}', "method ngram has no key model; there are: method, num_speculative"),
-        ('{"method": "eagle3"}', "method eagle3 needs a model"),
+        ('{"method": "draft_model"}', "method draft_model needs a model"),
     ],
 )
 def test_what_we_do_not_have_is_told_with_what_we_have(text: str, message: str) -> None:
