@@ -187,7 +187,7 @@ async def test_no_prompt_and_no_key_shows_in_any_log(
             with pytest.raises(AuthenticationError):
                 await ask(server, Access(api_key="pf-canary"), "the-canary-sings")
             async with httpx.AsyncClient(base_url=server.http_url) as http:
-                for body in ('{"prompt": "the-canary-sings", "oops": 1}', "the-canary-sings"):
+                for body in ('{"prompt": "the-canary-sings", "max_tokens": "many"}', "the-canary-sings"):
                     headers = {"authorization": "Bearer pf-ann"}
                     assert (await http.post("/v1/completions", content=body, headers=headers)).status_code == 400
     ours = [record.getMessage() for record in caplog.records]
