@@ -7,7 +7,7 @@ from typing import cast
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig

@@ -20,9 +20,9 @@ from orchestrator.drafting.remote_drafter import RemoteDrafter, draft_deadline_s
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
-from orchestrator.request_telemetry.report import Report
 from orchestrator.request_telemetry.round_log import RoundLog
 from orchestrator.request_telemetry.statistics import RequestStatistics
+from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.grammar_check import GrammarCheck
 from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of

@@ -7,10 +7,9 @@ import time
 from types import TracebackType
 from typing import Self
 
-from orchestrator.request_telemetry.report import Report
 from orchestrator.request_telemetry.round_log import RecordedRounds, RoundLog
 from orchestrator.request_telemetry.statistics import CANCELLED, RequestStatistics
-from orchestrator.request_telemetry.trace import RequestTimes, add_spans, report_attributes, request_attributes
+from orchestrator.request_telemetry.trace import Report, RequestTimes, add_spans, report_attributes, request_attributes
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.request import GenerationRequest
 from orchestrator.session import Session

@@ -9,10 +9,31 @@ from dataclasses import dataclass
 
 from opentelemetry.trace import Span
 
-from orchestrator.request_telemetry.report import Report
 from orchestrator.request_telemetry.round_log import RoundRecord
 from orchestrator.requests.request import GenerationRequest
+from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.telemetry.tracing import AttributeValue, Tracing
+from pilotfish.types import FinishReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """See pilotfish.v1.Summary."""
+
+    request_id: str
+    finish_reason: FinishReason
+    stopped_by: str
+    num_prompt_tokens: int
+    num_output_tokens: int
+    num_cached_tokens: int
+    queue_time_ns: int
+    time_to_first_token_ns: int
+    total_time_ns: int
+    speculation: SpeculationStats
+    seed: int
+    model_id: str
+    emulated: bool
+
 
 PROVIDER_NAME = "pilotfish"
 _RECORDS_PER_TURN = 16

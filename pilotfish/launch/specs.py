@@ -22,7 +22,7 @@ from pilotfish.config import (
 from pilotfish.config.paths import NamedKind
 from pilotfish.emulation.profiles import hardware_profile
 from pilotfish.installation import require
-from pilotfish.launch.child import ChildSpec
+from pilotfish.launch.supervisor import ChildSpec
 from pilotfish.launch.tether import tethered
 from pilotfish.models.store import catalogue
 from pilotfish.security.link_token import write_new_token

@@ -14,7 +14,7 @@ from orchestrator.answers.chunk_writer import ChunkBuffer, WriteTurns, write_chu
 from orchestrator.answers.output import OutputChunk
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions

@@ -23,7 +23,7 @@ from orchestrator.http.completions.logprobs import chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
 from orchestrator.requests.tools import NO_TOOLS, ToolUse

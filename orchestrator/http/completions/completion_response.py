@@ -16,7 +16,7 @@ from orchestrator.http.completions.logprobs import CompletionLogprobs, Completio
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
 from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
 

@@ -8,7 +8,7 @@ import time
 from typing import TypedDict
 
 import pilotfish
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from pilotfish.types import FinishReason, ModelInfo
 
 _FINISH_REASONS = {FinishReason.STOP: "stop", FinishReason.LENGTH: "length", FinishReason.CANCELLED: "stop"}

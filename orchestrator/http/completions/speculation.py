@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from orchestrator.answers.output import OutputChunk
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.speculation.statistics import SpeculationStats
 from pilotfish.types import TokenOrigin

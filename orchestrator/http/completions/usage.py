@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 
 
 class PromptTokensDetails(msgspec.Struct):

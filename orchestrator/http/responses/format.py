@@ -26,7 +26,7 @@ from orchestrator.http.responses.response import (
     ResponseUsage,
     Status,
 )
-from orchestrator.request_telemetry.report import Report
+from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
 from orchestrator.requests.tools import ToolUse

@@ -6,8 +6,7 @@ Pure arithmetic over data files. The emulation and the planner read the same cos
 from __future__ import annotations
 
 from pilotfish.emulation.profiles.hardware_profile import HardwareProfile, load_profile, profile_names, profile_to_yaml
-from pilotfish.emulation.profiles.measured_cost import MeasuredCost
-from pilotfish.emulation.profiles.step_cost import RooflineCost, ScaledCost, StepCost
+from pilotfish.emulation.profiles.step_cost import MeasuredCost, RooflineCost, ScaledCost, StepCost
 
 __all__ = [
     "HardwareProfile",

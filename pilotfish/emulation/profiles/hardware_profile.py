@@ -12,8 +12,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, Validation
 
 from pilotfish.config.fields import STRICT
 from pilotfish.config.yaml_file import read_yaml
-from pilotfish.emulation.profiles.measured_cost import MeasuredCost
-from pilotfish.emulation.profiles.step_cost import RooflineCost
+from pilotfish.emulation.profiles.step_cost import MeasuredCost, RooflineCost
 from pilotfish.errors import ConfigError
 
 AnyCost = Annotated[RooflineCost | MeasuredCost, Field(discriminator="kind")]

@@ -13,8 +13,7 @@ import pytest
 from pilotfish.config import environment
 from pilotfish.errors import UnavailableError
 from pilotfish.launch import supervisor as supervisor_module
-from pilotfish.launch.child import ChildSpec
-from pilotfish.launch.supervisor import Supervisor
+from pilotfish.launch.supervisor import ChildSpec, Supervisor
 
 pytestmark = pytest.mark.usefixtures("no_child_left")
 
