@@ -25,7 +25,7 @@ from orchestrator.request_telemetry.statistics import RequestStatistics
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.grammar_check import GrammarCheck
-from orchestrator.requests.prompt import ChatPrompt, Prompt, token_ids_of
+from orchestrator.requests.prompt import Prompt, token_ids_of
 from orchestrator.requests.request import GenerationOptions, GenerationRequest, ServedModel, bind_request
 from orchestrator.requests.request_queue import RequestQueue, actual_cost, estimated_cost
 from orchestrator.session import Session
@@ -140,7 +140,7 @@ class InferenceService:
         without a target, and DeadlineExceededError, also within the block, when the caller's time is up.
         """
         cost = estimated_cost(prompt, options.sampling.max_tokens)
-        operation = "chat" if isinstance(prompt, ChatPrompt) else "text_completion"
+        operation = "chat" if prompt.is_chat else "text_completion"
         with self.observer.request(caller, operation) as observed, caller.request():
             if options.sampling.grammar is not None:
                 # Without a place: one that is slow to check would keep it from others, at no cost.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, ClassVar, assert_never
 
 from orchestrator.requests.request import check_token_ids
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
@@ -21,6 +21,7 @@ _MAX_INLINE_CHARS = 512
 class TextPrompt:
     """Raw text, without a template."""
 
+    is_chat: ClassVar = False
     text: str
 
 
@@ -29,12 +30,15 @@ class TokenPrompt:
     """Token ids, taken as they are."""
 
     token_ids: Sequence[int]
+    is_chat: bool = False
+    """They were a chat's."""
 
 
 @dataclass(frozen=True)
 class ChatPrompt:
     """A conversation, formatted with the model's chat template."""
 
+    is_chat: ClassVar = True
     messages: tuple[ChatMessage, ...]
     tools: tuple[Mapping[str, Any], ...] = ()
     """Functions that the model may call, defined as in the OpenAI API."""

@@ -195,7 +195,7 @@ class GenerationApi:
             if is_tokenized or num_choices > 1 or num_kept or fields.return_token_ids or fields.has_running_usage:
                 # Tokenised once for all of them.
                 token_ids = await self._service.token_ids_of(prompt)
-                prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids)
+                prompt = TokenPrompt(token_ids[-num_kept:] if num_kept else token_ids, prompt.is_chat)
             for index in range(num_choices):
                 choice_index = prompt_index * num_choices + index
                 samples.append(Sample(choice_index, prompt_index, prompt, sample_options(options, index)))

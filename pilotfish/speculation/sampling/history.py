@@ -65,11 +65,10 @@ class TokenHistory:
     def num_output_tokens(self) -> int:
         return len(self._output)
 
-    def ends_with(self, token_ids: Sequence[int], draft_token_ids: Sequence[int] = ()) -> bool:
-        """Whether the output, followed by drafts, does: the prompt does not count."""
-        num_before = len(token_ids) - len(draft_token_ids)
-        end = [*(self._output[-num_before:] if num_before > 0 else ()), *draft_token_ids]
-        return not token_ids or end[-len(token_ids) :] == list(token_ids)
+    def end(self, num_tokens: int, draft_token_ids: Sequence[int] = ()) -> tuple[int, ...]:
+        """At least the last num_tokens of the output followed by drafts, if there are so many."""
+        num_before = num_tokens - len(draft_token_ids)
+        return (*(self._output[-num_before:] if num_before > 0 else ()), *draft_token_ids)
 
     def __contains__(self, token_id: int) -> bool:
         return token_id in self._columns

@@ -82,9 +82,10 @@ def _forbidden(row: Row) -> Iterator[int]:
         return
     if history.num_output_tokens + len(drafts) < sampling.min_tokens:
         yield from sampling.stop_token_ids
-    for *before, last in sampling.bad_words:
-        if history.ends_with(before, drafts):
-            yield last
+    end = history.end(max(map(len, sampling.bad_words), default=1) - 1, drafts)
+    for word in sampling.bad_words:
+        if len(word) == 1 or end[1 - len(word) :] == word[:-1]:
+            yield word[-1]
 
 
 def _narrowed(blocks: BlockedLogits, logits: Tensor) -> BlockedLogits:
