@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pilotfish.config import Config
-from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import UnavailableError
 from pilotfish.messages import (
     CloseSequence,

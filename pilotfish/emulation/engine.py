@@ -15,7 +15,7 @@ from pilotfish.emulation.profiles import HardwareProfile, RooflineCost, ScaledCo
 from pilotfish.emulation.step_timer import StepTimer
 from pilotfish.emulation.tokenizer import emulated_tokenizer_folder, spoken_tokens
 from pilotfish.engine.batching.batching_delay import BatchingDelay
-from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.models.tokens.tokenizer import Tokenizer

@@ -11,8 +11,8 @@ from transformers import LlamaForCausalLM
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.medusa_drafter import MedusaDrafter
+from pilotfish.engine.process.factory import warm_up
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
-from pilotfish.engine.process.warm_up import warm_up
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.medusa import MedusaConfig, MedusaHeads

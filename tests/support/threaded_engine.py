@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 
 from pilotfish.engine.core.engine import WAITING_POLL_S, Engine
-from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Command, Event
 from pilotfish.types import LoadReport

@@ -82,7 +82,8 @@ class Intake:
             self._max_context_tokens - len(sequence.tokens),
             sequence.sampling.max_tokens - sequence.num_output_tokens,
         )
-        drafts = Drafts(command.draft_token_ids, command.draft_probs, _tree_of(command))
+        tree = DraftTree(command.parents)
+        drafts = Drafts(command.draft_token_ids, command.draft_probs, None if tree.is_chain else tree)
         drafts = drafts.cut(room - 1, self._capacity - len(sequence.tokens))
         if is_in_run and not drafts:
             return None
@@ -204,9 +205,3 @@ def _rest_after(command: Verify, decoded: Sequence[int]) -> Verify | None:
         # Drawn given the tokens before, whoever those came from: exact acceptance can stand on them still.
         draft_probs=command.draft_probs[num_decoded:],
     )
-
-
-def _tree_of(command: Verify) -> DraftTree | None:
-    """The shape of the drafts; None for a chain."""
-    tree = DraftTree(command.parents)
-    return tree if command.parents and not tree.is_chain else None

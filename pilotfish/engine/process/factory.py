@@ -18,19 +18,28 @@ from pilotfish.engine.drafting.in_target_factory import build_in_target_drafter,
 from pilotfish.engine.process.calibration import calibrate
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.engine.process.gpu import record_graphs, with_kv_cache_tokens
-from pilotfish.engine.process.warm_up import warm_up, warm_up_head
 from pilotfish.engine.process.wire import Role
-from pilotfish.errors import ConfigError
+from pilotfish.errors import ConfigError, InternalError
 from pilotfish.features import FeatureFormat
+from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.factory import BuiltDecoder, build_decoder
+from pilotfish.models.feature_codec import encode_features
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.parallel.build import build_parallel_decoder
-from pilotfish.types import BLOCK_SIZE, ModelInfo
+from pilotfish.types import (
+    BLOCK_SIZE,
+    AcceptanceMode,
+    ModelInfo,
+    SamplingParams,
+    SequenceErrorCode,
+    SparseDistribution,
+    TreeRequest,
+)
 
 _FEATURE_FORMATS = {"bf16": FeatureFormat.BF16, "fp8": FeatureFormat.FP8}
 _DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -162,3 +171,53 @@ def _bytes_beside(
 def _num_threads(engine: EngineConfig) -> int:
     """Threads to compute with: the configured number, or the cores this process may use."""
     return engine.num_threads or usable_cores()
+
+
+_PROMPT = tuple(range(1, 40))
+_SAMPLINGS = (
+    SamplingParams(temperature=0, num_logprobs=1),
+    SamplingParams(temperature=0.8, top_p=0.9, top_k=40, repetition_penalty=1.1),
+    SamplingParams(acceptance=AcceptanceMode.REJECTION),
+)
+
+
+def warm_up(core: EngineCore) -> None:
+    """Every kind of work once in every mode; leaves no sequence and no cached prefix behind.
+
+    Raises: InternalError when a step fails.
+    """
+    token_ids = tuple(token_id % core.model.vocab_size for token_id in _PROMPT)[: core.model.max_context_tokens // 2]
+    length, drafts = len(token_ids), token_ids[:2]
+    one_hots = tuple(SparseDistribution((token_id,), (1.0,)) for token_id in drafts)
+    for sampling in _SAMPLINGS:
+        opened = OpenSequence(0, token_ids, sampling)
+        _run(core, opened, Decode(0, length, 1))
+        _run(core, Verify(0, length + 1, drafts, one_hots, parents=(-1, -1)))
+        _run(core, CloseSequence(0), opened, Propose(0, length, (), 2))
+        _run(core, Propose(0, length, (), 2, tree=TreeRequest(4, 2)))
+        _run(core, CloseSequence(0), opened, Decode(0, length, 4, num_draft_tokens=2))
+        _run(core, CloseSequence(0))
+    core.kv_cache.pool.clear_cache()
+
+
+def warm_up_head(core: HeadCore) -> None:
+    """Drafts in every mode; leaves no sequence behind. Raises InternalError when there are none."""
+    model = core.model
+    token_ids = tuple(token_id % model.vocab_size for token_id in _PROMPT)[: model.max_context_tokens // 2]
+    values = torch.zeros(len(token_ids) - 1, core.feature_width)
+    for kind, sampling in zip((FeatureFormat.BF16, FeatureFormat.FP8, FeatureFormat.BF16), _SAMPLINGS, strict=True):
+        features = encode_features(values, 0, kind, num_layers=len(model.feature_layers))
+        core.submit(OpenSequence(0, token_ids, sampling))
+        core.submit(Propose(0, len(token_ids), (), min(2, core.limits.max_draft_tokens), features))
+        if not any(isinstance(event, Proposal) and event.draft_token_ids for event in core.step()):
+            raise InternalError("the draft head cannot draft; the log says why")
+        core.submit(CloseSequence(0))
+
+
+def _run(core: EngineCore, *commands: Command) -> None:
+    for command in commands:
+        core.submit(command)
+    while core.has_work:
+        for event in core.step():
+            if isinstance(event, SequenceError) and event.code is SequenceErrorCode.INTERNAL:
+                raise InternalError(f"the engine cannot compute its first steps; its log says why: {event.message}")

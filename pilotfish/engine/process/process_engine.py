@@ -9,12 +9,11 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from pilotfish.config import Config, config_to_yaml
-from pilotfish.engine.process.event_queue import EventQueue
 from pilotfish.engine.process.wire import (
     EngineInput,
     Failed,
@@ -27,10 +26,51 @@ from pilotfish.engine.process.wire import (
     greeting_decoder,
     output_decoder,
 )
-from pilotfish.errors import ResourceExhaustedError, UnavailableError, error_named
+from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError, error_named
 from pilotfish.installation import require
 from pilotfish.messages import CloseSequence, Command, Event
 from pilotfish.types import Limits, LoadReport, ModelInfo
+
+
+class EventQueue:
+    """Events in order, and the end. Not thread-safe: all calls on one event loop.
+
+    Its size is bounded by what the commands sent can be answered with: Decode runs are finite.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._failure: PilotfishError | None = None
+        self._changed = asyncio.Event()
+
+    def put(self, events: Iterable[Event]) -> None:
+        """Add events; ignored after `fail`."""
+        if self._failure is None:
+            self._events.extend(events)
+            if self._events:
+                self._changed.set()
+
+    def fail(self, error: PilotfishError) -> None:
+        """Nothing follows: `receive` raises once the queue is empty. The first reason stays."""
+        self._failure = self._failure or error
+        self._changed.set()
+
+    def raise_if_failed(self) -> None:
+        """Raises UnavailableError after `fail`."""
+        if self._failure is not None:
+            raise UnavailableError(str(self._failure))
+
+    async def receive(self) -> list[Event]:
+        """All events that are there, at least one. Cancelling loses none. Raises UnavailableError after `fail`."""
+        await self._changed.wait()
+        if self._events:
+            events, self._events = self._events, []
+            if self._failure is None:
+                self._changed.clear()
+            return events
+        self.raise_if_failed()
+        raise AssertionError("woken without events or failure")
+
 
 logger = logging.getLogger(__name__)
 
@@ -138,23 +178,19 @@ class ProcessEngine(asyncio.Protocol):
         self.model, self.limits = greeting.model, greeting.limits
 
     def data_received(self, data: bytes) -> None:
-        for message in self._reader.feed(data):
-            self._take(message)
+        try:
+            for message in self._reader.feed(data):
+                if not self._greeted.done():
+                    self._greeted.set_result(greeting_decoder.decode(message))
+                    continue
+                output = output_decoder.decode(message)
+                self.load = output.load
+                self._queue.put(output.events)
+        except msgspec.MsgspecError as error:
+            self._queue.fail(UnavailableError(f"the engine process talks nonsense: {error}"))
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._disconnected.set_result(None)
-
-    def _take(self, message: bytes) -> None:
-        try:
-            if not self._greeted.done():
-                self._greeted.set_result(greeting_decoder.decode(message))
-                return
-            output = output_decoder.decode(message)
-        except msgspec.MsgspecError as error:
-            self._queue.fail(UnavailableError(f"the engine process talks nonsense: {error}"))
-            return
-        self.load = output.load
-        self._queue.put(output.events)
 
     async def _relay_errors(self) -> None:
         """Standard error of the engine goes on to ours; its last lines are kept for the message."""

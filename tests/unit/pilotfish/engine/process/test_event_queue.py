@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from pilotfish.engine.process.event_queue import EventQueue
+from pilotfish.engine.process.process_engine import EventQueue
 from pilotfish.errors import PilotfishError, UnavailableError
 from pilotfish.messages import Opened
 
