@@ -29,6 +29,11 @@ class TracingConfig:
         )
 
 
+def _yaml_prefix(value: object) -> object:
+    """`vllm:` as it was written: YAML reads a mapping."""
+    return f"{next(iter(value))}:" if isinstance(value, dict) and list(value.values()) == [None] else value
+
+
 @dataclass(frozen=True, kw_only=True)
 class TelemetryConfig(TracingConfig):
     """Traces, metrics and logs.
@@ -41,7 +46,9 @@ class TelemetryConfig(TracingConfig):
     evenly."""
     max_round_spans: Annotated[int, Field(ge=2)] = 16
     """Maximum rounds with spans per request, if `sampled`."""
-    metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$")] = "pilotfish_"
+    metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$"), BeforeValidator(_yaml_prefix)] = (
+        "pilotfish_"
+    )
     """Of all metrics. With `vllm:`, vLLM's dashboards and the Gateway API's endpoint picker find theirs."""
     metrics_host: str = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
