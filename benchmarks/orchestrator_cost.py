@@ -24,9 +24,9 @@ from typing import Literal
 import psutil
 import shared.checkout  # noqa: F401  # finds tests.support
 import uvloop
+from shared.asking import PROMPT_TOKENS, Heard, Protocol, listen
 from shared.report import Report, parser
 from shared.services import orchestrator
-from shared.streams import PROMPT_TOKENS, Heard, Protocol, listen
 
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, TelemetryConfig
 from pilotfish.launch.local_stack import LocalStack

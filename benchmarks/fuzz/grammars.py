@@ -17,9 +17,8 @@ import shared.checkout  # noqa: F401  # finds tests.support
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from fuzz.frames import EDITS, garbled
+from fuzz.frames import EDITS, NUMBERS, STRANGE, TEXTS, garbled, planted, written
 from fuzz.surface import HANG_S
-from fuzz.values import NUMBERS, STRANGE, TEXTS, planted, written
 from pilotfish.config import Config
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.store.pull import pull_tokenizer

@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from fuzz.frames import EDITS, garbled
+from fuzz.frames import EDITS, garbled, planted, written
 from fuzz.replica import UNFORESEEN
-from fuzz.values import planted, written
 from orchestrator.http.caller import TIMEOUT_HEADER
 from orchestrator.http.operations.openapi import openapi_document
 from pilotfish.config import Config, config_from_dict

@@ -1,16 +1,20 @@
-"""Requests to an orchestrator, and when their tokens came."""
+"""Requests to an orchestrator and when their tokens came; many streams at once from clients that cost little."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import grpc.aio
 
+from pilotfish.client.answer import GenerateOptions, TokenPrompt
+from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
@@ -84,3 +88,81 @@ async def ask_all(address: str, requests: Sequence[pb.GenerateRequest], concurre
 def chat_request(text: str, **fields: Any) -> pb.GenerateRequest:
     """A one-turn chat."""
     return pb.GenerateRequest(chat=pb.ChatPrompt(messages=[pb.ChatMessage(role="user", content=text)]), **fields)
+
+
+Protocol = Literal["gRPC", "HTTP"]
+FIRST_TOKEN_ID = 1000
+PROMPT_TOKENS = 64
+_TIMEOUT_S = 300.0
+_EVENT, _END = b"data: {", b"data: [DONE]"
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the clients of some streams got."""
+
+    num_tokens: int = 0
+    num_messages: int = 0
+    first_token_s: list[float] = field(default_factory=list)
+    """Of each stream: from asking to its first message."""
+    total_s: list[float] = field(default_factory=list)
+    """Of each stream: to its end."""
+
+
+async def listen(
+    protocol: Protocol, address: str, num_streams: int, *, num_tokens: int, speculation: Literal["off", "on"]
+) -> Heard:
+    """num_streams answers at once, of num_tokens each. Raises PilotfishError or ValueError where one fails."""
+    heard = Heard()
+    # No two prompts are the same, so that no answer profits from another.
+    starts = range(FIRST_TOKEN_ID, FIRST_TOKEN_ID + num_streams)
+    prompts = [tuple(range(start, start + PROMPT_TOKENS)) for start in starts]
+    if protocol == "HTTP":
+        body = {"max_tokens": num_tokens, "temperature": 0, "ignore_eos": True, "speculation": {"mode": speculation}}
+        await asyncio.gather(*(_over_http(address, {**body, "prompt": prompt}, heard) for prompt in prompts))
+        return heard
+    options = GenerateOptions(max_tokens=num_tokens, temperature=0, ignore_eos=True, speculation=speculation)
+    async with AsyncInferenceClient(address, num_channels=4) as client:
+        await asyncio.gather(*(_over_grpc(client, TokenPrompt(prompt), options, heard) for prompt in prompts))
+    return heard
+
+
+async def _over_grpc(client: AsyncInferenceClient, prompt: TokenPrompt, options: GenerateOptions, heard: Heard) -> None:
+    start_s, first_s = time.perf_counter(), 0.0
+
+    def on_tokens(token_ids: Sequence[int]) -> None:
+        nonlocal first_s
+        first_s = first_s or time.perf_counter() - start_s
+        heard.num_tokens += len(token_ids)
+        heard.num_messages += 1
+
+    await client.follow(prompt, options, timeout_s=_TIMEOUT_S, on_tokens=on_tokens)
+    heard.first_token_s.append(first_s)
+    heard.total_s.append(time.perf_counter() - start_s)
+
+
+async def _over_http(url: str, body: dict[str, Any], heard: Heard) -> None:
+    """POST /v1/completions with `stream`, on a connection of its own that is open before the clock starts."""
+    place = urlsplit(url)
+    reader, writer = await asyncio.open_connection(place.hostname, place.port, limit=1 << 20)
+    data = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: {place.netloc}\r\ncontent-length: {len(data)}\r\n"
+    start_s, first_s, last, line = time.perf_counter(), 0.0, b"", b""
+    try:
+        writer.write(f"{head}connection: close\r\n\r\n".encode() + data)
+        while line := await reader.readline():
+            if line.startswith(_EVENT):
+                first_s = first_s or time.perf_counter() - start_s
+                last = line
+                heard.num_messages += 1
+            elif line.startswith(_END):
+                break
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    if not line:
+        raise ValueError(f"a stream broke off after {last[:200]!r}")
+    heard.num_tokens += json.loads(last.removeprefix(b"data: "))["usage"]["completion_tokens"]
+    heard.num_messages -= 1  # the one with the usage
+    heard.first_token_s.append(first_s)
+    heard.total_s.append(time.perf_counter() - start_s)
