@@ -22,6 +22,7 @@ PARSERS: Mapping[str, ReasoningMarks] = {
     "deepseek_r1": _THINK,
     "qwen3": _THINK,
     "glm45": _THINK,
+    "mistral": ReasoningMarks("[THINK]", "[/THINK]"),
     "seed_oss": ReasoningMarks("<seed:think>", "</seed:think>"),
     "granite": ReasoningMarks("Here is my thought process:", "Here is my response:"),
 }

@@ -57,8 +57,8 @@ class HttpConfig:
     """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
     `x-pilotfish-ignored-fields`."""
     reasoning_parser: str = "auto"
-    """How thoughts are told from answers, by vLLM's names: deepseek_r1, qwen3, glm45, seed_oss, granite; auto: by the
-    chat template, none: they are not."""
+    """How thoughts are told from answers, by vLLM's names: deepseek_r1, qwen3, glm45, mistral, seed_oss, granite;
+    auto: by the chat template, none: they are not."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
 

@@ -63,7 +63,10 @@ class GenerationApi:
     def __init__(self, service: InferenceService, config: OrchestratorConfig) -> None:
         self._service = service
         self._config = config
-        self._marks = reasoning_marks(config.http.reasoning_parser, service.tokenizer.chat_template)
+        tokenizer = service.tokenizer
+        self._marks = reasoning_marks(config.http.reasoning_parser, tokenizer.chat_template)
+        mark_ids = tokenizer.encode("".join(self._marks or ()), add_special_tokens=False)
+        self._has_special_marks = not tokenizer.special_token_ids.isdisjoint(mark_ids)
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
@@ -124,6 +127,8 @@ class GenerationApi:
         )
         # A format binds the answer from its first token: there are no thoughts before it.
         marks = self._marks if fields.separate_reasoning is not False and grammar is None else None
+        if marks is not None and self._has_special_marks:
+            options = dataclasses.replace(options, skip_special_tokens=False)
         samples = await self._samples(
             fields, [fields.prompt(tools)], options, model.max_context_tokens, is_tokenized=marks is not None
         )

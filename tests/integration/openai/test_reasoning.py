@@ -25,6 +25,12 @@ def thinking_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactor
     template = CHAT_TEMPLATE.replace("assistant:", "assistant:<think>{# until </think> #}")
     template = template.replace("|", "{{ message['reasoning_content'] }}|")
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    # The end mark is a special token, in place of a character that nobody needs.
+    tokenizer = json.loads((folder / "tokenizer.json").read_text().replace('"~"', '"</think>"'))
+    mark = {"id": tokenizer["model"]["vocab"]["</think>"], "content": "</think>", "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer["added_tokens"].append({**mark, **flags})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     with tiny_server(folder, tmp_path_factory.mktemp("cache")) as server:
         yield server
 
@@ -45,6 +51,16 @@ def test_thoughts_are_told_apart(thinking_server: StackThread) -> None:
     assert message["reasoning"] == message["reasoning_content"] == text.strip()
     assert message["content"] is None
     assert "reasoning" not in message_of(thinking_server, include_reasoning=False)
+
+
+def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
+    tokens = httpx.post(f"{thinking_server.url}/tokenize", json={"prompt": "</think>"}).json()["tokens"]
+    fields = {"logit_bias": {str(tokens[0]): 5}, "bad_words": ["ab"], "max_tokens": 30}
+    text = message_of(thinking_server, **fields, separate_reasoning=False, skip_special_tokens=False)["content"]
+    thoughts, mark, content = text.partition("</think>")
+    assert (len(tokens), mark) == (1, "</think>")
+    message = message_of(thinking_server, **fields)
+    assert (message["reasoning"], message["content"]) == (thoughts.strip(), content.lstrip())
 
 
 def test_streamed_thoughts_join_to_the_whole(thinking_server: StackThread) -> None:
