@@ -32,7 +32,7 @@ NO_EFFECT: Mapping[str, str] = {
     **dict.fromkeys(("name", "refusal", "annotations", "audio", "function_call", "index", "parsed"), ""),
     **dict.fromkeys(("parsed_arguments", "provider_specific_fields"), ""),
     "best_of": "n answers are drawn and all given",
-    "chat_template": "only the model's own is rendered",
+    "chat_template": "only the server's own is rendered",
     "priority": "the queue is fair by client",
     "prompt_logprobs": "prompts are not scored",
     "spaces_between_special_tokens": "they stand as the tokenizer writes them",
