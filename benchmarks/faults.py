@@ -16,7 +16,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import psutil
 import shared.checkout  # noqa: F401  # finds tests.support
@@ -93,19 +92,6 @@ OUTAGE_TOKENS = 128
 """Of an answer."""
 
 
-@dataclass(frozen=True)
-class Turns:
-    """Tokens per second of two deployments side by side, turn by turn: others use this machine, too."""
-
-    pooled: list[float]
-    alone: list[float]
-
-    @property
-    def ratio(self) -> float:
-        """With a draft pool (present or gone) over without one."""
-        return statistics.median(a / b for a, b in zip(self.pooled, self.alone, strict=True))
-
-
 def config() -> Config:
     return Config(
         emulation=EmulationConfig(profile=PROFILE),
@@ -170,46 +156,36 @@ async def run_chaos(report: Report, fleet: Fleet, truth: Truth, *, requests: int
     report.check("orchestrators' open files and threads, after minus before", handles_after - handles_before, 8, "")
 
 
-async def measure_outage(
-    fleet: Fleet, truth: Truth, *, turns: int, requests: int, concurrency: int
-) -> tuple[Turns, Turns]:
-    """While the draft pool is there, and while it is gone. Leaves the fleet without draft replicas."""
+async def run_outage(report: Report, fleet: Fleet, truth: Truth, *, turns: int, requests: int) -> None:
+    """Tokens per second with a draft pool and without one, in turns: others use this machine, too.
+
+    While the draft pool is there, and while it is gone. Leaves the fleet without draft replicas.
+    """
     pooled, alone = Clients([fleet.orchestrators[0].address], truth), Clients([fleet.without_pool.address], truth)
     number = itertools.count()
 
-    async def turn(clients: Clients) -> float:
-        plans = [_plan(next(number)) for _ in range(requests)]
-        return await _tokens_per_s(clients, plans, concurrency)
+    async def tokens_per_s(clients: Clients) -> float:
+        num_tokens, start = clients.tally.num_tokens, time.perf_counter()
+        await clients.run([_plan(next(number)) for _ in range(requests)], 8)
+        return (clients.tally.num_tokens - num_tokens) / (time.perf_counter() - start)
 
-    async def side_by_side() -> Turns:
-        result = Turns([], [])
-        for index in range(-1, turns):
-            speeds = await turn(pooled), await turn(alone)
-            if index >= 0:  # the first of each warms up
-                result.pooled.append(speeds[0])
-                result.alone.append(speeds[1])
-        return result
-
+    ratio = 0.0
     try:
-        present = await side_by_side()
-        for draft in fleet.drafts:
-            draft.kill()
-        gone = await side_by_side()
-        for clients in (pooled, alone):
-            if clients.tally.failures or clients.tally.wrong:
-                raise RuntimeError(f"requests failed: {clients.tally.failures or clients.tally.wrong}")
+        for name in ("there", "gone"):
+            # The first of each warms up.
+            speeds = [(await tokens_per_s(pooled), await tokens_per_s(alone)) for _ in range(turns + 1)][1:]
+            medians = " ".join(f"{statistics.median(each):.0f}" for each in zip(*speeds, strict=True))
+            report.row(what=f"tokens/s, draft pool {name}, and without one beside it", count=medians)
+            ratio = statistics.median(a / b for a, b in speeds)
+            for draft in fleet.drafts:
+                draft.kill()
     finally:
         await pooled.close()
         await alone.close()
-    return present, gone
-
-
-async def run_outage(report: Report, fleet: Fleet, truth: Truth, *, turns: int, requests: int) -> None:
-    present, gone = await measure_outage(fleet, truth, turns=turns, requests=requests, concurrency=8)
-    for name, speeds in (("there", present), ("gone", gone)):
-        pooled, alone = statistics.median(speeds.pooled), statistics.median(speeds.alone)
-        report.row(what=f"tokens/s, draft pool {name}, and without one beside it", count=f"{pooled:.0f} {alone:.0f}")
-    report.check("draft pool gone, over a deployment without one", gone.ratio, 0.99, kind="at least")
+    for tally in (pooled.tally, alone.tally):
+        if tally.failures or tally.wrong:
+            raise RuntimeError(f"requests failed: {tally.failures or tally.wrong}")
+    report.check("draft pool gone, over a deployment without one", ratio, 0.99, kind="at least")
 
 
 async def run(report: Report, *, requests: int, kills: int, concurrency: int, quick: bool) -> None:
@@ -246,12 +222,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asyncio.run(run(report, requests=requests, kills=kills, concurrency=options.concurrency, quick=options.quick))
     report.finish(options)
     return 0
-
-
-async def _tokens_per_s(clients: Clients, plans: Sequence[Plan], concurrency: int) -> float:
-    num_tokens, start = clients.tally.num_tokens, time.perf_counter()
-    await clients.run(plans, concurrency)
-    return (clients.tally.num_tokens - num_tokens) / (time.perf_counter() - start)
 
 
 def _plan(number: int) -> Plan:

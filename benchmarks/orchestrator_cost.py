@@ -24,9 +24,8 @@ from typing import Literal
 import psutil
 import shared.checkout  # noqa: F401  # finds tests.support
 import uvloop
-from shared.asking import PROMPT_TOKENS, Heard, Protocol, listen
+from shared.asking import PROMPT_TOKENS, Heard, Protocol, listen, orchestrator
 from shared.report import Report, parser
-from shared.services import orchestrator
 
 from pilotfish.config import Config, EmulationConfig, OrchestratorConfig, TelemetryConfig
 from pilotfish.launch.local_stack import LocalStack

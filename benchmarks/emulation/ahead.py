@@ -10,9 +10,8 @@ import math
 import shared.checkout  # noqa: F401  # finds tests.support
 from emulation.client import Client, Span, emulated_config, span_of
 from emulation.grid import expected_noise
-from shared.asking import connected
+from shared.asking import connected, orchestrator
 from shared.report import Report
-from shared.services import orchestrator
 
 from pilotfish.launch.local_stack import LocalStack
 from tests.support.conditions import Conditions

@@ -1,24 +1,30 @@
-"""Requests to an orchestrator and when their tokens came; many streams at once from clients that cost little."""
+"""An orchestrator, requests to it and when their tokens came; many streams at once from clients that cost little."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import grpc.aio
+import shared.checkout  # noqa: F401  # finds tests.support
 
 from pilotfish.client.answer import GenerateOptions, TokenPrompt
 from pilotfish.client.async_inference import AsyncInferenceClient
+from pilotfish.config import Config, config_to_yaml
 from pilotfish.rpc.channel import PUBLIC_CHANNEL_OPTIONS
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import inference_pb2_grpc as pb_grpc
 from pilotfish.rpc.v1 import types_pb2
+from tests.support.service_process import ServiceProcess
 
 _TIMEOUT_S = 600.0
 
@@ -166,3 +172,17 @@ async def _over_http(url: str, body: dict[str, Any], heard: Heard) -> None:
     heard.num_messages -= 1  # the one with the usage
     heard.first_token_s.append(first_s)
     heard.total_s.append(time.perf_counter() - start_s)
+
+
+@contextlib.contextmanager
+def orchestrator(config: Config) -> Iterator[ServiceProcess]:
+    """Start it over the configuration's target_addresses and draft_addresses, on free ports.
+
+    Raises UnavailableError when it does not start.
+    """
+    with tempfile.TemporaryDirectory(prefix="pilotfish-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config_to_yaml(config), encoding="utf-8")
+        arguments = ["--config", str(path), "--set", "orchestrator.http.port=0"]
+        with ServiceProcess("orchestrator", arguments) as process:
+            yield process

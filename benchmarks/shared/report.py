@@ -147,11 +147,8 @@ def interleaved_ms(runs: Sequence[Callable[[], object]], samples: int, warm_up: 
     for run in runs:
         for _ in range(warm_up):
             run()
-    times: list[list[float]] = [[] for _ in runs]
-    for _ in range(samples):
-        for index, run in enumerate(runs):
-            times[index] += times_ms(run, 1, warm_up=0)
-    return [statistics.median(values) for values in times]
+    turns = [[times_ms(run, 1, warm_up=0)[0] for run in runs] for _ in range(samples)]
+    return [statistics.median(times) for times in zip(*turns, strict=True)]
 
 
 def _cell(value: object) -> str:

@@ -59,9 +59,7 @@ def kept_rows(scheduled: Sequence[ScheduledRows], outcomes: Mapping[int, Outcome
         step_rows = [*range(first_row, first_row + num_committed), *(first_row + num_committed + node for node in path)]
         first_row += rows.num_rows
         # The logit rows are the last ones of the sequence's rows.
-        last_logit_row = first_logit_row + step_rows[-1] - (first_row - rows.num_logit_rows)
+        last = first_logit_row + step_rows[-1] - (first_row - rows.num_logit_rows) if rows.is_complete else None
         first_logit_row += rows.num_logit_rows
-        kept.append(
-            KeptRows(rows.sequence, rows.first_position, step_rows, last_logit_row if rows.is_complete else None)
-        )
+        kept.append(KeptRows(rows.sequence, rows.first_position, step_rows, last))
     return kept

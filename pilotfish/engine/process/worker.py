@@ -84,12 +84,9 @@ def main() -> None:
     config = config_from_yaml(setup.config)
     configure_logging(config.log_level, config.telemetry.log_format, f"{setup.role}_engine")
     try:
-        core: Engine
-        if setup.role == "draft" and config.draft.proposer == "eagle3":
-            core = build_head_engine(config)
-        else:
-            rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
-            core = build_engine(config, setup.role, rank_folder=rank_folder)
+        is_head = setup.role == "draft" and config.draft.proposer == "eagle3"
+        rank_folder = Path(setup.rank_folder) if setup.rank_folder else None
+        core = build_head_engine(config) if is_head else build_engine(config, setup.role, rank_folder=rank_folder)
     except PilotfishError as error:
         front.send(encoder.encode(Failed(type(error).__name__, str(error))))
         sys.exit(1)
