@@ -84,19 +84,13 @@ class Faults:
 
 
 PROFILE = "a100-70b"
+CONFIG = Config(emulation=EmulationConfig(profile=PROFILE), orchestrator=OrchestratorConfig(slow_reader_tokens=64))
 NUM_TARGETS, NUM_DRAFTS, NUM_ORCHESTRATORS = 3, 2, 2
 LET_GO_S = 10.0
 """A replica that was frozen notices its lost peers after a few seconds."""
 MEMORY_BOUND = 1.1
 OUTAGE_TOKENS = 128
 """Of an answer."""
-
-
-def config() -> Config:
-    return Config(
-        emulation=EmulationConfig(profile=PROFILE),
-        orchestrator=OrchestratorConfig(slow_reader_tokens=64),
-    )
 
 
 def memory_mb(fleet: Fleet) -> list[float]:
@@ -189,8 +183,8 @@ async def run_outage(report: Report, fleet: Fleet, truth: Truth, *, turns: int, 
 
 
 async def run(report: Report, *, requests: int, kills: int, concurrency: int, quick: bool) -> None:
-    fleet = Fleet(config(), num_targets=NUM_TARGETS, num_drafts=NUM_DRAFTS, num_orchestrators=NUM_ORCHESTRATORS)
-    truth = Truth(config())
+    fleet = Fleet(CONFIG, num_targets=NUM_TARGETS, num_drafts=NUM_DRAFTS, num_orchestrators=NUM_ORCHESTRATORS)
+    truth = Truth(CONFIG)
     async with fleet:
         await run_chaos(report, fleet, truth, requests=requests, kills=kills, concurrency=concurrency)
         await run_outage(report, fleet, truth, turns=3 if quick else 7, requests=16 if quick else 32)

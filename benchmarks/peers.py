@@ -146,10 +146,7 @@ def our_stacks(
 
 def context_for(num_tokens: int) -> int:
     """A power of two with some room: vLLM compiles anew for every length."""
-    context = MIN_CONTEXT
-    while context < num_tokens + 16:
-        context *= 2
-    return context
+    return max(MIN_CONTEXT, 1 << (num_tokens + 15).bit_length())
 
 
 def installed(peers: Path) -> list[Peer]:
