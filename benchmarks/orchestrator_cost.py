@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,13 +93,9 @@ def isolate(*orchestrator_processes: psutil.Process) -> bool:
     if not others:
         return False
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
-        _pin(process, [first] if process in orchestrator_processes else others)
+        for thread in process.threads():  # each has an affinity of its own
+            os.sched_setaffinity(thread.id, [first] if process in orchestrator_processes else others)
     return True
-
-
-def _pin(process: psutil.Process, cores: Iterable[int]) -> None:
-    for thread in process.threads():  # each has an affinity of its own
-        os.sched_setaffinity(thread.id, cores)
 
 
 @contextlib.asynccontextmanager

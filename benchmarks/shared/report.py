@@ -144,11 +144,8 @@ def times_ms(run: Callable[[], object], samples: int, warm_up: int = 3) -> list[
 
 def interleaved_ms(runs: Sequence[Callable[[], object]], samples: int, warm_up: int = 3) -> list[float]:
     """Median of each of runs, taken in turn: slow spells of a shared machine hit all alike."""
-    for run in runs:
-        for _ in range(warm_up):
-            run()
-    turns = [[times_ms(run, 1, warm_up=0)[0] for run in runs] for _ in range(samples)]
-    return [statistics.median(times) for times in zip(*turns, strict=True)]
+    turns = [[times_ms(run, 1, warm_up=0)[0] for run in runs] for _ in range(warm_up + samples)]
+    return [statistics.median(times) for times in zip(*turns[warm_up:], strict=True)]
 
 
 def _cell(value: object) -> str:
