@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-import secrets
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from orchestrator.requests.json_object_end import JsonObjectEnd, NotJsonError
-from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END, parse_arguments
+from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.hermes import HERMES
+from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import ToolCall
 
-_BEGIN, _END = CALL_BEGIN.strip(), CALL_END.strip()
+_MAX_HEAD_CHARS = 256
+"""Between a begin mark and the JSON object."""
 _JSON_SPACE = " \t\n\r"
 
 
@@ -30,17 +32,22 @@ class ToolAnswer:
 class ToolCallParser:
     """Finds calls in text that comes in pieces; how it is cut makes no difference to what is found.
 
-    A call is the begin mark, a JSON object with a name and arguments, and the end mark, with JSON's space between them.
-    Marks within the object's strings are words of the arguments. A begin mark that no such object follows is text, and
-    what may begin a call is held back until that is known. So is space at the end of the content: in an answer with
-    calls none is told before the first word and after the last one.
+    A call is the form's begin mark, its head, a JSON object and one of its ends. Marks within the object's strings are
+    words of the arguments. A begin mark that nothing such follows is text, and what may begin a call is held back until
+    that is known. So is space at the end of the content: in an answer with calls none is told before the first word and
+    after the last one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, form: ToolForm = HERMES) -> None:
+        self._form = form
         self._text = ""
-        """What is not told yet; within a call what follows the begin mark."""
+        """What is not told yet; within a call what follows its beginning."""
+        self._begin: str | None = None
+        """What the call began with that the text is in; None: in none."""
+        self._name = ""
+        """That its head told."""
         self._object: JsonObjectEnd | None = None
-        """Of the call that the text is in."""
+        """Behind the head."""
         self._space = ""
         self._has_words = self._has_calls = False
 
@@ -57,37 +64,72 @@ class ToolCallParser:
     def _advance(self, *, is_over: bool) -> ToolAnswer:
         content: list[str] = []
         calls: list[ToolCall] = []
-        while self._object is not None or _BEGIN in self._text:
-            if self._object is None:
-                before, _, self._text = self._text.partition(_BEGIN)
-                content.append(self._worded(before))
-                self._object = JsonObjectEnd()
+        while self._begin is not None or self._enter(content):
+            assert self._begin is not None
             try:
-                call = self._next_call(self._object, is_over=is_over)
+                if not self._has_object(is_over=is_over):
+                    return ToolAnswer("".join(content), tuple(calls))
+                call = self._next_call(is_over=is_over)
             except NotJsonError:
-                content.append(self._worded(_BEGIN))  # no call after all: not ours to swallow
+                content.append(self._worded(self._begin))  # no call after all: not ours to swallow
+                self._has_words = True
+                self._begin = None
             else:
                 if call is None:
                     return ToolAnswer("".join(content), tuple(calls))
                 calls.append(call)
                 self._has_calls = True
             self._object = None
-        num_told = len(self._text) - (0 if is_over else num_held(self._text, _BEGIN))
+        num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
         told, self._text = self._text[:num_told], self._text[num_told:]
         content.append(self._worded(told))
         return ToolAnswer("".join(content), tuple(calls))
 
-    def _next_call(self, json_object: JsonObjectEnd, *, is_over: bool) -> ToolCall | None:
+    def _enter(self, content: list[str]) -> bool:
+        """Where a call may begin, take what is before it."""
+        if self._form.is_bare and not self._has_words and not self._has_calls and self._text.lstrip().startswith("{"):
+            self._begin = ""
+            return True
+        before, mark, after = self._text.partition(self._form.begin)
+        if mark:
+            content.append(self._worded(before))
+            self._begin, self._text = mark, after
+        return bool(mark)
+
+    def _has_object(self, *, is_over: bool) -> bool:
+        """Take the head off the text. Raises NotJsonError when none is there."""
+        if self._object is not None:
+            return True
+        start = self._text.find("{")
+        if start < 0 and len(self._text) <= _MAX_HEAD_CHARS and not is_over:
+            return False
+        head = self._form.head.fullmatch(self._text, 0, start) if 0 <= start <= _MAX_HEAD_CHARS else None
+        if head is None:
+            raise NotJsonError
+        self._name = head.groupdict().get("name", "")
+        self._begin, self._text = f"{self._begin}{head.group()}", self._text[start:]
+        self._object = JsonObjectEnd()
+        return True
+
+    def _next_call(self, *, is_over: bool) -> ToolCall | None:
         """Take the call off the text; None while it may go on. Raises NotJsonError when it is no call."""
-        end = json_object.find(self._text)
-        rest = "" if end is None else self._text[end:].lstrip(_JSON_SPACE)
-        if end is None or not rest.startswith(_END):
-            if not _END.startswith(rest) or (end is None and is_over):
+        assert self._object is not None
+        end = self._object.find(self._text)
+        if end is None:
+            if is_over:
                 raise NotJsonError
-            if not is_over:
-                return None
-        call = _parse_call(self._text[:end])
-        self._text = rest.removeprefix(_END) if rest.startswith(_END) else ""
+            return None
+        rest = self._text[end:].lstrip(_JSON_SPACE)
+        mark = next((mark for mark in self._form.ends if rest.startswith(mark) or mark.startswith(rest)), None)
+        if mark is None:
+            raise NotJsonError
+        is_cut = not rest.startswith(mark)
+        if is_cut and not is_over:
+            return None
+        call = _parse_call(self._form, self._name, self._text[:end])
+        has_next = self._form.ends[mark] and not is_cut
+        self._begin = mark if has_next else None
+        self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text[end:]
         return call
 
     def _worded(self, text: str) -> str:
@@ -109,16 +151,17 @@ class _WrittenCall(msgspec.Struct):
     """Another name for the arguments."""
 
 
-def _parse_call(text: str) -> ToolCall:
-    """Raises NotJsonError when it is no call, or one whose arguments we would refuse when the client sends it back."""
+def _parse_call(form: ToolForm, name: str, text: str) -> ToolCall:
+    """name: where the form has it before the object. Raises NotJsonError when it is no call, or one whose arguments we
+    would refuse when the client sends it back."""
     try:
-        name, arguments = _written_call(text)
+        name, arguments = (name, text) if name else _written_call(text)
         name.encode()
         check_json_depth(arguments.encode(), "the JSON in arguments")
         parse_arguments(arguments)
     except (ValueError, RecursionError):
         raise NotJsonError from None
-    return ToolCall(f"call_{secrets.token_hex(12)}", name, arguments)
+    return ToolCall(form.new_id(), name, arguments)
 
 
 def _written_call(text: str) -> tuple[str, str]:

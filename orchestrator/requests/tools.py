@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from orchestrator.requests.tool_calls import ToolCallParser
+from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.hermes import HERMES
 from pilotfish.errors import InvalidRequestError
-from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 from pilotfish.structured.bounds import check_numbers
 from pilotfish.structured.grammar import check_text, json_rule, lark_rule
 from pilotfish.types import Grammar, GrammarKind
@@ -22,6 +24,11 @@ MAX_TOOLS = 128
 """OpenAI's limit."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+_OPENING_KEYS = {
+    *("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "dependentRequired"),
+    *("unevaluatedProperties", "propertyNames", "minProperties"),
+}
+"""Of schemas that may want more than their `properties`."""
 
 Choice = Literal["none", "auto", "required"]
 
@@ -49,6 +56,8 @@ class ToolUse:
     """parallel_tool_calls."""
     offered: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """Definitions for the chat template: of all tools, whatever the choice."""
+    form: ToolForm = HERMES
+    """The model's."""
 
     @cached_property
     def grammar(self) -> Grammar | None:
@@ -62,15 +71,21 @@ class ToolUse:
         rules = ("start: calls | answer", *self._call_rules(), f"answer: {lark_rule(answer)}")
         return Grammar(GrammarKind.LARK, "\n".join(rules))
 
+    def parser(self) -> ToolCallParser | None:
+        """Of one answer; None: it has no calls."""
+        return None if self.choice == "none" else ToolCallParser(self.form)
+
     def _call_rules(self) -> list[str]:
-        several = ' ("\\n" call)*' if self.allows_several else ""
+        literal, written = self.form.literal, self.form.written
+        several = f" ({literal(written.between)} call)*" if self.allows_several else ""
         # A rule for each tool, so that references in its schema start where they did.
         calls = " | ".join(f"call_{index}" for index in range(len(self.tools)))
-        rules = [f"calls: call{several}", f"call: {calls}"]
+        rules = [f"calls: {literal(written.begin)} call{several} {literal(written.end)}", f"call: {calls}"]
         for index, tool in enumerate(self.tools):
-            begin = json.dumps(f'{CALL_BEGIN}{{"name": {json.dumps(tool.name)}, "arguments": ')
-            rules.append(f"call_{index}: {begin} arguments_{index} {json.dumps('}' + CALL_END)}")
-            rules.append(f"arguments_{index}: {json_rule(tool.parameters)}")
+            before, _, after = written.call.replace("$name", tool.name).partition("$arguments")
+            rules.append(f"call_{index}: {literal(before)} arguments_{index} {literal(after)}")
+            schema = {"type": "object", **_closed(tool.parameters)}
+            rules.append(f"arguments_{index}: {json_rule(schema)}")
         check_text(Grammar(GrammarKind.LARK, "\n".join(rules)), "tools")  # first: it bounds what the next check takes
         for tool in self.tools:
             check_numbers(tool.parameters, "tools")
@@ -117,6 +132,21 @@ def tool_use(
             raise InvalidRequestError(
                 "tool_choice must be none, auto, required or name a function of tools", param="tool_choice"
             )
+
+
+def _closed(schema: Any) -> Any:
+    """Objects hold nothing but the properties that their schema names, unless it says so or its parts may name more."""
+    if not isinstance(schema, Mapping) or _OPENING_KEYS & schema.keys():
+        return schema
+    closed = dict(schema)
+    if "items" in schema:
+        closed["items"] = _closed(schema["items"])
+    if isinstance(properties := schema.get("properties"), Mapping):
+        closed["properties"] = {name: _closed(inner) for name, inner in properties.items()}
+        required = schema.get("required", [])
+        if isinstance(required, list) and all(str(name) in properties for name in required):
+            closed.setdefault("additionalProperties", False)
+    return closed
 
 
 def _tool(index: int, definition: Mapping[str, Any]) -> Tool:

@@ -79,6 +79,7 @@ FLAGS = (
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),
     Flag("orchestrator.chat_template", ("--chat-template",)),
     Flag("orchestrator.http.reasoning_parser", ("--reasoning-parser",)),
+    Flag("orchestrator.http.tool_call_parser", ("--tool-call-parser",)),
     Flag(
         "draft.model",
         ("--draft-model",),

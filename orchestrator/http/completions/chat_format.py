@@ -25,7 +25,7 @@ from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
+from orchestrator.requests.tool_calls import ToolAnswer
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import FinishReason, ToolCall
@@ -59,7 +59,7 @@ class ChatFormat:
 
     def parser(self) -> AnswerParser:
         """Of one answer's text."""
-        return AnswerParser(self._reasoning(), None if self.tools.choice == "none" else ToolCallParser())
+        return AnswerParser(self._reasoning(), self.tools.parser())
 
     def reasoning_of(self, answer: ToolAnswer) -> str:
         """Where it is wanted."""

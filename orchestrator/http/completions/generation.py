@@ -32,6 +32,7 @@ from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
 from orchestrator.requests.reasoning import MakeParser, ReasoningMarks, ReasoningParser, reasoning_marks
 from orchestrator.requests.request import GenerationOptions
+from orchestrator.requests.tool_forms import tool_form
 from orchestrator.requests.tools import ToolUse
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, InvalidRequestError, ResourceExhaustedError, UnavailableError
@@ -65,6 +66,7 @@ class GenerationApi:
         self._config = config
         tokenizer = service.tokenizer
         self._marks = reasoning_marks(config.http.reasoning_parser, tokenizer.chat_template)
+        self._tool_form = tool_form(config.http.tool_call_parser, tokenizer)
         mark_ids = tokenizer.encode("".join(self._marks or ()), add_special_tokens=False)
         self._has_special_marks = not tokenizer.special_token_ids.isdisjoint(mark_ids)
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
@@ -112,7 +114,7 @@ class GenerationApi:
         caller = caller_of(exchange.request)
         model = await served_model(self._service, fields.model)
         self._chat_reader.ignore(exchange, fields.unread_fields(self._service.tokenizer))
-        tools = fields.tool_use()
+        tools = dataclasses.replace(fields.tool_use(), form=self._tool_form)
         field = grammar_field(fields.outputs)
         exchange.param_names = {**param_names, "grammar": param_names.get(field, field)}
         wanted = wanted_grammar(fields.given_format, fields.outputs)
@@ -127,7 +129,8 @@ class GenerationApi:
         )
         # A format binds the answer from its first token: there are no thoughts before it.
         marks = self._marks if fields.separate_reasoning is not False and grammar is None else None
-        if marks is not None and self._has_special_marks:
+        has_special_calls = bool(tools.form.special_token_ids) and tools.choice != "none"
+        if (marks is not None and self._has_special_marks) or has_special_calls:
             options = dataclasses.replace(options, skip_special_tokens=False)
         samples = await self._samples(
             fields, [fields.prompt(tools)], options, model.max_context_tokens, is_tokenized=marks is not None

@@ -28,7 +28,7 @@ from orchestrator.http.responses.response import (
 )
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
+from orchestrator.requests.tool_calls import ToolAnswer
 from orchestrator.requests.tools import ToolUse
 from pilotfish.types import FinishReason, ToolCall
 
@@ -54,8 +54,7 @@ class ResponsesFormat:
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
         """Makes the events of the answer."""
-        tools = None if self._tools.choice == "none" else ToolCallParser()
-        return ResponseEvents(self, AnswerParser(self._reasoning(), tools))
+        return ResponseEvents(self, AnswerParser(self._reasoning(), self._tools.parser()))
 
     def usage_event(self, usage: Usage) -> bytes:  # noqa: ARG002
         """The last event has told it."""

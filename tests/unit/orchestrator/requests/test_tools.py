@@ -124,3 +124,29 @@ def test_a_bad_schema_is_found_before_anything_starts() -> None:
     assert grammar is not None
     with pytest.raises(InvalidRequestError, match="uniqueItems"):
         compile_grammar(LLTokenizer("byte"), grammar)
+
+
+CITY = {"type": "object", "properties": {"city": {"const": "a"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "accepted"),
+    [
+        (CITY, '{"city": "a", "b": 1}', False),
+        ({**CITY, "additionalProperties": True}, '{"city": "a", "b": 1}', True),
+        ({**CITY, "required": ["b"]}, '{"city": "a", "b": 1}', True),
+        ({"properties": {"a": {"type": "array", "items": CITY}}}, '{"a": [{"city": "a", "b": 1}]}', False),
+        ({"properties": {"a": {"type": "array", "items": CITY}}}, '{"a": [{"city": "a"}]}', True),
+        ({"properties": {"a": {}}}, "7", False),
+        ({"allOf": [CITY, {"properties": {"b": {"const": 1}}}]}, '{"city": "a", "b": 1}', True),
+        ({"type": "object"}, '{"b": 1}', True),
+    ],
+)
+def test_arguments_hold_nothing_that_the_schema_does_not_name(
+    parameters: dict[str, Any], arguments: str, accepted: bool
+) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    grammar = tool_use([tool], "required").grammar
+    assert grammar is not None
+    call = f'<tool_call>\n{{"name": "f", "arguments": {arguments}}}\n</tool_call>'
+    assert is_whole(grammar, call) == accepted

@@ -1,0 +1,48 @@
+"""The forms in which models write calls. Pure: no I/O, no HTTP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
+from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.hermes import HERMES
+from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
+from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
+from pilotfish.errors import ConfigError
+from pilotfish.models.tokens.tokenizer import Tokenizer
+
+PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
+    "hermes": (HERMES,),
+    "llama3_json": (LLAMA3_JSON,),
+    "mistral": (MISTRAL_ARGS, MISTRAL_LIST),
+    "deepseek_v3": (DEEPSEEK_V3,),
+    "deepseek_v31": (DEEPSEEK_V31,),
+}
+"""By vLLM's names; of several forms the chat template tells which."""
+_MARKS = re.compile(r"\[[A-Z_]+\]|<[^<>]+>")
+
+
+def tool_form(name: str, tokenizer: Tokenizer) -> ToolForm:
+    """That of a parser; `auto`: the first whose marks the chat template has, else Hermes', in whose words templates
+    without tools are told of them. Raises ConfigError for a name that is unknown."""
+    if name not in ("auto", *PARSERS):
+        known = ", ".join(("auto", *PARSERS))
+        raise ConfigError(f"orchestrator.http.tool_call_parser is {name!r}; known are {known}")
+    template = tokenizer.chat_template
+    forms = PARSERS.get(name) or tuple(form for forms in PARSERS.values() for form in forms)
+    fitting = (form for form in forms if all(mark in template for mark in form.template_marks))
+    form = next(fitting, HERMES if name == "auto" else forms[-1])
+    return replace(form, special_token_ids=_special_tokens(form, tokenizer))
+
+
+def _special_tokens(form: ToolForm, tokenizer: Tokenizer) -> dict[str, int]:
+    """The marks of what it writes that are special tokens."""
+    found = {}
+    for mark in set(_MARKS.findall("".join(form.written))):
+        token_ids = tokenizer.encode(mark, add_special_tokens=False)
+        if len(token_ids) == 1 and token_ids[0] in tokenizer.special_token_ids:
+            found[mark] = token_ids[0]
+    return found

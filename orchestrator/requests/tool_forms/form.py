@@ -1,0 +1,67 @@
+"""How a model writes calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class WrittenForm(NamedTuple):
+    """What an answer of nothing but calls is."""
+
+    call: str
+    """One call, with $name and $arguments in it."""
+    between: str
+    """Two calls."""
+    begin: str = ""
+    end: str = ""
+
+
+@dataclass(frozen=True)
+class ToolForm:
+    """How calls are found in text, and how they are written when they are demanded."""
+
+    template_marks: tuple[str, ...]
+    """A chat template that has all of them is of a model with this form."""
+    begin: str
+    """What calls are found by."""
+    head: re.Pattern[str]
+    """What stands between `begin` and a JSON object. With a group `name` the object is the arguments; else it holds
+    the name and the arguments."""
+    ends: Mapping[str, bool]
+    """What may follow the object after JSON's space, and whether the head of another call follows that. Where several
+    fit, the first counts; an empty one always fits."""
+    written: WrittenForm
+    is_bare: bool = False
+    """An answer may begin with such an object, without `begin`."""
+    num_id_chars: int | None = None
+    """Of a call's id, where the chat template takes no other."""
+    special_token_ids: Mapping[str, int] = field(default_factory=dict)
+    """Of marks in `written` that the model's tokenizer has as special tokens: no text writes them."""
+
+    def new_id(self) -> str:
+        """Of a call."""
+        return (
+            f"call_{secrets.token_hex(12)}" if self.num_id_chars is None else secrets.token_hex()[: self.num_id_chars]
+        )
+
+    def literal(self, text: str) -> str:
+        """The text in a Lark rule."""
+        if not self.special_token_ids:
+            return json.dumps(text, ensure_ascii=False)
+        pieces = re.split(f"({'|'.join(map(re.escape, self.special_token_ids))})", text)
+        ids = self.special_token_ids
+        return (
+            " ".join(
+                f"<[{ids[piece]}]>" if piece in ids else json.dumps(piece, ensure_ascii=False)
+                for piece in pieces
+                if piece
+            )
+            or '""'
+        )

@@ -1,0 +1,167 @@
+"""Every form: found in text however it is cut, chosen by the template, and written when a call is demanded."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from orchestrator.requests.tool_calls import ToolCallParser
+from orchestrator.requests.tool_forms import PARSERS, tool_form
+from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
+from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.hermes import HERMES
+from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
+from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
+from orchestrator.requests.tools import tool_use
+from pilotfish.errors import ConfigError
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.structured.grammar import engine_grammar
+
+Told = tuple[str, list[tuple[str, dict[str, Any]]]]
+TWO = [("f", {"a": "}]; [TOOL_CALLS]"}), ("get-it", {})]
+WRITTEN = [
+    (
+        MISTRAL_LIST,
+        '[TOOL_CALLS][{"name": "f", "arguments": {"a": "}]; [TOOL_CALLS]"}}, {"name": "get-it", "arguments": {}}]',
+    ),
+    (MISTRAL_ARGS, '[TOOL_CALLS]f[ARGS]{"a": "}]; [TOOL_CALLS]"}[TOOL_CALLS]get-it[ARGS]{}'),
+    (LLAMA3_JSON, '{"name": "f", "parameters": {"a": "}]; [TOOL_CALLS]"}}; {"name": "get-it", "parameters": {}}'),
+    (
+        DEEPSEEK_V3,
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n"
+        '{"a": "}]; [TOOL_CALLS]"}\n```<｜tool▁call▁end｜>\n'
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get-it\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        DEEPSEEK_V31,
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "}]; [TOOL_CALLS]"}<｜tool▁call▁end｜>'
+        "<｜tool▁call▁begin｜>get-it<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    ),
+    (
+        HERMES,
+        '<tool_call>\n{"name": "f", "arguments": {"a": "}]; [TOOL_CALLS]"}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "get-it", "arguments": {}}\n</tool_call>',
+    ),
+]
+"""As the models' own chat templates write them."""
+FORMS = pytest.mark.parametrize(("form", "text"), WRITTEN)
+
+
+def told(form: ToolForm, *pieces: str) -> Told:
+    parser = ToolCallParser(form)
+    answers = [*map(parser.push, pieces), parser.finish()]
+    calls = [(call.name, json.loads(call.arguments)) for answer in answers for call in answer.calls]
+    return "".join(answer.content for answer in answers), calls
+
+
+@FORMS
+def test_calls_are_found_however_the_text_is_cut(form: ToolForm, text: str) -> None:
+    assert told(form, text) == told(form, *text) == ("", TWO)
+    for cut in range(len(text)):
+        assert told(form, text[:cut], text[cut:]) == ("", TWO)
+    if not form.is_bare:
+        assert told(form, *f"So: {text}") == ("So:", TWO)
+
+
+@pytest.mark.parametrize("form", [form for form, _ in WRITTEN])
+def test_what_is_no_call_stays_text(form: ToolForm) -> None:
+    for text in (
+        "{7} b",
+        form.begin,
+        f"a {form.begin}b",
+        f"{form.begin} {{'a'}}",
+        '{"name": "f"} ',
+        f"{form.begin}{'a' * 300}",
+    ):
+        assert told(form, text) == told(form, *text) == (text, [])
+
+
+@FORMS
+def test_a_call_that_is_cut_off_stays_text(form: ToolForm, text: str) -> None:
+    text = text.partition('"a"')[0]
+    assert told(form, text) == told(form, *text) == (text, [])
+
+
+@FORMS
+def test_a_demanded_call_is_in_the_models_own_form(form: ToolForm, text: str) -> None:
+    parameters = {"type": "object", "properties": {"a": {"type": "string"}}}
+    functions = [{"name": "f", "parameters": parameters}, {"name": "get-it"}]
+    tools = [{"type": "function", "function": function} for function in functions]
+    assert accepts(dataclasses.replace(tool_use(tools, "required"), form=form), text)
+    assert not accepts(dataclasses.replace(tool_use(tools, "required", False), form=form), text)
+    assert not accepts(dataclasses.replace(tool_use(tools, "required"), form=form), "{7}")
+    assert not accepts(dataclasses.replace(tool_use(tools, "required"), form=form), text.replace('"a"', '"b"'))
+
+
+def accepts(use: Any, text: str) -> bool:
+    tokenizer = LLTokenizer("byte")
+    matcher = LLMatcher(tokenizer, engine_grammar(use.grammar))
+    token_ids = tokenizer.tokenize_str(text)
+    return matcher.try_consume_tokens(token_ids) == len(token_ids) and matcher.is_accepting()
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        (LLAMA3_JSON, '<|python_tag|>{"name": "f", "parameters": {}}', ("", [("f", {})])),
+        (LLAMA3_JSON, '\n{"name": "f", "arguments": {}} so', ("so", [("f", {})])),
+        (LLAMA3_JSON, 'a {"name": "f", "parameters": {}}', ('a {"name": "f", "parameters": {}}', [])),
+        (MISTRAL_ARGS, '[TOOL_CALLS]f{"a": 1}', ("", [("f", {"a": 1})])),
+        (MISTRAL_ARGS, '[TOOL_CALLS]f[CALL_ID]abc123def[ARGS]{"a": 1}', ("", [("f", {"a": 1})])),
+        (MISTRAL_LIST, 'a[TOOL_CALLS] [{"name": "f", "arguments": {}}', ("a", [("f", {})])),
+    ],
+)
+def test_other_ways_of_models(form: ToolForm, text: str, expected: Told) -> None:
+    assert told(form, text) == told(form, *text) == expected
+
+
+def test_ids_of_calls_are_such_as_the_template_takes() -> None:
+    (call,) = ToolCallParser(MISTRAL_ARGS).push("[TOOL_CALLS]f[ARGS]{} ").calls
+    assert len(call.call_id) == 9
+    assert call.call_id.isalnum()
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "expected"),
+    [
+        ("auto", "{{ tools }}", HERMES),
+        ("auto", "<tool_call>", HERMES),
+        ("auto", 'the format {"name": function name, "parameters": dictionary of', LLAMA3_JSON),
+        ("auto", "'[TOOL_CALLS]' + name + '[ARGS]'", MISTRAL_ARGS),
+        ("auto", "'[TOOL_CALLS][' + calls", MISTRAL_LIST),
+        ("auto", "'function<｜tool▁sep｜>' + name + '\\n```json'", DEEPSEEK_V3),
+        ("auto", "name + '<｜tool▁sep｜>'", DEEPSEEK_V31),
+        ("mistral", "<tool_call>", MISTRAL_LIST),
+        ("hermes", "[TOOL_CALLS]", HERMES),
+    ],
+)
+def test_the_template_tells_the_form(name: str, template: str, expected: ToolForm) -> None:
+    assert tool_form(name, tokenizer_with(template)) == expected
+
+
+def test_an_unknown_parser_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="mistral"):
+        tool_form("jamba", tokenizer_with(""))
+
+
+def tokenizer_with(template: str, special: tuple[str, ...] = ()) -> Tokenizer:
+    ids = dict(zip(special, itertools.count(5)))
+    encode = lambda text, **_: [ids[text]] if text in ids else [1, 2]  # noqa: E731
+    fake = SimpleNamespace(chat_template=template, special_token_ids=frozenset(ids.values()), encode=encode)
+    return cast(Tokenizer, fake)
+
+
+def test_marks_that_are_special_tokens_are_written_as_such() -> None:
+    form = tool_form("mistral", tokenizer_with("[TOOL_CALLS][ARGS]", ("[TOOL_CALLS]", "[ARGS]")))
+    assert form.literal("[TOOL_CALLS]f[ARGS]") == '<[5]> "f" <[6]>'
+    assert form.literal("") == '""'
+
+
+def test_parsers_are_named_as_in_vllm() -> None:
+    assert list(PARSERS) == ["hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31"]
