@@ -31,11 +31,12 @@ from orchestrator.requests.request_queue import RequestQueue, actual_cost, estim
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import Config
+from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.security.allowance import Allowance
 from pilotfish.speculation.lookup.lookups import LOOKUPS
 from pilotfish.structured.guard import GrammarGuard
-from pilotfish.types import IN_TARGET_DRAFTERS, ModelInfo, TreeRequest
+from pilotfish.types import ModelInfo, TreeRequest
 
 
 class Answer:

@@ -1,7 +1,4 @@
-"""The vocabulary that every part shares: enums and values, no behaviour beyond validation.
-
-Nothing here imports torch, grpc or ray.
-"""
+"""The vocabulary that every part shares: enums and values, no behaviour beyond validation."""
 
 from __future__ import annotations
 
@@ -30,9 +27,6 @@ _MAX_TOLD = f"{_MAX_FLOAT32:.2g} (the largest)"
 BLOCK_SIZE = 16
 """Tokens of a KV block, and of what prefixes are compared by. Key lengths in whole blocks are also what keeps SDPA
 bit-exact."""
-
-IN_TARGET_DRAFTERS = ("eagle3", "medusa")
-"""Proposers that live in the target, because they look at its hidden states."""
 
 
 class TokenOrigin(enum.IntEnum):

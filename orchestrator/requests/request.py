@@ -9,9 +9,10 @@ from typing import Literal
 
 import msgspec
 
+from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, RequestTooLargeError
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams
+from pilotfish.types import SamplingParams
 
 MAX_STOP_STRINGS = 16
 Mode = Literal["auto", "off", "on"]

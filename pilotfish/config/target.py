@@ -11,6 +11,9 @@ from pilotfish.config.engine import EngineConfig
 from pilotfish.config.fields import STRICT, OptionalPort, Port, require
 from pilotfish.config.paths import HeadOrPath, ModelOrPath
 
+IN_TARGET_DRAFTERS = ("eagle3", "medusa")
+"""Proposers that live in the target, because they look at its hidden states."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class InTargetDrafterConfig:

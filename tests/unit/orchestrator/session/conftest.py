@@ -18,8 +18,9 @@ from orchestrator.requests.request import GenerationRequest, SpeculationOptions
 from orchestrator.session import Session
 from orchestrator.target import RemoteTarget
 from pilotfish.config import DraftConfig, SpeculationConfig
+from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.speculation.lookup.lookups import LOOKUPS
-from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams
+from pilotfish.types import SamplingParams
 
 PROMPT = (1, 2, 3)
 LOOKUP_CONFIG = DraftConfig(prompt_lookup_min=1, prompt_lookup_max=3)
