@@ -60,8 +60,8 @@ class HttpConfig:
     """How thoughts are told from answers, by vLLM's names: deepseek_r1, qwen3, glm45, mistral, seed_oss, granite;
     auto: by the chat template, none: they are not."""
     tool_call_parser: str = "auto"
-    """How calls are told from answers and written when demanded, by vLLM's names: hermes, llama3_json, mistral,
-    deepseek_v3, deepseek_v31; auto: by the chat template."""
+    """The form of calls, by vLLM's names: hermes, llama3_json, mistral, deepseek_v3, deepseek_v31; auto: by the chat
+    template."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
 
