@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
-from orchestrator.requests.tool_forms.form import ToolForm
+from orchestrator.requests.tool_forms.form import MARKS, ToolForm
 from orchestrator.requests.tool_forms.hermes import HERMES
 from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
 from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
@@ -22,7 +21,6 @@ PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
     "deepseek_v31": (DEEPSEEK_V31,),
 }
 """By vLLM's names; of several forms the chat template tells which."""
-_MARKS = re.compile(r"\[[A-Z_]+\]|<[^<>]+>")
 
 
 def tool_form(name: str, tokenizer: Tokenizer) -> ToolForm:
@@ -40,9 +38,6 @@ def tool_form(name: str, tokenizer: Tokenizer) -> ToolForm:
 
 def _special_tokens(form: ToolForm, tokenizer: Tokenizer) -> dict[str, int]:
     """The marks of what it writes that are special tokens."""
-    found = {}
-    for mark in set(_MARKS.findall("".join(form.written))):
-        token_ids = tokenizer.encode(mark, add_special_tokens=False)
-        if len(token_ids) == 1 and token_ids[0] in tokenizer.special_token_ids:
-            found[mark] = token_ids[0]
-    return found
+    marks = set(MARKS.findall("".join(form.written)))
+    encoded = {mark: tokenizer.encode(mark, add_special_tokens=False) for mark in marks}
+    return {mark: ids[0] for mark, ids in encoded.items() if len(ids) == 1 and ids[0] in tokenizer.special_token_ids}

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
+MARKS = re.compile(r"(\[[A-Z_]+\]|<[^<>]+>)")
+"""What may be a special token."""
 
 
 class WrittenForm(NamedTuple):
@@ -53,15 +55,8 @@ class ToolForm:
 
     def literal(self, text: str) -> str:
         """The text in a Lark rule."""
-        if not self.special_token_ids:
-            return json.dumps(text, ensure_ascii=False)
-        pieces = re.split(f"({'|'.join(map(re.escape, self.special_token_ids))})", text)
         ids = self.special_token_ids
-        return (
-            " ".join(
-                f"<[{ids[piece]}]>" if piece in ids else json.dumps(piece, ensure_ascii=False)
-                for piece in pieces
-                if piece
-            )
-            or '""'
+        pieces = MARKS.split(text) if ids else [text]
+        return " ".join(
+            f"<[{ids[piece]}]>" if piece in ids else json.dumps(piece, ensure_ascii=False) for piece in pieces
         )

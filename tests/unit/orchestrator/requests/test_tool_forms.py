@@ -159,7 +159,7 @@ def tokenizer_with(template: str, special: tuple[str, ...] = ()) -> Tokenizer:
 
 def test_marks_that_are_special_tokens_are_written_as_such() -> None:
     form = tool_form("mistral", tokenizer_with("[TOOL_CALLS][ARGS]", ("[TOOL_CALLS]", "[ARGS]")))
-    assert form.literal("[TOOL_CALLS]f[ARGS]") == '<[5]> "f" <[6]>'
+    assert form.literal("[TOOL_CALLS]f[ARGS]") == '"" <[5]> "f" <[6]> ""'
     assert form.literal("") == '""'
 
 
