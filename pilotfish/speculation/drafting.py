@@ -77,6 +77,6 @@ def _sample_top_m(blocks: BlockedLogits, rows: Sequence[Row], top_m: int) -> lis
 
 
 def _without_zeros(token_ids: list[int], probs: list[float]) -> SparseDistribution:
-    """Probabilities descend, so the zeros (cut or underflown) are at the end."""
-    num_kept = len(probs) - probs.count(0.0)
-    return SparseDistribution(tuple(token_ids[:num_kept]), tuple(probs[:num_kept]))
+    """What was cut or is too small to travel is left out, wherever among equals it stands."""
+    kept = [(token_id, prob) for token_id, prob in zip(token_ids, probs, strict=True) if prob > 0]
+    return SparseDistribution(*zip(*kept, strict=True))

@@ -91,6 +91,8 @@ def _visible(choice: dict[str, Any]) -> dict[str, Any]:
     seen = {"text": message.get("content") or choice.get("text") or "", "finish": choice["finish_reason"]}
     if calls:
         seen["calls"] = calls
+    if thoughts := message.get("reasoning"):
+        seen["thoughts"] = thoughts
     if logprobs := (choice.get("logprobs") or {}).get("content"):
         seen["logprobs"] = [
             [(one["token"], one["logprob"]) for one in (position, *position["top_logprobs"])] for position in logprobs
@@ -165,6 +167,8 @@ CASES: dict[str, Callable[[Server], list[Any]]] = {
 
 def difference(expected: Sequence[Any], found: Sequence[Any]) -> str:
     """Where two results of a case part; empty: they are the same."""
+    if len(expected) != len(found):
+        return f"{len(found)} answers, not {len(expected)}"
     for index, (one, other) in enumerate(zip(expected, found, strict=True)):
         for key in one.keys() | other.keys():
             if key == "logprobs":

@@ -21,6 +21,7 @@ GREEDY = SamplingParams(temperature=0.0)
 COUPLED = SamplingParams(temperature=0.8, seed=5)
 CUT = SamplingParams(temperature=0.8, top_k=9, top_p=0.9, seed=5)
 REJECTION = SamplingParams(temperature=0.8, seed=5, acceptance=AcceptanceMode.REJECTION)
+CUT_REJECTION = SamplingParams(temperature=0.8, top_k=5, seed=5, acceptance=AcceptanceMode.REJECTION)
 
 
 def rows_of(sampling: SamplingParams) -> list[Row]:
@@ -65,3 +66,15 @@ def test_the_heads_tokens_may_come_in_any_order() -> None:
     order = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(2))
     logits, ids = DraftVocabulary(IDS[order], VOCAB).ranked(LOGITS[:, order], [GREEDY])
     assert draft(logits, rows_of(GREEDY), 8, ids) == draft(WHOLE, rows_of(GREEDY), 8)
+
+
+@pytest.mark.parametrize("order", [slice(None), torch.randperm(len(IDS), generator=torch.Generator().manual_seed(2))])
+def test_what_a_token_was_drawn_from_holds_it_however_many_are_equal(order: slice | torch.Tensor) -> None:
+    """bfloat16 logits have many ties, and truncation cuts between equals."""
+    tied = (LOGITS / 4).bfloat16()[:, order]
+    for sampling in (CUT_REJECTION, SamplingParams(temperature=0.8, top_p=0.7, acceptance=AcceptanceMode.REJECTION)):
+        logits, ids = DraftVocabulary(IDS[order], VOCAB).ranked(tied, [sampling])
+        for drafted in draft(logits, rows_of(sampling), 8, ids):
+            assert drafted.probs is not None
+            assert drafted.token_id in drafted.probs.token_ids
+            assert sum(drafted.probs.probs) == pytest.approx(1, abs=1e-5)
