@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -71,6 +72,11 @@ def error_body(status: int, message: str, *, param: str | None = None, code: str
     return ErrorBody(ApiError(message, _TYPES.get(status, "server_error"), param, code))
 
 
+def renamed(text: str, param_names: Mapping[str, str]) -> str:
+    """A parameter's path, or a message that begins with one, as this API calls it."""
+    return re.sub(r"^\w+", lambda name: param_names.get(name.group(), name.group()), text)
+
+
 def describe_error(
     error: Exception, param_names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[int, ErrorBody, dict[str, str]]:
@@ -81,11 +87,11 @@ def describe_error(
     if not isinstance(error, PilotfishError):
         return 500, error_body(500, INTERNAL_MESSAGE, code="internal_error"), {}
     _, status = status_of(error)
-    param = error.param if isinstance(error, InvalidRequestError) else None
+    message, param = str(error), error.param if isinstance(error, InvalidRequestError) else None
     if isinstance(error, ModelNotFoundError):
         param = "model"
     if param is not None:
-        param = param_names.get(param, param)
+        message, param = renamed(message, param_names), renamed(param, param_names)
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
     headers = {}
     if isinstance(error, ResourceExhaustedError) and error.retry_after_s is not None:
@@ -97,4 +103,4 @@ def describe_error(
     elif isinstance(error, DeadlineExceededError):
         # OpenAI's clients would ask three times over: nobody waits that long.
         headers = {"x-should-retry": "false"}
-    return status, error_body(status, str(error), param=param, code=code), headers
+    return status, error_body(status, message, param=param, code=code), headers

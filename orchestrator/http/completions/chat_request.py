@@ -184,7 +184,7 @@ def _chat_message(index: int, message: Message) -> ChatMessage:
     if message.content is None and not calls:
         raise InvalidRequestError(f"{param}.content is missing", param=f"{param}.content")
     reasoning = message.reasoning or message.reasoning_content or ""
-    return ChatMessage(role, _text(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)
+    return ChatMessage(role, text_of(message.content, f"{param}.content"), calls, message.tool_call_id or "", reasoning)
 
 
 def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
@@ -193,7 +193,8 @@ def _tool_call(call: MessageToolCall, param: str) -> ToolCall:
     return ToolCall(call.id, call.function.name, arguments)
 
 
-def _text(content: str | list[ContentPart] | None, param: str) -> str:
+def text_of(content: str | list[ContentPart] | None, param: str) -> str:
+    """Raises InvalidRequestError for what is not text."""
     if content is None or isinstance(content, str):
         return content or ""
     for part in content:

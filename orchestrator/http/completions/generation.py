@@ -24,9 +24,10 @@ from orchestrator.http.completions.sampling import (
 )
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.errors import renamed
 from orchestrator.http.exchange import Exchange
 from orchestrator.http.responses.format import ResponsesFormat
-from orchestrator.http.responses.request import PARAM_NAMES, ResponsesRequest
+from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
 from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
@@ -100,8 +101,9 @@ class GenerationApi:
         ) -> ResponsesFormat:
             return ResponsesFormat(new_envelope("resp", model), request, tools, reasoning)
 
-        exchange.param_names = PARAM_NAMES
-        await self._chat(exchange, request.as_chat(), PARAM_NAMES, make_format)
+        self._responses_reader.ignore(exchange, request.untold_fields)
+        exchange.param_names = request.param_names
+        await self._chat(exchange, request.as_chat(), request.param_names, make_format)
 
     async def _chat(
         self,
@@ -113,10 +115,11 @@ class GenerationApi:
         exchange.param_names = param_names
         caller = caller_of(exchange.request)
         model = await served_model(self._service, fields.model)
-        self._chat_reader.ignore(exchange, fields.unread_fields(self._service.tokenizer))
+        unread = fields.unread_fields(self._service.tokenizer)
+        self._chat_reader.ignore(exchange, {renamed(name, param_names): note for name, note in unread.items()})
         tools = dataclasses.replace(fields.tool_use(), form=self._tool_form)
         field = grammar_field(fields.outputs)
-        exchange.param_names = {**param_names, "grammar": param_names.get(field, field)}
+        exchange.param_names = {**param_names, "grammar": renamed(field, param_names)}
         wanted = wanted_grammar(fields.given_format, fields.outputs)
         grammar = _chat_grammar(wanted, tools)
         options = generation_options(

@@ -17,13 +17,16 @@ from orchestrator.http.completions.chat_request import (
     MessageToolCall,
     ToolChoice,
     ToolDefinition,
+    text_of,
 )
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
 from orchestrator.http.completions.sampling import GenerationFields
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.tool_prompt import parse_arguments
+from pilotfish.structured.bounds import check_json_depth
 
-PARAM_NAMES: Mapping[str, str] = {
+_PARAM_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("prompt", "messages"), "input"),
     **dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens"),
     "response_format": "text.format",
@@ -31,7 +34,6 @@ PARAM_NAMES: Mapping[str, str] = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
 }
-"""Of parameters that chats call otherwise."""
 _TEXT_PARTS = ("input_text", "output_text", "text")
 
 
@@ -112,11 +114,27 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     parallel_tool_calls: bool | None = None
     text: TextFields | None = None
     reasoning: ReasoningFields | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
     """Told back."""
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
+
+    @property
+    def param_names(self) -> Mapping[str, str]:
+        """Of parameters that chats call otherwise, unless this request does as well."""
+        return {name: own for name, own in _PARAM_NAMES.items() if getattr(self, name, None) is None}
+
+    @property
+    def untold_fields(self) -> dict[str, str]:
+        """Fields that ask for what responses do not tell, each with that reason."""
+        given = {
+            "return_token_ids": self.return_token_ids,
+            "speculation.return_tokens": self.speculation is not None and self.speculation.return_tokens,
+            "stream_options": self.stream_options,
+        }
+        return dict.fromkeys((name for name, value in given.items() if value), "responses do not tell it")
 
     def as_chat(self) -> ChatCompletionRequest:
         """The same question. Raises InvalidRequestError for what needs a memory, and for what is not text."""
@@ -134,7 +152,8 @@ class ResponsesRequest(GenerationFields, kw_only=True):
                 "tools": None if self.tools is None else [_tool(tool) for tool in self.tools],
                 "tool_choice": _tool_choice(self.tool_choice),
                 "parallel_tool_calls": self.parallel_tool_calls,
-                "response_format": self.response_format or self._format(),
+                "response_format": self._format(),
+                "chat_template_kwargs": self.chat_template_kwargs,
                 "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             }
         )
@@ -148,18 +167,17 @@ class ResponsesRequest(GenerationFields, kw_only=True):
                 case "message":
                     if item.role is None or item.content is None:
                         raise InvalidRequestError(f"{param} has no role or no content", param=param)
-                    messages.append(Message(role=item.role, content=_parts(item.content)))
+                    messages.append(Message(role=item.role, content=_text(item.content, f"{param}.content")))
                 case "function_call":
-                    call = MessageToolCall(
-                        id=item.call_id or "",
-                        function=CalledFunction(name=item.name or "", arguments=item.arguments or "{}"),
-                    )
+                    call = _call(item, param)
                     if messages and (calls := messages[-1].tool_calls):
                         calls.append(call)  # made at once
                     else:
                         messages.append(Message(role="assistant", content="", tool_calls=[call]))
                 case "function_call_output":
-                    content = _parts(item.output or "")
+                    if not item.call_id:
+                        raise InvalidRequestError(f"{param} has no call_id", param=param)
+                    content = _text(item.output or "", f"{param}.output")
                     messages.append(Message(role="tool", content=content, tool_call_id=item.call_id))
                 case "reasoning":  # of an earlier answer: no template reads it
                     pass
@@ -170,17 +188,34 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     def _format(self) -> ResponseFormat | None:
         wanted = None if self.text is None else self.text.format
         if wanted is None:
-            return None
+            return self.response_format
+        if self.response_format is not None:
+            raise InvalidRequestError("response_format and text.format exclude each other", param="response_format")
         if wanted.type != "json_schema":
             return ResponseFormat(type=wanted.type)
         schema = msgspec.UNSET if wanted.schema is None else wanted.schema
         return ResponseFormat(type=wanted.type, json_schema=JsonSchemaFormat(name=wanted.name, schema=schema))
 
 
-def _parts(content: str | list[InputPart]) -> str | list[ContentPart]:
+def _text(content: str | list[InputPart], param: str) -> str:
     if isinstance(content, str):
         return content
-    return [ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content]
+    parts = [ContentPart(type="text" if part.type in _TEXT_PARTS else part.type, text=part.text) for part in content]
+    return text_of(parts, param)
+
+
+def _call(item: InputItem, param: str) -> MessageToolCall:
+    if not item.call_id or not item.name:
+        raise InvalidRequestError(f"{param} has no call_id or no name", param=param)
+    arguments, param = item.arguments or "{}", f"{param}.arguments"
+    check_json_depth(arguments.encode(), "the JSON in arguments", param)
+    try:
+        is_object = isinstance(parse_arguments(arguments), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise InvalidRequestError(f"{param} must be a JSON object, as text", param=param)
+    return MessageToolCall(id=item.call_id, function=CalledFunction(name=item.name, arguments=arguments))
 
 
 def _tool(tool: ResponseTool) -> ToolDefinition:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import httpx
 import openai
 import pytest
+
+from tests.support.stack import StackThread
 
 SCHEMA = {
     "type": "object",
@@ -89,7 +92,13 @@ def test_a_format_is_held_to(real_client: openai.OpenAI) -> None:
         ({"input": "a", "previous_response_id": "resp_1"}, "previous_response_id"),
         ({"input": []}, "input"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, None),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content"),
+        ({"input": "a", "text": {"format": {"type": "banana"}}}, "text.format.type"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "call_id": "c", "arguments": "{}"}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "x"}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call_output", "output": "a"}]}, "input[0]"),
+        ({"input": "a", "text": FORMAT, "extra_body": {"response_format": {"type": "text"}}}, "response_format"),
         ({"input": "a", "max_output_tokens": 0}, "max_output_tokens"),
         ({"input": "a", "tools": [{"type": "web_search"}]}, None),
         ({"input": "a", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "fish"}}}}, None),
@@ -100,4 +109,18 @@ def test_what_cannot_be_served_is_refused_by_name(
 ) -> None:
     with pytest.raises(openai.BadRequestError) as failure:
         real_client.responses.create(**{**GREEDY, **fields})
-    assert param is None or failure.value.param == param
+    assert param is None or (failure.value.param, failure.value.body["message"].startswith(param)) == (param, True)
+
+
+def test_what_a_response_does_not_use_is_named_as_it_was_sent(real_server: StackThread) -> None:
+    unused = {"return_token_ids": True, "speculation": {"return_tokens": True}, "reasoning": {"effort": "low"}}
+    read = {"chat_template_kwargs": {"mood": "wry"}, "stream_options": {"include_usage": True}, "stream": True}
+    body = {"input": "a", "max_output_tokens": 1, **unused, **read}
+    response = httpx.post(f"{real_server.url}/v1/responses", json=body, timeout=60)
+    assert response.status_code == 200
+    assert response.headers["x-pilotfish-ignored-fields"].split(", ") == [
+        "return_token_ids (responses do not tell it)",
+        "speculation.return_tokens (responses do not tell it)",
+        "stream_options (responses do not tell it)",
+        "reasoning.effort (the chat template does not read it)",
+    ]

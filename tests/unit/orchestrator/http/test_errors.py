@@ -54,6 +54,9 @@ def test_a_parameter_has_the_name_that_this_api_gives_it() -> None:
     error = InvalidRequestError("x", param="prompt")
     assert describe_error(error)[1].error.param == "prompt"
     assert describe_error(error, {"prompt": "messages"})[1].error.param == "messages"
+    inner = InvalidRequestError("a.b is 0; prompt or a.b", param="a.b")
+    told = describe_error(inner, {"a": "x.y"})[1].error
+    assert (told.param, told.message) == ("x.y.b", "x.y.b is 0; prompt or a.b")
 
 
 def test_any_message_can_be_sent() -> None:
