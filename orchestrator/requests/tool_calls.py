@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,10 @@ class ToolCallParser:
     after the last one.
     """
 
-    def __init__(self, form: ToolForm = HERMES) -> None:
+    def __init__(self, form: ToolForm = HERMES, names: Collection[str] = ()) -> None:
+        """names: of tools that are offered. Where no mark begins it, a call of another is text."""
         self._form = form
+        self._names = names
         self._text = ""
         """What is not told yet; within a call what follows its beginning."""
         self._begin: str | None = None
@@ -127,6 +130,8 @@ class ToolCallParser:
         if is_cut and not is_over:
             return None
         call = _parse_call(self._form, self._name, self._text[:end])
+        if not (self._begin or "").strip() and call.name not in self._names:
+            raise NotJsonError
         has_next = self._form.ends[mark] and not is_cut
         self._begin = mark if has_next else None
         self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text[end:]

@@ -73,7 +73,7 @@ class ToolUse:
 
     def parser(self) -> ToolCallParser | None:
         """Of one answer; None: it has no calls."""
-        return None if self.choice == "none" else ToolCallParser(self.form)
+        return None if self.choice == "none" else ToolCallParser(self.form, [tool.name for tool in self.tools])
 
     def _call_rules(self) -> list[str]:
         literal, written = self.form.literal, self.form.written
