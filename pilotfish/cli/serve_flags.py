@@ -56,6 +56,12 @@ def _model(name: str) -> Mapping[str, object]:
     return {"target.model": name}
 
 
+def _api_keys(keys: list[str]) -> Mapping[str, object]:
+    if not all(keys):
+        raise typer.BadParameter("a key has at least one character", param_hint="--api-key")
+    return {"security.public.api_key_sha256": [digest_of(key) for key in keys]}
+
+
 FLAGS = (
     Flag("target.model", (), settings=_model, help="target.model: a catalogue name, ORG/NAME@REVISION or a folder."),
     Flag("orchestrator.host", ("--host",)),
@@ -70,10 +76,14 @@ FLAGS = (
         "security.public.api_key_sha256",
         ("--api-key",),
         list[str],
-        lambda keys: {"security.public.api_key_sha256": [digest_of(key) for key in keys]},
+        _api_keys,
         "security.public.api_key_sha256; repeatable. Other users see it in the list of processes.",
     ),
-    Flag("target.engine.dtype", ("--dtype",)),
+    Flag(
+        "target.engine.dtype",
+        ("--dtype",),
+        settings=lambda dtype: {} if dtype == "auto" else {"target.engine.dtype": dtype},  # vLLM's own default
+    ),
     Flag("target.engine.quantization", ("--quantization",)),
     Flag("target.engine.max_context_tokens", ("--max-model-len",), int),
     Flag("target.tensor_parallel_size", ("--tensor-parallel-size", "-tp"), int),

@@ -56,12 +56,12 @@ class HttpConfig:
     strict_fields: bool = False
     """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
     `x-pilotfish-ignored-fields`."""
-    reasoning_parser: str = "auto"
-    """How thoughts are told from answers, by vLLM's names: deepseek_r1, qwen3, glm45, mistral, seed_oss, granite;
-    auto: by the chat template, none: they are not."""
-    tool_call_parser: str = "auto"
-    """The form of calls, by vLLM's names: hermes, llama3_json, mistral, deepseek_v3, deepseek_v31; auto: by the chat
-    template."""
+    reasoning_parser: Literal["auto", "none", "deepseek_r1", "qwen3", "glm45", "mistral", "seed_oss", "granite"] = (
+        "auto"
+    )
+    """How thoughts are told from answers, by vLLM's names; auto: by the chat template, none: they are not."""
+    tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31"] = "auto"
+    """The form of calls, by vLLM's names; auto: by the chat template."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
 

@@ -10,7 +10,6 @@ from orchestrator.requests.tool_forms.form import MARKS, ToolForm
 from orchestrator.requests.tool_forms.hermes import HERMES
 from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
 from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
-from pilotfish.errors import ConfigError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 
 PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
@@ -20,15 +19,12 @@ PARSERS: Mapping[str, tuple[ToolForm, ...]] = {
     "deepseek_v3": (DEEPSEEK_V3,),
     "deepseek_v31": (DEEPSEEK_V31,),
 }
-"""By vLLM's names; of several forms the chat template tells which."""
+"""By vLLM's names, as in HttpConfig; of several forms the chat template tells which."""
 
 
 def tool_form(name: str, tokenizer: Tokenizer) -> ToolForm:
     """That of a parser; `auto`: the first whose marks the chat template has, else Hermes', in whose words templates
-    without tools are told of them. Raises ConfigError for a name that is unknown."""
-    if name not in ("auto", *PARSERS):
-        known = ", ".join(("auto", *PARSERS))
-        raise ConfigError(f"orchestrator.http.tool_call_parser is {name!r}; known are {known}")
+    without tools are told of them."""
     template = tokenizer.chat_template
     forms = PARSERS.get(name) or tuple(form for forms in PARSERS.values() for form in forms)
     fitting = (form for form in forms if all(mark in template for mark in form.template_marks))

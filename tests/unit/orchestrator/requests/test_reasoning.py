@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from orchestrator.requests.reasoning import PARSERS, AnswerParser, ReasoningParser, reasoning_marks
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
-from pilotfish.errors import ConfigError
 from pilotfish.models.tokens.tool_prompt import CALL_BEGIN, CALL_END
 
 THINK = PARSERS["qwen3"]
@@ -66,5 +65,3 @@ def test_the_template_tells_how_a_model_thinks() -> None:
     assert reasoning_marks("auto", "'Here is my thought process:' … 'Here is my response:'") == PARSERS["granite"]
     assert reasoning_marks("none", "</think>") is None
     assert reasoning_marks("deepseek_r1", "") == THINK
-    with pytest.raises(ConfigError, match="qwen9"):
-        reasoning_marks("qwen9", "")

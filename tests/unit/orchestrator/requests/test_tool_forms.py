@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import json
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, get_args, get_type_hints
 
 import pytest
 from llguidance import LLMatcher, LLTokenizer
 
+from orchestrator.requests.reasoning import PARSERS as REASONING_PARSERS
 from orchestrator.requests.tool_calls import ToolCallParser
 from orchestrator.requests.tool_forms import PARSERS, tool_form
 from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
@@ -19,7 +20,7 @@ from orchestrator.requests.tool_forms.hermes import HERMES
 from orchestrator.requests.tool_forms.llama3_json import LLAMA3_JSON
 from orchestrator.requests.tool_forms.mistral import MISTRAL_ARGS, MISTRAL_LIST
 from orchestrator.requests.tools import tool_use
-from pilotfish.errors import ConfigError
+from pilotfish.config.orchestrator import HttpConfig
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.structured.grammar import engine_grammar
 
@@ -54,7 +55,7 @@ FORMS = pytest.mark.parametrize(("form", "text"), WRITTEN)
 
 
 def told(form: ToolForm, *pieces: str) -> Told:
-    parser = ToolCallParser(form)
+    parser = ToolCallParser(form, [name for name, _ in TWO])
     answers = [*map(parser.push, pieces), parser.finish()]
     calls = [(call.name, json.loads(call.arguments)) for answer in answers for call in answer.calls]
     return "".join(answer.content for answer in answers), calls
@@ -80,6 +81,12 @@ def test_what_is_no_call_stays_text(form: ToolForm) -> None:
         f"{form.begin}{'a' * 300}",
     ):
         assert told(form, text) == told(form, *text) == (text, [])
+
+
+def test_an_object_that_names_no_tool_is_a_document() -> None:
+    text = '{"name": "Ada", "parameters": {"age": 3}}'
+    assert told(LLAMA3_JSON, text) == told(LLAMA3_JSON, *text) == (text, [])
+    assert told(LLAMA3_JSON, f"<|python_tag|>{text}") == ("", [("Ada", {"age": 3})])
 
 
 @FORMS
@@ -145,9 +152,10 @@ def test_the_template_tells_the_form(name: str, template: str, expected: ToolFor
     assert tool_form(name, tokenizer_with(template)) == expected
 
 
-def test_an_unknown_parser_is_a_mistake() -> None:
-    with pytest.raises(ConfigError, match="mistral"):
-        tool_form("jamba", tokenizer_with(""))
+def test_the_configuration_names_every_parser() -> None:
+    names = get_type_hints(HttpConfig)
+    assert set(get_args(names["tool_call_parser"])) == {"auto", *PARSERS}
+    assert set(get_args(names["reasoning_parser"])) == {"auto", "none", *REASONING_PARSERS}
 
 
 def tokenizer_with(template: str, special: tuple[str, ...] = ()) -> Tokenizer:

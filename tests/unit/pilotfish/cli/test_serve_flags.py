@@ -56,6 +56,17 @@ def test_a_flag_sets_its_key_and_no_other(arguments: str, key: str, value: objec
     assert changed(*arguments.split()) == {key: value}
 
 
+def test_vllms_default_dtype_is_ours() -> None:
+    assert changed("--dtype", "auto") == {}
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--api-key", ""), ("--reasoning-parser", "misspelt"), ("--tool-call-parser", "misspelt")]
+)
+def test_a_value_that_no_server_can_use_is_refused(arguments: tuple[str, str]) -> None:
+    assert isinstance(config(*arguments).exception, SystemExit)
+
+
 @pytest.mark.parametrize("flag", ["--tensor-parallel-size", "-tp"])
 def test_ranks_have_vllms_short_flag_too(flag: str) -> None:
     assert changed(flag, "2")["target.tensor_parallel_size"] == 2

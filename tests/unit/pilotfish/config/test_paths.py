@@ -20,7 +20,6 @@ NO_PATHS = {
     "draft.engine.device",
     "orchestrator.host",
     "orchestrator.http.host",
-    "orchestrator.http.reasoning_parser",
     "orchestrator.speculation.proposer",
     "telemetry.metrics_prefix",
     "telemetry.otlp_endpoint",
