@@ -115,6 +115,16 @@ def test_unknown_keys_are_refused_everywhere(path: tuple[str, ...]) -> None:
             id="a Service's metrics without a key",
         ),
         pytest.param(["httpRoute.enabled=true"], "httpRoute.enabled needs httpRoute.parentRefs", id="no gateway"),
+        pytest.param(
+            ["inferencePool.enabled=true,inferencePool.endpointPicker=picker"],
+            "needs config.telemetry.metrics_prefix vllm:",
+            id="metrics that the picker does not know",
+        ),
+        pytest.param(
+            ["monitoring.podMonitor.enabled=true,monitoring.serviceMonitor.enabled=true"],
+            "would both scrape every pod",
+            id="two monitors",
+        ),
         pytest.param(["inferencePool.enabled=true"], "needs inferencePool.endpointPicker", id="no picker"),
     ],
 )
@@ -145,9 +155,9 @@ def test_on_and_off_are_words(helm: Any, tmp_path: Path) -> None:
 def test_metrics_keep_the_configured_prefix_everywhere(helm: Any) -> None:
     everything = (
         "--values",
-        str(CHART / "ci" / "autoscaling-values.yaml"),
-        "--values",
         str(CHART / "ci" / "extras-values.yaml"),
+        "--values",
+        str(CHART / "ci" / "autoscaling-values.yaml"),
     )
     objects = helm.template(*everything, "--set", "config.telemetry.metrics_prefix=vllm:")
     queries = [yaml.safe_dump(each) for each in objects if each["kind"] in ("PrometheusRule", "ScaledObject")]
@@ -157,6 +167,7 @@ def test_metrics_keep_the_configured_prefix_everywhere(helm: Any) -> None:
 
 
 ROUTE = ("--set-json", 'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}]}')
+POOL = "inferencePool.enabled=true,inferencePool.endpointPicker=picker,config.telemetry.metrics_prefix=vllm:"
 
 
 def spec_of(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
@@ -172,7 +183,7 @@ def test_http_has_a_route_to_the_orchestrators(helm: Any) -> None:
 
 
 def test_the_route_may_go_through_an_inference_pool(helm: Any) -> None:
-    objects = helm.template(*ROUTE, "--set", "inferencePool.enabled=true,inferencePool.endpointPicker=picker")
+    objects = helm.template(*ROUTE, "--set", POOL)
     (rule,) = spec_of(objects, "HTTPRoute")["rules"]
     assert rule["backendRefs"] == [
         {"group": "inference.networking.k8s.io", "kind": "InferencePool", "name": "pilotfish"}

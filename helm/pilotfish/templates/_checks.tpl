@@ -122,6 +122,12 @@ and what to change. */ -}}
 {{- include "pilotfish.problem" (dict "checks" $ "text" (printf "%s.enabled needs %s.%s" $key $key $needed)) }}
 {{- end }}
 {{- end }}
+{{- if and $values.inferencePool.enabled (ne (include "pilotfish.metricsPrefix" .root) "vllm:") }}
+{{- include "pilotfish.problem" (dict "checks" . "text" "inferencePool.enabled needs config.telemetry.metrics_prefix vllm:, by which its endpoint picker knows metrics") }}
+{{- end }}
+{{- if and $values.monitoring.podMonitor.enabled $values.monitoring.serviceMonitor.enabled }}
+{{- include "pilotfish.problem" (dict "checks" . "text" "monitoring.podMonitor and monitoring.serviceMonitor would both scrape every pod: enable one") }}
+{{- end }}
 {{- if and $values.ray.gcsFaultTolerance.enabled (not $values.ray.gcsFaultTolerance.redisAddress) }}
 {{- include "pilotfish.problem" (dict "checks" . "text" "ray.gcsFaultTolerance.enabled needs ray.gcsFaultTolerance.redisAddress") }}
 {{- end }}
