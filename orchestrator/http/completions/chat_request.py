@@ -16,6 +16,9 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
 
+MAX_TEMPLATE_FIELDS = 64
+"""Of one request's chat_template_kwargs."""
+
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 
 
@@ -158,6 +161,10 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         return dict.fromkeys(names, "the chat template does not read it")
 
     def _template_options(self) -> TemplateOptions:
+        if len(self.chat_template_kwargs or ()) > MAX_TEMPLATE_FIELDS:
+            raise InvalidRequestError(
+                f"chat_template_kwargs may have {MAX_TEMPLATE_FIELDS} keys at most", param="chat_template_kwargs"
+            )
         is_continued = bool(self.continue_final_message)
         if is_continued and self.add_generation_prompt:
             raise InvalidRequestError(

@@ -6,6 +6,7 @@ import difflib
 import logging
 from collections.abc import Mapping
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -87,10 +88,11 @@ class RequestReader(Generic[FieldsT]):
 
     def ignore(self, exchange: Exchange, fields: Mapping[str, str]) -> None:
         """Name fields, each with what there is to say of it, if anything."""
-        named = [f"{_printable(name)} ({note})" if note else _printable(name) for name, note in fields.items()]
+        first = islice(fields.items(), _MAX_NAMED)
+        named = [f"{_printable(name)} ({note})" if note else _printable(name) for name, note in first]
         if named:
             told = exchange.extra_headers.get(IGNORED_HEADER)
-            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([told] if told else []) + named[:_MAX_NAMED])
+            exchange.extra_headers[IGNORED_HEADER] = ", ".join(([told] if told else []) + named)
         for name in named:
             if name not in self._logged and len(self._logged) < _MAX_LOGGED:
                 self._logged.add(name)
@@ -116,7 +118,8 @@ class _Tolerance:
             case inspect.ListType() if isinstance(value, list):
                 return [self.apply(declared.item_type, each, place) for each in value]
             case inspect.IntType() if isinstance(value, Decimal):
-                return int(value) if abs(value) < _MAX_INTEGER and value == value.to_integral_value() else value
+                is_small = value.adjusted() < 20 and abs(value) < _MAX_INTEGER  # abs raises for some exponents
+                return int(value) if is_small and value == value.to_integral_value() else value
         return value
 
     def _struct(self, declared: inspect.StructType, given: dict[str, Any], place: str) -> dict[str, Any]:
@@ -128,10 +131,9 @@ class _Tolerance:
             if field is None and self._is_strict and name not in NO_EFFECT:
                 kept[name] = value
             elif field is None:
-                if value not in (None, "", [], {}) and len(self.ignored) < _MAX_NAMED:
-                    self.ignored[path[-_MAX_NAME_CHARS:]] = (
-                        NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
-                    )
+                told = path[-_MAX_NAME_CHARS:]
+                if value not in (None, "", [], {}) and told not in self.ignored and len(self.ignored) < _MAX_NAMED:
+                    self.ignored[told] = NO_EFFECT[name] if name in NO_EFFECT else _meant(name, fields)
             elif value is not None or field.required:
                 kept[name] = self.apply(field.type, value, path)
         return kept

@@ -19,6 +19,7 @@ from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, Sampli
 MAX_LOGIT_BIAS = 100.0
 MAX_BAD_WORDS = 128
 """Each is looked for at every position."""
+MAX_BAD_WORD_CHARS = 256
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
 
 
@@ -222,6 +223,10 @@ def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, .
     """The tokens of each word, and those of it behind a space where they are as many, as vLLM has it."""
     if len(words) > MAX_BAD_WORDS or not all(word.strip() for word in words):
         raise InvalidRequestError(f"bad_words must hold words, {MAX_BAD_WORDS} of them at most", param="bad_words")
+    if max(map(len, words), default=0) > MAX_BAD_WORD_CHARS:
+        raise InvalidRequestError(
+            f"bad_words holds one of more than {MAX_BAD_WORD_CHARS} characters", param="bad_words"
+        )
     sequences: dict[tuple[int, ...], None] = {}
     for word in words:
         alone, behind = (

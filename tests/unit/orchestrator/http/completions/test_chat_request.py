@@ -38,3 +38,13 @@ def test_logprobs(fields, expected) -> None:
 def test_likeliest_tokens_need_logprobs() -> None:
     with pytest.raises(InvalidRequestError):
         _ = ChatCompletionRequest(messages=MESSAGES, top_logprobs=4).num_logprobs
+
+
+def test_the_chat_template_is_given_a_bounded_number_of_fields() -> None:
+    given = {f"mood{index}": 1 for index in range(64)}
+    request = ChatCompletionRequest(messages=MESSAGES, chat_template_kwargs=given)
+    assert request.prompt(request.tool_use()).options.variables == given
+    request = ChatCompletionRequest(messages=MESSAGES, chat_template_kwargs={**given, "more": 1})
+    with pytest.raises(InvalidRequestError) as failure:
+        request.prompt(request.tool_use())
+    assert failure.value.param == "chat_template_kwargs"

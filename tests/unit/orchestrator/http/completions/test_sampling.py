@@ -86,7 +86,7 @@ def test_bad_words_are_tokens_alone_and_behind_a_space() -> None:
     tokens = byte_vocabulary()
     found = options(bad_words=["a", "b", " a"]).sampling.bad_words
     assert found == ((tokens[b"a"],), (tokens[b" a"],), (tokens[b"b"],))
-    for words in (["a", " "], ["a"] * 129):
+    for words in (["a", " "], ["a"] * 129, ["a", "b" * 257]):
         with pytest.raises(InvalidRequestError) as failure:
             options(bad_words=words)
         assert failure.value.param == "bad_words"
