@@ -165,6 +165,7 @@ class GenerationApi:
         fields = self._completion_reader.read(exchange)
         exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.outputs)}
         model = await served_model(self._service, fields.model)
+        check_num_choices(fields.n, 1, self._config.http.max_choices)
         fields.check_supported()
         options = generation_options(
             fields,

@@ -201,3 +201,8 @@ def test_the_best_of_several_answers_are_given(real_server: StackThread, mode: s
 def test_what_best_of_cannot_be(real_server: StackThread, fields: dict[str, Any]) -> None:
     response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, **fields})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "best_of")
+
+
+def test_one_of_the_best_answers_at_least_is_wanted(real_server: StackThread) -> None:
+    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "n": 0, "best_of": 2})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
