@@ -40,6 +40,7 @@ class TemplateOptions:
 
 
 DEFAULT_OPTIONS = TemplateOptions()
+_OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
 class ChatTemplate:
@@ -52,10 +53,12 @@ class ChatTemplate:
         environment = _environment()
         try:
             self._template: Template = environment.from_string(source)
-            self.variables: Set[str] = find_undeclared_variables(environment.parse(source))
-            """What it reads."""
+            read = find_undeclared_variables(environment.parse(source))
         except TemplateError as error:
             raise UnsupportedModelError(f"the model's chat template does not compile: {error}") from error
+        self._reads_tools = "tools" in read
+        self.variables: Set[str] = read - _OWN_VARIABLES - special_tokens.keys()
+        """What it reads of `TemplateOptions.variables`."""
 
     def render(
         self,
@@ -68,7 +71,7 @@ class ChatTemplate:
         tools: definitions as in the OpenAI API; a template that knows none has them told in the system message.
         Raises: InvalidRequestError when the template refuses the messages.
         """
-        if "tools" not in self.variables:
+        if not self._reads_tools:
             messages = fold_tools(messages, tools)
         turns = [_turn(message) for message in messages]
         try:

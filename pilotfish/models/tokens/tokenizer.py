@@ -135,7 +135,7 @@ class Tokenizer:
 
     @property
     def template_variables(self) -> Set[str]:
-        """What the chat template reads."""
+        """What the chat template reads of a request's own."""
         return frozenset() if self._chat_template is None else self._chat_template.variables
 
     @property

@@ -100,3 +100,8 @@ def test_file_goes_before_config_and_lists_have_a_default(tmp_path: Path) -> Non
     assert template.render(HELLO) == "mine</s>"
     with pytest.raises(ConfigError, match=r"gone\.jinja cannot be read: No such file"):
         load_chat_template(tmp_path, str(tmp_path / "gone.jinja"))
+
+
+def test_what_the_server_sets_is_not_for_requests() -> None:
+    source = "{{ bos_token }}{{ mood }}{% for message in messages %}{% endfor %}{{ tools }}{{ add_generation_prompt }}"
+    assert ChatTemplate(source, {"bos_token": "<s>"}).variables == {"mood"}
