@@ -40,6 +40,9 @@ class TemplateOptions:
 
 
 DEFAULT_OPTIONS = TemplateOptions()
+_OPEN_END = "<pilotfish-goes-on-here> "
+"""Stands behind the last message while it is rendered, where that stays open; the space tells whether it is stripped,
+as many templates do."""
 _OWN_VARIABLES = {"messages", "tools", "documents", "add_generation_prompt"}
 
 
@@ -74,6 +77,8 @@ class ChatTemplate:
         if not self._reads_tools:
             messages = fold_tools(messages, tools)
         turns = [_turn(message) for message in messages]
+        if options.continue_final_message and turns[-1]["content"].strip():
+            turns[-1]["content"] += _OPEN_END
         try:
             own = {
                 "messages": turns,
@@ -87,19 +92,18 @@ class ChatTemplate:
         # Strangers' code: besides its own refusals it may trip over the messages in any way.
         except (TemplateError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise InvalidRequestError(f"the model's chat template refuses these messages: {error}") from error
-        return _left_open(text, turns[-1]["content"]) if options.continue_final_message else text
+        return _left_open(text) if options.continue_final_message else text
 
 
-def _left_open(text: str, content: str) -> str:
-    """The chat up to its last message's end, as transformers finds it: templates may strip the content."""
-    begin = text.rfind(content.strip()) if content.strip() else -1
-    if begin < 0:
+def _left_open(text: str) -> str:
+    """The chat up to its last message's end, as transformers finds it."""
+    end = text.rfind(_OPEN_END.rstrip())
+    if end < 0:
         raise InvalidRequestError(
             "the chat template does not write the last message as it is: there is nothing to continue",
             param="continue_final_message",
         )
-    kept = content.lstrip()
-    return text[: begin + len(kept if text.startswith(kept, begin) else content.strip())]
+    return text[:end] if text.startswith(_OPEN_END, end) else text[:end].rstrip()
 
 
 def _turn(message: ChatMessage) -> dict[str, Any]:

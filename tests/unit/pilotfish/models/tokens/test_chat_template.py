@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
-from pilotfish.models.tokens.chat_template import ChatTemplate, load_chat_template
+from pilotfish.models.tokens.chat_template import ChatTemplate, TemplateOptions, load_chat_template
 from pilotfish.types import ChatMessage, ToolCall
 
 HELLO = [ChatMessage("user", "hello <b>")]
@@ -105,3 +105,22 @@ def test_file_goes_before_config_and_lists_have_a_default(tmp_path: Path) -> Non
 def test_what_the_server_sets_is_not_for_requests() -> None:
     source = "{{ bos_token }}{{ mood }}{% for message in messages %}{% endfor %}{{ tools }}{{ add_generation_prompt }}"
     assert ChatTemplate(source, {"bos_token": "<s>"}).variables == {"mood"}
+
+
+@pytest.mark.parametrize("written", ["m.content", "m.content | trim"])
+@pytest.mark.parametrize("content", ["<", "m", "end", "a", "b c", "  lead", "trail  "])
+def test_a_message_that_stays_open_ends_with_its_content(written: str, content: str) -> None:
+    source = "{% for m in messages %}<|im_start|>{{ m.role }}:{{ " + written + " }}<|im_end|>{% endfor %}"
+    messages = [ChatMessage("user", "a"), ChatMessage("assistant", content)]
+    text = ChatTemplate(source, {}).render(messages, options=TemplateOptions(False, True))
+    expected = content.strip() if "trim" in written else content
+    assert text == f"<|im_start|>user:a<|im_end|><|im_start|>assistant:{expected}"
+
+
+@pytest.mark.parametrize(
+    ("source", "content"), [("{{ messages[0].content }}", " "), ("{{ messages[0].content[:2] }}", "sea")]
+)
+def test_what_is_not_written_does_not_stay_open(source: str, content: str) -> None:
+    with pytest.raises(InvalidRequestError) as failure:
+        ChatTemplate(source, {}).render([ChatMessage("user", content)], options=TemplateOptions(False, True))
+    assert failure.value.param == "continue_final_message"
