@@ -44,6 +44,11 @@ class ChatPrompt:
     """Functions that the model may call, defined as in the OpenAI API."""
     options: TemplateOptions = DEFAULT_OPTIONS
 
+    @property
+    def open_content(self) -> str:
+        """What the answer goes on with, without the space around it."""
+        return self.messages[-1].content.strip() if self.options.continue_final_message else ""
+
 
 Prompt = TextPrompt | TokenPrompt | ChatPrompt
 

@@ -135,10 +135,11 @@ class GenerationApi:
         has_special_calls = bool(tools.form.special_token_ids) and tools.choice != "none"
         if (marks is not None and self._has_special_marks) or has_special_calls:
             options = dataclasses.replace(options, skip_special_tokens=False)
+        prompt = fields.prompt(tools)
         samples = await self._samples(
-            fields, [fields.prompt(tools)], options, model.max_context_tokens, is_tokenized=marks is not None
+            fields, [prompt], options, model.max_context_tokens, is_tokenized=marks is not None
         )
-        answer_format = make_format(model, fields, tools, self._reasoning(marks, samples[0]))
+        answer_format = make_format(model, fields, tools, self._reasoning(marks, samples[0], prompt.open_content))
         try:
             await self._answer(exchange, fields, samples, answer_format, caller)
         except InvalidRequestError as error:
@@ -152,12 +153,18 @@ class GenerationApi:
                 exchange.param_names = {**param_names, "grammar": "tools"}
             raise
 
-    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample) -> MakeParser:
-        """Makes the parser of each answer; the sample's prompt is tokenised where there are marks."""
+    def _reasoning(self, marks: ReasoningMarks | None, sample: Sample, said: str) -> MakeParser:
+        """Makes the parser of each answer; the sample's prompt is tokenised where there are marks.
+
+        said: what the answer goes on with, at the prompt's end.
+        """
         if marks is None:
             return lambda: None
-        end = self._service.tokenizer.decode(sample.prompt_token_ids[-_MAX_MARK_TOKENS:], skip_special=False)
-        return lambda: ReasoningParser(marks, is_inside=end.rstrip().endswith(marks.begin))
+        num_tokens = _MAX_MARK_TOKENS + len(said.encode())
+        end = self._service.tokenizer.decode(sample.prompt_token_ids[-num_tokens:], skip_special=False).rstrip()
+        is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
+        turn = (marks.begin if is_begun else "") + said
+        return lambda: ReasoningParser(marks, is_inside=turn.rfind(marks.begin) > turn.rfind(marks.end))
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""

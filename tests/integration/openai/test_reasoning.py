@@ -77,6 +77,14 @@ def test_what_follows_thoughts_and_what_follows_a_format_is_content(thinking_ser
     assert message_of(thinking_server, structured_outputs={"regex": "[ab]{3}"})["content"]
 
 
+@pytest.mark.parametrize("said", ["<think>so", "<think>" + "it may be so, " * 9, "<think>a</think> b <think>so"])
+def test_a_thought_goes_on_as_one(thinking_server: StackThread, said: str) -> None:
+    messages = [ASKED, {"role": "assistant", "content": said}]
+    message = message_of(thinking_server, messages=messages, continue_final_message=True)
+    assert message["reasoning"]
+    assert message["content"] is None
+
+
 def test_the_template_sees_thoughts_that_are_sent_back(thinking_server: StackThread) -> None:
     messages = [ASKED, {"role": "assistant", "content": "b", "reasoning_content": "(so)"}, ASKED]
     tokens = ask(thinking_server, messages=messages, return_token_ids=True)["prompt_token_ids"]
