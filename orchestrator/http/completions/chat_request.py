@@ -9,7 +9,7 @@ from typing import Any, Literal
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
-from orchestrator.requests.tools import NO_TOOLS, ToolUse, tool_use
+from orchestrator.requests.tools import ToolUse, tool_use
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
@@ -176,7 +176,7 @@ class ChatCompletionRequest(GenerationFields, kw_only=True):
         return TemplateOptions(adds_prompt, is_continued, variables)
 
 
-def chat_prompt(messages: list[Message], tools: ToolUse = NO_TOOLS) -> ChatPrompt:
+def chat_prompt(messages: list[Message], tools: ToolUse) -> ChatPrompt:
     """Raises InvalidRequestError for what is not text."""
     if not messages:
         raise InvalidRequestError("messages is empty; it must have at least one message", param="messages")

@@ -30,7 +30,7 @@ from orchestrator.http.responses.format import ResponsesFormat
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.inference import InferenceService
 from orchestrator.requests.caller import Caller
-from orchestrator.requests.prompt import Prompt, TokenPrompt, prompt_text
+from orchestrator.requests.prompt import Prompt, TextPrompt, TokenPrompt, prompt_text
 from orchestrator.requests.reasoning import MakeParser, ReasoningMarks, ReasoningParser, reasoning_marks
 from orchestrator.requests.request import GenerationOptions
 from orchestrator.requests.tool_forms import tool_form
@@ -185,8 +185,7 @@ class GenerationApi:
         prompts = fields.prompts()
         samples = await self._samples(fields, prompts, options, model.max_context_tokens)
         samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
-        tokenizer, max_tokens = self._service.tokenizer, model.max_context_tokens
-        echoed = [await prompt_text(prompt, tokenizer, max_tokens) for prompt in prompts] if fields.echo else []
+        echoed = await self._echoed(prompts, samples, model.max_context_tokens) if fields.echo else []
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
@@ -196,6 +195,19 @@ class GenerationApi:
             **fields.told,
         )
         await self._answer(exchange, fields, samples, answer_format, caller)
+
+    async def _echoed(
+        self, prompts: Sequence[TextPrompt | TokenPrompt], samples: Sequence[Sample], max_context_tokens: int
+    ) -> list[str]:
+        """Each prompt as it was given, or what is left of one that was cut."""
+        token_ids = {sample.prompt_index: sample.prompt_token_ids for sample in samples}
+        texts = []
+        for index, prompt in enumerate(prompts):
+            kept = token_ids[index]
+            is_cut = bool(kept) and len(kept) < len(await self._service.token_ids_of(prompt))
+            shown = TokenPrompt(kept) if is_cut else prompt
+            texts.append(await prompt_text(shown, self._service.tokenizer, max_context_tokens))
+        return texts
 
     async def _samples(
         self,
@@ -243,9 +255,10 @@ def _num_kept_tokens(asked: int | None, options: GenerationOptions, max_context_
     """Of the end of each prompt; 0: all. Raises InvalidRequestError."""
     if asked is None:
         return 0
-    if asked < -1 or asked == 0:
+    if asked < -1 or asked == 0 or asked > max_context_tokens:
         raise InvalidRequestError(
-            f"truncate_prompt_tokens is {asked}; it must be at least 1, or -1", param="truncate_prompt_tokens"
+            f"truncate_prompt_tokens is {asked}; it must be -1, or between 1 and {max_context_tokens}",
+            param="truncate_prompt_tokens",
         )
     # Where the answer may fill the context, it gets the one token that it needs.
     num_output_tokens = options.sampling.max_tokens if options.sampling.max_tokens < max_context_tokens else 1

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 
-from orchestrator.http.completions.chat_request import Message, chat_prompt
+from orchestrator.http.completions.chat_request import ChatCompletionRequest, Message
 from orchestrator.http.completions.request_fields import RequestFields, RequestReader
 from orchestrator.http.completions.served_model import served_model
 from orchestrator.http.exchange import Exchange
 from orchestrator.inference import InferenceService
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, text_of_tokens
+from orchestrator.requests.tools import NO_TOOLS
 from pilotfish.errors import InvalidRequestError
 
 
 class TokenizeRequest(RequestFields, kw_only=True):
-    """Text, or a chat that the model's template formats."""
+    """Text, or a chat that the model's template formats as it would for an answer."""
 
     model: str | None = None
     prompt: str | None = None
     messages: list[Message] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = False
+    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = False
 
     def text_or_chat(self) -> Prompt:
         """Raises InvalidRequestError unless there is exactly one."""
         if (self.prompt is None) == (self.messages is None):
             raise InvalidRequestError("set either prompt or messages", param="prompt")
-        return TextPrompt(self.prompt) if self.prompt is not None else chat_prompt(self.messages or [])
+        if self.prompt is not None:
+            return TextPrompt(self.prompt)
+        chat = ChatCompletionRequest(
+            messages=self.messages or [],
+            add_generation_prompt=self.add_generation_prompt,
+            continue_final_message=self.continue_final_message,
+            chat_template_kwargs=self.chat_template_kwargs,
+        )
+        return chat.prompt(NO_TOOLS)
 
 
 class TokenizeResponse(msgspec.Struct, kw_only=True):

@@ -133,8 +133,26 @@ def test_of_a_long_prompt_the_end_is_kept(real_server: StackThread) -> None:
     assert text_of(kept) == text_of(ask(real_server, prompt=tokens[-20:]))
     most = ask(real_server, prompt=tokens, truncate_prompt_tokens=-1)
     assert most["usage"]["prompt_tokens"] == 2048 - 10
-    response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "truncate_prompt_tokens": 0})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "truncate_prompt_tokens")
+    for refused in (0, 2049):
+        response = httpx.post(f"{real_server.url}/v1/completions", json={**PROMPT, "truncate_prompt_tokens": refused})
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "truncate_prompt_tokens")
+
+
+def test_of_a_prompt_that_was_cut_the_rest_is_echoed(real_server: StackThread) -> None:
+    echo = {"echo": True, "max_tokens": 0}
+    assert text_of(ask(real_server, truncate_prompt_tokens=1, **echo)) == PROMPT["prompt"][-1]
+    assert text_of(ask(real_server, truncate_prompt_tokens=2000, **echo)) == PROMPT["prompt"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"chat_template_kwargs": {"mood": "wry"}}, {"add_generation_prompt": False}, {"continue_final_message": True}],
+)
+def test_a_chat_is_tokenised_as_it_is_answered(real_server: StackThread, fields: dict[str, Any]) -> None:
+    answered = ask(real_server, "/v1/chat/completions", return_token_ids=True, **fields)["prompt_token_ids"]
+    body = {"messages": CHAT["messages"], **fields}
+    assert httpx.post(f"{real_server.url}/tokenize", json=body).json()["tokens"] == answered
+    assert httpx.post(f"{real_server.url}/tokenize", json={"messages": CHAT["messages"]}).json()["tokens"] != answered
 
 
 def test_prompts_are_cached_for_the_same_salt(real_server: StackThread) -> None:
