@@ -22,9 +22,12 @@ from orchestrator.http.responses.response import (
     OutputItem,
     OutputMessage,
     OutputText,
+    ReasoningItem,
+    ReasoningText,
     Response,
     ResponseUsage,
     Status,
+    WrittenItem,
 )
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
@@ -39,7 +42,6 @@ class ResponsesFormat:
     def __init__(
         self, envelope: Envelope, request: ResponsesRequest, tools: ToolUse, reasoning: MakeParser = lambda: None
     ) -> None:
-        """reasoning: what a model thinks is left out, as OpenAI does."""
         self._envelope = envelope
         self._request = request
         self._tools = tools
@@ -99,7 +101,7 @@ class ResponseEvents:
         self._parser = parser
         self._num_events = 0
         self.items: list[OutputItem] = []
-        self._message: OutputMessage | None = None
+        self._written: WrittenItem | None = None
         """That is being written: the last item."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
@@ -110,9 +112,9 @@ class ResponseEvents:
         """What is left of the text, then the whole answer."""
         data = self.chunk(chunk) + self._add(self._parser.finish())
         if not self.items:
-            data += self._open_message()  # an answer of no words is one
+            data += self._open_written(OutputMessage)  # an answer of no words is one
         is_cut = report.finish_reason is FinishReason.LENGTH
-        data += self._close_message("incomplete" if is_cut else "completed")
+        data += self._close_written("incomplete" if is_cut else "completed")
         name = "response.incomplete" if is_cut else "response.completed"
         return data + self._event(name, response=self._format.response(self.items, report))
 
@@ -125,38 +127,47 @@ class ResponseEvents:
         )
 
     def _add(self, answer: ToolAnswer) -> bytes:
-        data = b""
-        if answer.content:
-            data += self._open_message()
-            assert self._message is not None
-            self._message.content[0].text += answer.content
-            data += self._item_event("response.output_text.delta", content_index=0, delta=answer.content, logprobs=[])
+        data = self._write(ReasoningItem, answer.reasoning) + self._write(OutputMessage, answer.content)
         return data + b"".join(self._call(call) for call in answer.calls)
 
-    def _open_message(self) -> bytes:
-        if self._message is not None:
+    def _write(self, kind: type[WrittenItem], text: str) -> bytes:
+        if not text:
             return b""
-        self._message = OutputMessage(id=f"msg_{secrets.token_hex(12)}", status="in_progress", content=[])
-        data = self._open(self._message)
-        self._message.content.append(OutputText(""))
-        part = self._message.content[0]
-        return data + self._item_event("response.content_part.added", content_index=0, part=part)
+        data = self._open_written(kind)
+        assert self._written is not None
+        part = self._written.content[0]
+        part.text += text
+        return data + self._item_event(f"response.{part.type}.delta", content_index=0, delta=text, **_logprobs(part))
 
-    def _close_message(self, status: Status = "completed") -> bytes:
-        if self._message is None:
+    def _open_written(self, kind: type[WrittenItem]) -> bytes:
+        if isinstance(self._written, kind):
             return b""
-        message, part = self._message, self._message.content[0]
-        message.status = status
-        data = self._item_event("response.output_text.done", content_index=0, text=part.text, logprobs=[])
+        data = self._close_written()
+        item_id = secrets.token_hex(12)
+        item: WrittenItem
+        if kind is OutputMessage:
+            item = OutputMessage(id=f"msg_{item_id}", status="in_progress", content=[OutputText("")])
+        else:
+            item = ReasoningItem(id=f"rs_{item_id}", status="in_progress", content=[ReasoningText("")])
+        data += self._open(msgspec.structs.replace(item, content=[]))  # its part has an event of its own
+        self._written = self.items[-1] = item
+        return data + self._item_event("response.content_part.added", content_index=0, part=item.content[0])
+
+    def _close_written(self, status: Status = "completed") -> bytes:
+        if self._written is None:
+            return b""
+        item, part = self._written, self._written.content[0]
+        item.status = status
+        data = self._item_event(f"response.{part.type}.done", content_index=0, text=part.text, **_logprobs(part))
         data += self._item_event("response.content_part.done", content_index=0, part=part)
-        self._message = None
-        return data + self._close(message)
+        self._written = None
+        return data + self._close(item)
 
     def _call(self, call: ToolCall) -> bytes:
         item = FunctionCall(
             id=f"fc_{secrets.token_hex(12)}", status="in_progress", call_id=call.call_id, name=call.name, arguments=""
         )
-        data = self._close_message() + self._open(item)
+        data = self._close_written() + self._open(item)
         data += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         item.arguments, item.status = call.arguments, "completed"
         data += self._item_event("response.function_call_arguments.done", arguments=call.arguments)
@@ -188,3 +199,8 @@ def _usage(usage: Usage) -> ResponseUsage:
         InputDetails(0 if details is None else details.cached_tokens),
         OutputDetails(),
     )
+
+
+def _logprobs(part: OutputText | ReasoningText) -> dict[str, list[Any]]:
+    """Events of a message's words have them."""
+    return {"logprobs": []} if isinstance(part, OutputText) else {}

@@ -34,7 +34,7 @@ _PARAM_NAMES: Mapping[str, str] = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
 }
-_TEXT_PARTS = ("input_text", "output_text", "text")
+_TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
 
 class InputPart(RequestFields, kw_only=True):
@@ -161,28 +161,33 @@ class ResponsesRequest(GenerationFields, kw_only=True):
     def _messages(self) -> list[Message]:
         items = [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         messages = [] if self.instructions is None else [Message(role="system", content=self.instructions)]
+        thoughts: str | None = None
         for index, item in enumerate(items):
             param = f"input[{index}]"
             match item.type:
                 case "message":
                     if item.role is None or item.content is None:
                         raise InvalidRequestError(f"{param} has no role or no content", param=param)
-                    messages.append(Message(role=item.role, content=_text(item.content, f"{param}.content")))
+                    content = _text(item.content, f"{param}.content")
+                    reasoning = thoughts if item.role == "assistant" else None
+                    messages.append(Message(role=item.role, content=content, reasoning=reasoning))
                 case "function_call":
                     call = _call(item, param)
                     if messages and (calls := messages[-1].tool_calls):
                         calls.append(call)  # made at once
                     else:
-                        messages.append(Message(role="assistant", content="", tool_calls=[call]))
+                        messages.append(Message(role="assistant", content="", tool_calls=[call], reasoning=thoughts))
                 case "function_call_output":
                     if not item.call_id:
                         raise InvalidRequestError(f"{param} has no call_id", param=param)
                     content = _text(item.output or "", f"{param}.output")
                     messages.append(Message(role="tool", content=content, tool_call_id=item.call_id))
-                case "reasoning":  # of an earlier answer: no template reads it
+                case "reasoning":
                     pass
                 case _:
                     raise InvalidRequestError(f"{param}: items of type {item.type!r} are not served", param=param)
+            # Thoughts of an earlier answer come before what they led to.
+            thoughts = _text(item.content or "", f"{param}.content") if item.type == "reasoning" else None
         return messages
 
     def _format(self) -> ResponseFormat | None:

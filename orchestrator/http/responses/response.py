@@ -40,7 +40,24 @@ class FunctionCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function
     """A JSON object, as text."""
 
 
-OutputItem = OutputMessage | FunctionCall
+class ReasoningText(msgspec.Struct):
+    """Thoughts."""
+
+    text: str
+    type: Literal["reasoning_text"] = "reasoning_text"
+
+
+class ReasoningItem(msgspec.Struct, kw_only=True, tag_field="type", tag="reasoning"):
+    """What the model thought before."""
+
+    id: str
+    status: Status
+    summary: list[Any] = []
+    content: list[ReasoningText]
+
+
+WrittenItem = OutputMessage | ReasoningItem
+OutputItem = WrittenItem | FunctionCall
 
 
 class ResponseEvent(msgspec.Struct):

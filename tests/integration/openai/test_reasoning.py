@@ -53,6 +53,26 @@ def test_thoughts_are_told_apart(thinking_server: StackThread) -> None:
     assert "reasoning" not in message_of(thinking_server, include_reasoning=False)
 
 
+def test_a_response_has_its_thoughts_as_an_item(thinking_server: StackThread) -> None:
+    def respond(**fields: Any) -> httpx.Response:
+        body = {"input": [ASKED], "seed": 11, "max_output_tokens": 10, **fields}
+        return httpx.post(f"{thinking_server.url}/v1/responses", json=body, timeout=60)
+
+    (item,) = respond().json()["output"]
+    thoughts = message_of(thinking_server)["reasoning"]
+    assert (item["type"], item["status"]) == ("reasoning", "incomplete")
+    assert item["content"] == [{"type": "reasoning_text", "text": thoughts}]
+    lines = respond(stream=True).text.split("\n\n")[:-2]
+    events = [json.loads(line.partition("data: ")[2]) for line in lines]
+    assert "".join(event["delta"] for event in events if event["type"] == "response.reasoning_text.delta") == thoughts
+    assert events[-1]["response"]["output"][0]["content"] == item["content"]
+    answer = {"role": "assistant", "content": "x"}
+    again = respond(input=[ASKED, item, answer, ASKED]).json()
+    told = ask(thinking_server, messages=[ASKED, {**answer, "reasoning": thoughts}, ASKED])
+    assert again["usage"]["input_tokens"] == told["usage"]["prompt_tokens"]
+    assert again["usage"]["input_tokens"] > respond(input=[ASKED, answer, ASKED]).json()["usage"]["input_tokens"]
+
+
 def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
     tokens = httpx.post(f"{thinking_server.url}/tokenize", json={"prompt": "</think>"}).json()["tokens"]
     fields = {"logit_bias": {str(tokens[0]): 5}, "bad_words": ["ab"], "max_tokens": 30}
