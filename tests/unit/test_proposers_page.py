@@ -15,10 +15,11 @@ from draft_service.proposers import lookup
 from draft_service.server import start_draft
 from orchestrator.requests.request import PROPOSERS
 from pilotfish.config import Config, DraftConfig
+from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.messages import OpenSequence, Proposal, Propose
 from pilotfish.speculation.lookup.lookups import LOOKUPS, Lookup
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import IN_TARGET_DRAFTERS, SamplingParams, TreeRequest
+from pilotfish.types import SamplingParams, TreeRequest
 from tests.support.byte_tokenizer import save_lookup_folder
 from tests.support.peer import RecordingPeer
 from tests.support.scripts import load_script

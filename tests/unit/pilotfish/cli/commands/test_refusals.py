@@ -27,7 +27,7 @@ def refusal(command: str) -> str:
         ("bench --proposers magic", "proposer 'magic' is unknown; known are auto, draft, ngram"),
         ("bench --proposers ngram=folder", "proposer ngram has no model"),
         ("bench --proposers ngram,ngram", "a proposer is named twice"),
-        ("bench --proposers eagle3", "target.drafter.model is empty"),
+        ("bench --proposers medusa", "target.drafter.model is empty"),
         ("bench -k 0", "draft lengths must be at least 1, not 0"),
         ("bench --prompts /no/such.jsonl", "cannot read prompts from /no/such.jsonl"),
         ("bench --address 127.0.0.1:1 --set draft.port=1", "--address names one that runs"),
