@@ -125,7 +125,10 @@ def _abort_and_retry(server: Server) -> list[Any]:
 def _at_once(server: Server) -> list[Any]:
     """More than a small KV cache holds: with one, sequences are preempted and computed again."""
     with ThreadPoolExecutor(8) as pool:
-        ask = [pool.submit(server.chat, f"{QUESTION} Write {n} sentences.", max_tokens=160) for n in range(4, 12)]
+        ask = [
+            pool.submit(server.chat, f"{QUESTION} Write {n} sentences.", max_tokens=160, ignore_eos=True)
+            for n in range(4, 12)
+        ]
         return [choice for one in ask for choice in one.result()]
 
 
