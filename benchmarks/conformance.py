@@ -26,7 +26,7 @@ DEFAULT_PROPOSERS = (
     *(f"{name}={HEAD}" for name in ("eagle3-suffix", "eagle3-suffix-tree")),
 )
 EQUAL, NOT_SERVED = "equal", "not served"
-TIGHT_CACHE = "target.engine.kv_cache_tokens=1280"
+TIGHT_CACHE = "target.engine.kv_cache_tokens=1024"
 
 
 def compare(report: Report, arm: str, plain: Server, drafted: Server) -> None:

@@ -20,7 +20,7 @@ SETTINGS = (
     *("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", "draft.proposer=suffix"),
     "orchestrator.speculation.tree_nodes=16",
     # Tokens: fewer than the requests of the case `preemption` have together.
-    "target.engine.kv_cache_tokens=1280",
+    "target.engine.kv_cache_tokens=1024",
 )
 PROPOSERS = ("eagle3", "draft", "ngram")
 """Trees in the target, trees from the draft service, chains from the orchestrator."""
