@@ -16,17 +16,14 @@ from shared.report import Report, parser
 from pilotfish.bench.proposers import parse_proposers
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
-from tests.support.conformance import CASES, RefusedError, Server, difference
+from tests.support.conformance import CASES, TIGHT_CACHE, RefusedError, Server, difference
 
-HEAD = "models/smollm2-135m-instruct-eagle3"
 DEFAULT_PROPOSERS = (
     *("auto", "ngram", "suffix-tree", "ngram-remote", "suffix-remote-tree", "ngram-in-target", "suffix-in-target-tree"),
     *("model=smollm2-135m-instruct", "model-tree=smollm2-135m-instruct"),
-    *(f"{name}={HEAD}" for name in ("eagle3-remote", "eagle3-remote-tree", "eagle3", "eagle3-tree")),
-    *(f"{name}={HEAD}" for name in ("eagle3-suffix", "eagle3-suffix-tree")),
+    *("eagle3-remote", "eagle3-remote-tree", "eagle3", "eagle3-tree", "eagle3-suffix", "eagle3-suffix-tree"),
 )
 EQUAL, NOT_SERVED = "equal", "not served"
-TIGHT_CACHE = "target.engine.kv_cache_tokens=1024"
 
 
 def compare(report: Report, arm: str, plain: Server, drafted: Server) -> None:

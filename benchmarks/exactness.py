@@ -38,7 +38,7 @@ NUM_PROMPTS, QUICK_PROMPTS = 60, 13
 MAX_TOKENS = 64
 NUM_SCHEMAS, QUICK_SCHEMAS = 200, 16
 MAX_DOCUMENT_TOKENS = 512
-SCHEMA_PROPOSERS = ("ngram-remote", "eagle3-suffix-tree=models/smollm2-135m-instruct-eagle3")
+SCHEMA_PROPOSERS = ("ngram-remote", "eagle3-suffix-tree")
 """One that knows nothing of grammars and drafts chains; one in the target, which masks its own trees."""
 K = 5
 MAX_CONTEXT_BYTES = 6000

@@ -14,13 +14,12 @@ import pytest
 
 from pilotfish.config import load_config
 from pilotfish.launch.local_stack import LocalStack
-from tests.support.conformance import CASES, Server, difference
+from tests.support.conformance import CASES, TIGHT_CACHE, Server, difference
 
 SETTINGS = (
     *("target.drafter.proposer=eagle3", "target.drafter.lookup=suffix", "draft.proposer=suffix"),
     "orchestrator.speculation.tree_nodes=16",
-    # Tokens: fewer than the requests of the case `preemption` have together.
-    "target.engine.kv_cache_tokens=1024",
+    TIGHT_CACHE,
 )
 PROPOSERS = ("eagle3", "draft", "ngram")
 """Trees in the target, trees from the draft service, chains from the orchestrator."""

@@ -17,6 +17,8 @@ import httpx
 _TIMEOUT_S = 600.0
 _LOGPROB_TOLERANCE = 0.05
 """Between two ways to compute the same one: bfloat16 has eight bits."""
+TIGHT_CACHE = "target.engine.kv_cache_tokens=1024"
+"""With it the requests of the case `preemption` do not all fit."""
 
 QUESTION = "Why does the sea look blue, and why do waves break? Answer in a few sentences."
 REPEATING = "Repeat this line three times: The quick brown fox jumps over the lazy dog."

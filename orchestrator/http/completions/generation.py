@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from orchestrator.http.caller import caller_of
@@ -17,6 +17,7 @@ from orchestrator.http.completions.envelope import new_envelope
 from orchestrator.http.completions.request_fields import RequestReader
 from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
 from orchestrator.http.completions.sampling import (
+    SPECULATION_NAMES,
     GenerationFields,
     check_num_choices,
     generation_options,
@@ -41,11 +42,7 @@ from pilotfish.types import Grammar, ModelInfo
 
 _MAX_MARK_TOKENS = 16
 """At the end of a prompt that ends with a mark; a byte each at worst."""
-_COMPLETION_NAMES = {
-    "proposer": "speculation.proposer",
-    "num_speculative_tokens": "speculation.num_speculative_tokens",
-}
-_CHAT_NAMES = {**_COMPLETION_NAMES, "prompt": "messages"}
+_CHAT_NAMES = {**SPECULATION_NAMES, "prompt": "messages"}
 """Of parameters that the service calls otherwise."""
 
 
@@ -90,7 +87,9 @@ class GenerationApi:
                 **fields.told,
             )
 
-        await self._chat(exchange, self._chat_reader.read(exchange), _CHAT_NAMES, make_format)
+        fields = self._chat_reader.read(exchange)
+        exchange.param_names = _CHAT_NAMES
+        await self._chat(exchange, fields, make_format)
 
     async def respond(self, exchange: Exchange) -> None:
         """POST /v1/responses."""
@@ -103,16 +102,15 @@ class GenerationApi:
 
         self._responses_reader.ignore(exchange, request.untold_fields)
         exchange.param_names = request.param_names
-        await self._chat(exchange, request.as_chat(), request.param_names, make_format)
+        await self._chat(exchange, request.as_chat(), make_format)
 
     async def _chat(
         self,
         exchange: Exchange,
         fields: ChatCompletionRequest,
-        param_names: Mapping[str, str],
         make_format: Callable[[ModelInfo, ChatCompletionRequest, ToolUse, MakeParser], AnswerFormat],
     ) -> None:
-        exchange.param_names = param_names
+        param_names = exchange.param_names
         caller = caller_of(exchange.request)
         model = await served_model(self._service, fields.model)
         unread = fields.unread_fields(self._service.tokenizer)
@@ -170,7 +168,7 @@ class GenerationApi:
         """POST /v1/completions."""
         caller = caller_of(exchange.request)
         fields = self._completion_reader.read(exchange)
-        exchange.param_names = {**_COMPLETION_NAMES, "grammar": grammar_field(fields.outputs)}
+        exchange.param_names = {**SPECULATION_NAMES, "grammar": grammar_field(fields.outputs)}
         model = await served_model(self._service, fields.model)
         check_num_choices(fields.n, 1, self._config.http.max_choices)
         fields.check_supported()
@@ -185,7 +183,8 @@ class GenerationApi:
         prompts = fields.prompts()
         samples = await self._samples(fields, prompts, options, model.max_context_tokens)
         samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
-        echoed = await self._echoed(prompts, samples, model.max_context_tokens) if fields.echo else []
+        cut = samples if fields.truncate_prompt_tokens else ()
+        echoed = await self._echoed(prompts, cut, model.max_context_tokens) if fields.echo else []
         answer_format = CompletionFormat(
             new_envelope("cmpl", model),
             self._service.tokenizer,
@@ -199,14 +198,14 @@ class GenerationApi:
     async def _echoed(
         self, prompts: Sequence[TextPrompt | TokenPrompt], samples: Sequence[Sample], max_context_tokens: int
     ) -> list[str]:
-        """Each prompt as it was given, or what is left of one that was cut."""
+        """Each prompt as it was given, or what is left of it. samples: none where no prompt can have been cut."""
         token_ids = {sample.prompt_index: sample.prompt_token_ids for sample in samples}
         texts = []
         for index, prompt in enumerate(prompts):
-            kept = token_ids[index]
-            is_cut = bool(kept) and len(kept) < len(await self._service.token_ids_of(prompt))
-            shown = TokenPrompt(kept) if is_cut else prompt
-            texts.append(await prompt_text(shown, self._service.tokenizer, max_context_tokens))
+            kept = token_ids.get(index)
+            if kept is not None and len(kept) < len(await self._service.token_ids_of(prompt)):
+                prompt = TokenPrompt(kept)
+            texts.append(await prompt_text(prompt, self._service.tokenizer, max_context_tokens))
         return texts
 
     async def _samples(

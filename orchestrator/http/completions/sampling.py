@@ -20,6 +20,11 @@ MAX_LOGIT_BIAS = 100.0
 MAX_BAD_WORDS = 128
 """Each is looked for at every position."""
 MAX_BAD_WORD_CHARS = 256
+SPECULATION_NAMES = {
+    "proposer": "speculation.proposer",
+    "num_speculative_tokens": "speculation.num_speculative_tokens",
+}
+"""Of parameters that the service knows without their object."""
 _ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
 
 

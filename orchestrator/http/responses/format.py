@@ -67,10 +67,10 @@ class ResponsesFormat:
         request = self._request
         ended: dict[str, Any] = {"status": "in_progress"}
         if report is not None:
-            is_cut = report.finish_reason is FinishReason.LENGTH
+            status = _status(report)
             ended = {
-                "status": "incomplete" if is_cut else "completed",
-                "incomplete_details": IncompleteDetails() if is_cut else None,
+                "status": status,
+                "incomplete_details": IncompleteDetails() if status == "incomplete" else None,
                 "usage": _usage(usage_of([(0, report)])),
                 "speculation": ChoiceDetails(report=speculation_report(report)),
             }
@@ -113,10 +113,9 @@ class ResponseEvents:
         data = self.chunk(chunk) + self._add(self._parser.finish())
         if not self.items:
             data += self._open_written(OutputMessage)  # an answer of no words is one
-        is_cut = report.finish_reason is FinishReason.LENGTH
-        data += self._close_written("incomplete" if is_cut else "completed")
-        name = "response.incomplete" if is_cut else "response.completed"
-        return data + self._event(name, response=self._format.response(self.items, report))
+        status = _status(report)
+        data += self._close_written(status)
+        return data + self._event(f"response.{status}", response=self._format.response(self.items, report))
 
     def _begin(self) -> bytes:
         if self._num_events:
@@ -188,6 +187,10 @@ class ResponseEvents:
         body = {"type": name, "sequence_number": self._num_events, **fields}
         self._num_events += 1
         return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(body))
+
+
+def _status(report: Report) -> Status:
+    return "incomplete" if report.finish_reason is FinishReason.LENGTH else "completed"
 
 
 def _usage(usage: Usage) -> ResponseUsage:

@@ -21,7 +21,7 @@ from orchestrator.http.completions.chat_request import (
 )
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import JsonSchemaFormat, ResponseFormat
-from orchestrator.http.completions.sampling import GenerationFields
+from orchestrator.http.completions.sampling import SPECULATION_NAMES, GenerationFields
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json_depth
@@ -31,8 +31,7 @@ _PARAM_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens"),
     "response_format": "text.format",
     "reasoning_effort": "reasoning.effort",
-    "proposer": "speculation.proposer",
-    "num_speculative_tokens": "speculation.num_speculative_tokens",
+    **SPECULATION_NAMES,
 }
 _TEXT_PARTS = ("input_text", "output_text", "reasoning_text", "text")
 
