@@ -40,7 +40,7 @@ class DraftObjective:
         """Mean over rows. Given the true tokens a draft model sees nothing of its own, so depth plays no part."""
         del progress
         num_rows = sum(len(sample.token_ids) - sample.prompt_len + 1 for sample in samples)
-        loss = torch.zeros(())
+        loss = samples[0].log_mass.new_zeros(())
         for sample in samples:
             hidden = self._hidden(sample)
             for rows in torch.split(torch.arange(sample.prompt_len - 1, len(sample.token_ids)), _CHUNK_ROWS):
@@ -49,7 +49,7 @@ class DraftObjective:
 
     def agreement(self, samples: Sequence[Sample]) -> Tensor:
         """See loop.Objective. Every depth agrees as often as the first, given the true tokens; chains differ."""
-        total = torch.zeros(2 * self.num_depths + 1, dtype=torch.int64)
+        total = samples[0].choices.new_zeros(2 * self.num_depths + 1)
         for sample in samples:
             hidden = self._hidden(sample)[sample.prompt_len - 1 :]
             chosen = torch.cat([self._logits(part).argmax(-1) for part in torch.split(hidden, _CHUNK_ROWS)])
@@ -58,7 +58,9 @@ class DraftObjective:
             if num_drafts < 1:
                 continue
             windows = agrees.unfold(0, self.num_depths, 1).long()  # [drafts, depths]
-            total += torch.cat((torch.tensor([num_drafts]), windows.sum(0), windows.cumprod(1).sum(0)))
+            total += torch.cat(
+                (torch.tensor([num_drafts], device=agrees.device), windows.sum(0), windows.cumprod(1).sum(0))
+            )
         return total
 
     def _hidden(self, sample: Sample) -> Tensor:
@@ -72,7 +74,7 @@ class DraftObjective:
 
     def _chunk_loss(self, hidden: Tensor, sample: Sample, rows: Tensor) -> Tensor:
         probs = self._teacher.probs(sample.last_hidden[rows], sample.log_mass[rows])
-        return soft_cross_entropy(self._logits(hidden), probs, torch.ones(len(rows)))
+        return soft_cross_entropy(self._logits(hidden), probs, probs.new_ones(len(rows)))
 
 
 def new_draft_model(loaded: LoadedModel, num_layers: int) -> PreTrainedModel:

@@ -66,10 +66,11 @@ def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
     Raises: UnsupportedModelError when it cannot be made of this target.
     """
     torch.manual_seed(request.seed)
+    device = loaded.model.device
     match request.method:
         case Method.EAGLE3:
             token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
-            head = new_head(loaded, token_ids)
+            head = new_head(loaded, token_ids).to(device)
             if request.start_from is not None:
                 start_from(head, request.start_from, loaded)
                 facts["first weights"] = f"the head `{request.start_from.absolute().name}`"
@@ -77,10 +78,10 @@ def new_drafter(request: TrainingRequest, loaded: LoadedModel, samples: Sequence
             return Drafter(objective, lambda folder: save_eagle3(head, folder), facts)
         case Method.MEDUSA:
             token_ids, facts = _vocabulary(request, loaded, samples, run_folder)
-            heads = new_heads(loaded, token_ids, request.num_heads)
+            heads = new_heads(loaded, token_ids, request.num_heads).to(device)
             return Drafter(MedusaObjective(heads, loaded.model), lambda folder: save_medusa(heads, folder), facts)
         case Method.DRAFT:
-            model = new_draft_model(loaded, request.num_layers)
+            model = new_draft_model(loaded, request.num_layers).to(device)
             return Drafter(
                 DraftObjective(model, loaded.model, request.num_depths),
                 lambda folder: _save_model(model, loaded.folder, folder),

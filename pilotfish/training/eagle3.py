@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from pilotfish.errors import ModelError
@@ -63,24 +64,29 @@ class _Batch:
 class Eagle3Objective:
     """The loss and the held-out acceptance of a head; see loop.Objective."""
 
-    def __init__(self, head: Eagle3Head, target: PreTrainedModel, num_depths: int) -> None:
+    def __init__(
+        self, head: Eagle3Head, target: PreTrainedModel, num_depths: int, *, root_share: float = ROOT_SHARE
+    ) -> None:
         """target: only its embeddings and output projection are kept."""
         self.module = head
         self.num_depths = num_depths
+        self.attends_at_once = head.d2t.is_cuda
+        """All conversations in one kernel: on a GPU it is the number of kernels that costs."""
+        self._root_share = root_share
         self._embeddings: Tensor = _weight(target.get_input_embeddings()).detach()
         self._token_ids = head.target_token_ids
         self._teacher = Teacher(_weight(target.get_output_embeddings()).detach()[self._token_ids].contiguous())
 
     def loss(self, samples: Sequence[Sample], progress: float) -> Tensor:
-        """Mean over rows and, weighted, over depths; the first ROOT_SHARE of a run has depth 0 only."""
-        num_depths = 1 if progress < ROOT_SHARE else self.num_depths
+        """Mean over rows and, weighted, over depths; the first root_share of a run has depth 0 only."""
+        num_depths = 1 if progress < self._root_share else self.num_depths
         batch = _collate(samples, num_depths)
         total = sum(DEPTH_DECAY**depth for depth in range(num_depths))
-        loss = torch.zeros(())
+        loss = batch.log_mass.new_zeros(())
         probs = self._teacher.probs(batch.last_hidden, batch.log_mass)
         for depth, hidden in enumerate(self._depths(batch, num_depths)):
             rows = batch.counts[depth].nonzero().squeeze(1)
-            weights = torch.full((len(rows),), DEPTH_DECAY**depth / total / max(1, len(rows)))
+            weights = batch.log_mass.new_full((len(rows),), DEPTH_DECAY**depth / total / max(1, len(rows)))
             loss = loss + soft_cross_entropy(self.module.logits(hidden[rows]), probs[rows], weights)
         return loss
 
@@ -113,8 +119,11 @@ class Eagle3Objective:
                 hidden = _shift(hidden)
                 query, key, value = layer.project(active_embeddings, hidden, rotary)
                 drafted.append((key, value))
-            attended = [_attend(query, roots, drafted, segment) for segment in batch.segments]
-            hidden = layer.finish(torch.cat(attended), hidden)
+            if self.attends_at_once:
+                attended = _attend_at_once(query, roots, drafted, batch.segments)
+            else:
+                attended = torch.cat([_attend(query, roots, drafted, segment) for segment in batch.segments])
+            hidden = layer.finish(attended, hidden)
             yield hidden
 
 
@@ -131,8 +140,8 @@ def _attend(
     own = own.view(len(own), key.shape[1], -1, own.shape[-1])  # [a, M, G, D]
     num_active, num_rows = own.shape[0], key.shape[0]
     scores = torch.einsum("amgd,tmd->mgat", own, key)
-    last_seen = torch.arange(num_rows - num_active, num_rows).unsqueeze(1) - depth
-    keys = torch.arange(num_rows)
+    last_seen = torch.arange(num_rows - num_active, num_rows, device=key.device).unsqueeze(1) - depth
+    keys = torch.arange(num_rows, device=key.device)
     scores = scores.masked_fill((keys > last_seen) | (keys < FIRST_KEY), -torch.inf)
     # Depth j's key of a draft lies d - j rows before row q. Rows with none before them have no loss.
     diagonals = [
@@ -147,6 +156,41 @@ def _attend(
     for at, (_, diagonal_value) in enumerate(diagonals):
         attended = attended + torch.einsum("mga,amd->amgd", weights[..., num_rows + at], diagonal_value)
     return attended.flatten(1)
+
+
+def _attend_at_once(
+    query: Tensor, roots: tuple[Tensor, Tensor], drafted: Sequence[tuple[Tensor, Tensor]], segments: Sequence[_Segment]
+) -> Tensor:
+    """[A, N * D], as _attend computes it, of all S segments in one kernel: padded in front to t and a rows."""
+    rows, is_key = _padded(
+        [slice(segment.rows.start + FIRST_KEY, segment.rows.stop) for segment in segments], query.device
+    )
+    active, is_active = _padded([segment.active for segment in segments], query.device)
+    depth, num_active, num_rows = len(drafted), active.shape[1], rows.shape[1]
+    at = torch.arange(num_active, device=query.device).unsqueeze(1)
+    before = torch.arange(num_rows, device=query.device) <= at + num_rows - num_active - depth
+    diagonals = [(at + index - depth == at.T).expand(len(rows), -1, -1) for index in range(1, depth + 1)]
+    seen = torch.cat((before & is_key.unsqueeze(1), *diagonals), dim=-1)  # [S, a, t + depth * a]
+    seen = seen | ~seen.any(-1, keepdim=True)  # what sees nothing has no loss, but its gradient would be NaN
+    keys, values = (
+        torch.cat((root[rows], *(part[active] for part in parts)), dim=1).transpose(1, 2)
+        for root, *parts in zip(roots, *drafted, strict=True)
+    )
+    attended = functional.scaled_dot_product_attention(
+        query[active].transpose(1, 2),
+        keys.repeat_interleave(query.shape[1] // keys.shape[1], 1),
+        values.repeat_interleave(query.shape[1] // values.shape[1], 1),
+        attn_mask=seen.unsqueeze(1),
+    )
+    return attended.transpose(1, 2)[is_active].flatten(1)
+
+
+def _padded(parts: Sequence[slice], device: torch.device) -> tuple[Tensor, Tensor]:
+    """int64 and bool [S, longest]: each part's rows at its end, and which of them are its own."""
+    bounds = torch.tensor([(part.start, part.stop) for part in parts], device=device)
+    longest = max(part.stop - part.start for part in parts)
+    rows = bounds[:, 1:] + torch.arange(-longest, 0, device=device)
+    return rows.clamp(min=0), rows >= bounds[:, :1]
 
 
 def _shift(rows: Tensor) -> Tensor:
@@ -167,19 +211,20 @@ def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
         counts.append(torch.stack([is_answer & (at >= depth) for depth in range(num_depths)]))
         ends.append(at + first >= max(FIRST_KEY, sample.prompt_len - 1) + num_depths - 1)
         row, active_row = row + length, active_row + length - first
-    rows = torch.cat(active)
+    device = samples[0].token_ids.device
+    rows = torch.cat(active).to(device)
     return _Batch(
         segments=segments,
         token_ids=torch.cat([sample.token_ids for sample in samples]),
         # The first token of a conversation has no position before it: nobody sees its row.
         previous=torch.cat([torch.cat((sample.features[:1] * 0, sample.features[:-1])) for sample in samples]),
-        positions=torch.cat([torch.arange(len(sample.token_ids)) for sample in samples]),
+        positions=torch.cat([torch.arange(len(sample.token_ids)) for sample in samples]).to(device),
         active=rows,
         last_hidden=torch.cat([sample.last_hidden for sample in samples])[rows],
         log_mass=torch.cat([sample.log_mass for sample in samples])[rows],
         choices=torch.cat([sample.choices for sample in samples])[rows],
-        counts=torch.cat(counts, dim=1),
-        ends=torch.cat(ends),
+        counts=torch.cat(counts, dim=1).to(device),
+        ends=torch.cat(ends).to(device),
     )
 
 

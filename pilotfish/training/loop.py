@@ -86,6 +86,7 @@ class TrainingLoop:
             _groups(objective.module, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.95)
         )
         self._parameters = [p for p in objective.module.parameters() if p.requires_grad]
+        self._device = self._parameters[0].device
         self._steps_per_epoch = len(self._batches(0))
         self.total_steps = max(1, round(self._steps_per_epoch * config.max_epochs))
         self.curve = Curve(folder, objective.num_depths)
@@ -147,8 +148,8 @@ class TrainingLoop:
         """Loss and gradients of a part of a batch, in a worker of its own."""
         if not samples:
             return 0.0, [torch.zeros(()) for _ in self._parameters]
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._config.bfloat16):
-            loss = self._objective.loss(samples, share)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.bfloat16):
+            loss = self._objective.loss([sample.to(self._device) for sample in samples], share)
         return float(loss.detach()), torch.autograd.grad(loss, self._parameters)
 
     def _learning_rate(self, share: float) -> float:
@@ -173,9 +174,9 @@ class TrainingLoop:
         self._objective.module.eval()
         depths = self._objective.num_depths
         counts = torch.zeros(2 * depths + 1, dtype=torch.int64)
-        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=self._config.bfloat16):
+        with torch.inference_mode(), torch.autocast(self._device.type, torch.bfloat16, enabled=self._config.bfloat16):
             for batch in _cut(list(samples), self._config.batch_tokens):
-                counts += self._objective.agreement(batch)
+                counts += self._objective.agreement([sample.to(self._device) for sample in batch]).cpu()
         shares = (counts[1:] / counts[0].clamp(min=1)).tolist()
         return tuple(shares[:depths]), tuple(shares[depths:])
 

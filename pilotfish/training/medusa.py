@@ -35,14 +35,14 @@ class MedusaObjective:
         rows = list(_rows(samples, self.num_depths))
         last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows])
         total = sum(HEAD_DECAY**index for index in range(self.num_depths))
-        loss = torch.zeros(())
+        loss = last_hidden.new_zeros((), dtype=torch.float32)
         for index, logits in enumerate(self.module(last_hidden.to(_dtype(self.module)))):
             ahead = [(sample, own + index + 1) for sample, own in rows]
             probs = self._teacher.probs(
                 torch.cat([sample.last_hidden[at] for sample, at in ahead]),
                 torch.cat([sample.log_mass[at] for sample, at in ahead]),
             )
-            weights = torch.full((len(logits),), HEAD_DECAY**index / total / max(1, len(logits)))
+            weights = probs.new_full((len(logits),), HEAD_DECAY**index / total / max(1, len(logits)))
             loss = loss + soft_cross_entropy(logits, probs, weights)
         return loss
 
@@ -51,14 +51,14 @@ class MedusaObjective:
         rows = list(_rows(samples, self.num_depths))
         last_hidden = torch.cat([sample.last_hidden[own] for sample, own in rows])
         single, chained = [], []
-        ahead = torch.ones(len(last_hidden), dtype=torch.bool)
+        ahead = last_hidden.new_ones(len(last_hidden), dtype=torch.bool)
         for index, logits in enumerate(self.module(last_hidden.to(_dtype(self.module)))):
             choices = torch.cat([sample.choices[own + index + 1] for sample, own in rows])
             agrees = self.module.token_map[logits.argmax(-1)] == choices
             ahead = ahead & agrees
             single.append(agrees.sum())
             chained.append(ahead.sum())
-        return torch.stack([torch.tensor(len(last_hidden)), *single, *chained])
+        return torch.stack([torch.tensor(len(last_hidden), device=last_hidden.device), *single, *chained])
 
 
 def new_heads(loaded: LoadedModel, draft_token_ids: Tensor, num_heads: int) -> MedusaHeads:

@@ -19,6 +19,7 @@ from pilotfish.config import EngineConfig
 from pilotfish.engine.process.cores import usable_cores
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.decoder import Decoder
+from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.factory import build_decoder
 from pilotfish.models.loading import LoadedModel, load_model
@@ -63,6 +64,8 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
     ResourceExhaustedError when the disk is full; those of loading a model.
     """
     require_new(request.out)
+    device = resolve_device(request.device)
+    enter_device(device)
     folder = pull_model(request.target, request.cache_dir)
     tokenizer = Tokenizer.load(folder)
     data = [line for path in request.data for line in read_data(path, tokenizer, MAX_TOKENS)]
@@ -76,11 +79,11 @@ def run_training(request: TrainingRequest, watcher: Watcher) -> TrainingResult:
         else:
             _synthesise(request, store, tokenizer, prompts, watcher)
         samples = list(store.read())
-        loaded = load_model(request.target, cache_dir=request.cache_dir)
+        loaded = load_model(request.target, cache_dir=request.cache_dir, device=device)
         train, held_out = split(samples)
         run_folder = workspace.run(request)
         drafter = new_drafter(request, loaded, train, run_folder)
-        loop = TrainingLoop(drafter.objective, train, held_out, _loop_config(request), run_folder)
+        loop = TrainingLoop(drafter.objective, train, held_out, _loop_config(request, device), run_folder)
         _train(loop, watcher)
         point = _evaluate(loop, held_out, watcher)
         watcher.stage(Stage.EXPORT, 1)
@@ -163,12 +166,16 @@ def _target(request: TrainingRequest) -> tuple[LoadedModel, Decoder, tuple[int, 
     loaded = load_model(request.target, cache_dir=request.cache_dir)
     layers = default_feature_layers(int(loaded.model.config.get_text_config().num_hidden_layers))
     built = build_decoder(
-        loaded, EngineConfig(deterministic=False), num_threads=_num_threads(request), cache_dir=request.cache_dir
+        loaded,
+        EngineConfig(deterministic=False),
+        num_threads=_num_threads(request),
+        cache_dir=request.cache_dir,
+        device=resolve_device(request.device),
     )
     return loaded, built.decoder, layers
 
 
-def _loop_config(request: TrainingRequest) -> LoopConfig:
+def _loop_config(request: TrainingRequest, device: torch.device) -> LoopConfig:
     # Each worker computes on its own: threads of torch's operations would only wait for each other.
     torch.set_num_threads(1)
     return LoopConfig(
@@ -176,9 +183,9 @@ def _loop_config(request: TrainingRequest) -> LoopConfig:
         max_minutes=request.max_minutes,
         learning_rate=request.learning_rate,
         batch_tokens=request.batch_tokens,
-        num_workers=_num_threads(request),
+        num_workers=1 if device.type == "cuda" else _num_threads(request),
         seed=request.seed,
-        bfloat16=prefers_bfloat16(),
+        bfloat16=device.type == "cuda" or prefers_bfloat16(),
     )
 
 

@@ -57,6 +57,8 @@ class TrainingRequest:
     num_threads: int = 0
     """0: the cores of this process."""
     seed: int = 0
+    device: str = "cpu"
+    """As engine.device."""
 
     def __post_init__(self) -> None:
         positive = {

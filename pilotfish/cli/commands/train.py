@@ -64,6 +64,7 @@ def train(
     heads: Annotated[int, typer.Option("--heads", help="Heads of medusa.")] = 4,
     sequences: Annotated[int, typer.Option("--sequences", help="Conversations synthesised at once.")] = 64,
     threads: Annotated[int, typer.Option("--threads", help="0: the cores of this process.")] = 0,
+    device: Annotated[str, typer.Option("--device", help="As engine.device: cpu, cuda, cuda:1, auto.")] = "cpu",
     seed: Annotated[int, typer.Option("--seed")] = 0,
     work: Annotated[
         Path | None, typer.Option("--work", help="Folder of the state that a killed run goes on from.")
@@ -112,6 +113,7 @@ def train(
         num_sequences=sequences,
         num_threads=threads,
         seed=seed,
+        device=device,
     )
     require("matplotlib", "training")
     pull_with_progress(target, cache)

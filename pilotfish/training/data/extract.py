@@ -86,15 +86,16 @@ class FeatureExtractor:
             positions.extend(range(first, first + size))
         logits = self._decoder.forward(StepInput(token_ids, positions, slices, logit_rows))
         rows = torch.tensor(logit_rows, dtype=torch.int64)
-        hidden = self._decoder.features.new_zeros(len(token_ids), self._decoder.last_hidden.shape[-1])
+        features, last_hidden = self._decoder.features.cpu(), self._decoder.last_hidden.cpu()
+        hidden = features.new_zeros(len(token_ids), last_hidden.shape[-1])
         choices = torch.full((len(token_ids),), -1)
         log_mass = torch.zeros(len(token_ids))
         if len(rows):
-            hidden[rows] = self._decoder.last_hidden
-            choices[rows] = logits.argmax(-1)
-            log_mass[rows] = logits.float().logsumexp(-1)
+            hidden[rows] = last_hidden
+            choices[rows] = logits.argmax(-1).cpu()
+            log_mass[rows] = logits.float().logsumexp(-1).cpu()
         sizes = [size for _, _, size in chunks]
-        columns = (self._decoder.features[: len(token_ids)].clone(), hidden, choices, log_mass)
+        columns = (features[: len(token_ids)].clone(), hidden, choices, log_mass)
         yield from zip(*(torch.split(column, sizes) for column in columns), strict=True)
 
 

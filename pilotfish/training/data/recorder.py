@@ -50,8 +50,8 @@ class SummingDecoder:
     def forward(self, step: StepInput) -> Tensor:
         logits = self._decoder.forward(step)
         self.features, self.last_hidden = self._decoder.features, self._decoder.last_hidden
-        self.choices = logits.argmax(-1)
-        self.log_mass = logits.float().logsumexp(-1)
+        self.choices = logits.argmax(-1).cpu()
+        self.log_mass = logits.float().logsumexp(-1).cpu()
         return logits
 
 
@@ -80,8 +80,8 @@ class Recorder(FeatureStore):
             end = rows.sequence.num_computed_tokens
             # A preempted sequence computes again what is here already.
             features = self.read(rows.sequence, end - 1 if parts else 0, end)
-            sums = (self._sums.last_hidden[row].clone(), self._sums.choices[row], self._sums.log_mass[row])
-            parts.append((features, *sums))
+            sums = (self._sums.last_hidden[row].clone().cpu(), self._sums.choices[row], self._sums.log_mass[row])
+            parts.append((features.cpu(), *sums))
 
     def take_sample(self, sequence_id: int, prompt_len: int, token_ids: Sequence[int]) -> Sample:
         """The sample of a watched sequence, whose every token must have been computed; forgets it."""

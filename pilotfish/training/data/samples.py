@@ -51,6 +51,13 @@ class Sample:
         num_before = self.prompt_len - 1
         return torch.cat((self.answer_hidden.new_zeros(num_before, self.answer_hidden.shape[1]), self.answer_hidden))
 
+    def to(self, device: torch.device) -> Sample:
+        """On a device; itself where it is there."""
+        tensors = (self.token_ids, self.features, self.answer_hidden, self.choices, self.log_mass)
+        return (
+            self if self.choices.device == device else Sample(self.prompt_len, *(part.to(device) for part in tensors))
+        )
+
     @property
     def prompt(self) -> tuple[int, ...]:
         """Its tokens."""

@@ -79,8 +79,9 @@ def starts(sample: Sample, depth: int) -> list[int]:
     ]
 
 
-def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM) -> None:
-    """Two conversations in a batch, one whose prompt is shorter than a draft."""
+@pytest.mark.parametrize("at_once", [False, True])
+def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, tiny_target: LlamaForCausalLM, at_once: bool) -> None:
+    """Two conversations in a batch, one whose prompt is shorter than a draft; attention as on a CPU and on a GPU."""
     samples = [sample(11, 5, seed=1), sample(6, 1, seed=2)]
     expected = torch.zeros(())
     output = tiny_target.get_output_embeddings().weight[DRAFT_TOKENS]
@@ -94,7 +95,9 @@ def test_loss_is_that_of_unrolled_drafts(head: Eagle3Head, tiny_target: LlamaFor
                 losses.append(-(probs * logits.log_softmax(-1)).sum())
         expected = expected + DEPTH_DECAY**depth * torch.stack(losses).mean()
     expected = expected / sum(DEPTH_DECAY**depth for depth in range(DEPTHS))
-    loss = Eagle3Objective(head, tiny_target, DEPTHS).loss(samples, progress=0.9)
+    objective = Eagle3Objective(head, tiny_target, DEPTHS)
+    objective.attends_at_once = at_once
+    loss = objective.loss(samples, progress=0.9)
     torch.testing.assert_close(loss, expected)
     parameters = list(head.parameters())
     for ours, theirs in zip(
