@@ -11,7 +11,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from pilotfish.config.fields import STRICT, PositiveShare, require
 
 Quantization = Literal["none", "lossless", "int8", "int4", "fp8"]
-AttentionKernels = Literal["auto", "flashinfer", "sdpa"]
+AttentionKernels = Literal["auto", "triton", "sdpa"]
 
 DEFAULT_KV_CACHE_TOKENS = 32768
 
@@ -31,8 +31,7 @@ class EngineConfig:
     """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
     no GPU."""
     attention: AttentionKernels = "auto"
-    """Attention on a GPU: `flashinfer`, `sdpa` (torch's), or `auto` (flashinfer if it is installed and supports the
-    model)."""
+    """Attention on a GPU: `triton` (our kernels), `sdpa` (torch's, without graphs), or `auto` (triton where it can)."""
     cuda_graphs: bool = True
     """On a GPU, record the usual step shapes at start-up and replay them."""
     gpu_memory_utilization: PositiveShare = 0.9

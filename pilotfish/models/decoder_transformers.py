@@ -15,13 +15,11 @@ from transformers import AttentionInterface, PreTrainedModel
 
 from pilotfish.errors import UnsupportedModelError
 from pilotfish.models.attention.paged import AttentionBatch, AttentionShape
-from pilotfish.models.attention.sdpa import SdpaBackend
+from pilotfish.models.attention.rows import RowAttention, StepRows
+from pilotfish.models.attention.sdpa import SdpaBatch
 from pilotfish.models.capture import HiddenStates
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.graphs.attention import AttentionBackend
-from pilotfish.models.graphs.recorder import Recorder, recorder_for
-from pilotfish.models.graphs.runner import GraphRunner, StaticOutputs, StaticStep
-from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.models.graphs.runner import GraphPlan, GraphRunner, StaticOutputs
 from pilotfish.models.packing import MIN_ROWS, pack_linears
 from pilotfish.models.scaled_linear import ScaledLinear
 from pilotfish.speculation.sampling.transfer import to_device
@@ -54,7 +52,7 @@ def _paged_attention(
     num_heads, head_dim = query.shape[1], query.shape[3]
     num_kv_heads = key.shape[1]
     pool = paged_pools[module.layer_idx]
-    paged_batch.write_kv(pool, torch.cat((key[0], value[0])).transpose(0, 1))
+    paged_batch.write_kv(pool, key[0].transpose(0, 1), value[0].transpose(0, 1))
     shape = AttentionShape(
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
@@ -102,11 +100,10 @@ class TransformersDecoder:
         *,
         deterministic: bool,
         max_context_tokens: int,
-        backend: AttentionBackend | None = None,
-        buckets: Buckets | None = None,
-        recorder: Recorder | None = None,
+        row_attention: RowAttention | None = None,
+        graphs: GraphPlan | None = None,
     ) -> None:
-        """buckets: shapes of steps that record_graphs records, as CUDA graphs if recorder does not say otherwise."""
+        """row_attention: over rows that lie on the device, which is what graphs can be recorded of; None: SDPA."""
         check_supported(model)
         config = model.config.get_text_config()
         self.vocab_size: int = config.vocab_size
@@ -115,7 +112,9 @@ class TransformersDecoder:
         self.device: torch.device = model.device
         self._layers = attention_shapes(model)
         self._model = model
-        self.backend = backend or SdpaBackend(deterministic)
+        self._deterministic = deterministic
+        self.row_attention = row_attention
+        self.graph_plan = graphs
         self._pool: TensorPool | None = None
         model.set_attn_implementation(ATTENTION_NAME)
         if self.device.type == "cpu":
@@ -123,15 +122,10 @@ class TransformersDecoder:
         self._hidden_states = HiddenStates(model)
         self._captures = False
         self._graphs: GraphRunner | None = None
-        if buckets is not None:
-            self._outputs = StaticOutputs(buckets.max_rows)
-            self._graphs = GraphRunner(
-                self._run_static,
-                backend=self.backend,
-                buckets=buckets,
-                device=self.device,
-                recorder=recorder or recorder_for(self.device),
-            )
+        self._num_key_heads = max(layer.num_kv_heads for layer in self._layers)
+        if graphs is not None:
+            self._outputs = StaticOutputs(graphs.sizes[-1])
+            self._graphs = GraphRunner(self._run_static, graphs, num_key_heads=self._num_key_heads, device=self.device)
 
     @property
     def input_embeddings(self) -> nn.Module:
@@ -148,11 +142,6 @@ class TransformersDecoder:
         """Shapes that record_graphs records, for the whole model."""
         return 0 if self._graphs is None else self._graphs.num_shapes
 
-    @property
-    def graph_attention_bytes(self) -> int:
-        """Memory of the device that the attention backend keeps for recorded shapes beside the graphs themselves."""
-        return 0 if self._graphs is None else self._graphs.attention_bytes(len(set(self._layers)))
-
     def capture(self, layers: Sequence[int]) -> None:
         self._hidden_states.capture(layers)
         self._captures = True
@@ -166,8 +155,8 @@ class TransformersDecoder:
 
     @torch.inference_mode()
     def record_graphs(self) -> None:
-        """Record the shapes of the buckets for the pool and the captured layers of now; both drop what is recorded.
-        Without buckets there is nothing to do."""
+        """Record the plan's sizes for the pool and the captured layers of now; both drop what is recorded. Without a
+        plan there is nothing to do."""
         if self._graphs is not None:
             self._outputs.clear()
             self._graphs.record()
@@ -181,17 +170,21 @@ class TransformersDecoder:
     def forward(self, step: StepInput) -> Tensor:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
-        static = None if self._graphs is None else self._graphs.replay(step)
-        if static is not None:
-            return self._static_results(step, static)
-        # Padding to MIN_ROWS keeps single rows on the same kernels as several (see packing).
-        padding = max(0, MIN_ROWS - len(step.token_ids)) if self.device.type == "cpu" else 0
-        logits = self._run_model(
-            to_device([*step.token_ids, *[0] * padding], torch.int64, self.device),
-            to_device([*step.positions, *[0] * padding], torch.int64, self.device),
-            to_device(step.logit_rows, torch.int64, self.device),
-            self.backend.prepare(step.slices, len(step.token_ids) + padding),
-        )
+        if self.row_attention is not None:
+            if self._graphs is not None and self._graphs.replay(step) is not None:
+                return self._static_results(step)
+            rows = StepRows.holding(step, self._num_key_heads, self.device)
+            wanted = rows.logit_rows[: len(step.logit_rows)]
+            logits = self._run_model(rows.token_ids, rows.positions, wanted, self.row_attention(rows))
+        else:
+            # Padding to MIN_ROWS keeps single rows on the same kernels as several (see packing).
+            padding = max(0, MIN_ROWS - len(step.token_ids)) if self.device.type == "cpu" else 0
+            logits = self._run_model(
+                to_device([*step.token_ids, *[0] * padding], torch.int64, self.device),
+                to_device([*step.positions, *[0] * padding], torch.int64, self.device),
+                to_device(step.logit_rows, torch.int64, self.device),
+                SdpaBatch(step.slices, len(step.token_ids) + padding, self._deterministic),
+            )
         if self._captures:
             self.last_hidden = self._hidden_states.last_hidden()
             self.features = self._hidden_states.features(len(step.token_ids))
@@ -210,27 +203,21 @@ class TransformersDecoder:
         ).logits
         return logits[0]
 
-    def _run_static(self, static: StaticStep) -> None:
-        """What is recorded of a step: from the buffers of its shape to the output buffers."""
-        rows = static.rows
-        static.attention.begin()
-        logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, static.attention)
+    def _run_static(self, rows: StepRows) -> None:
+        """What is recorded of a step: from the rows' buffer to the output buffers."""
+        assert self.row_attention is not None
+        logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, self.row_attention(rows))
         self._outputs.write("logits", logits)
         if self._captures:
             self._outputs.write("last_hidden", self._hidden_states.last_hidden())
             self._outputs.write("features", self._hidden_states.features(rows.shape.num_rows))
 
-    def _static_results(self, step: StepInput, static: StaticStep) -> Tensor:
+    def _static_results(self, step: StepInput) -> Tensor:
         """The step's logits [R, V], features and last_hidden from the output buffers."""
-        num_logit_rows = len(step.logit_rows)
         if self._captures:
-            self.last_hidden = self._outputs.read("last_hidden", num_logit_rows)
-            features = self._outputs.read("features", static.rows.shape.num_rows)
-            places = static.rows.row_of(step)
-            is_dense = places == list(range(len(places)))
-            index = None if is_dense else to_device(places, torch.int64, self.device)
-            self.features = features[: len(places)] if index is None else features.index_select(0, index)
-        return self._outputs.read("logits", num_logit_rows)
+            self.last_hidden = self._outputs.read("last_hidden", len(step.logit_rows))
+            self.features = self._outputs.read("features", len(step.token_ids))
+        return self._outputs.read("logits", len(step.logit_rows))
 
     def _forget_graphs(self) -> None:
         if self._graphs is not None:

@@ -1,4 +1,4 @@
-"""From a loaded model to a decoder on a GPU, its attention on FlashInfer where that can be had, else on SDPA."""
+"""From a loaded model to a decoder on a GPU, with attention by our kernels where they can do it, else by SDPA."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from transformers import PreTrainedModel
 from pilotfish.config import AttentionKernels, EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import AttentionShape
-from pilotfish.models.attention.sdpa import SdpaBackend
+from pilotfish.models.attention.rows import TREE_SPAN, RowAttention
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
-from pilotfish.models.graphs.attention import AttentionBackend
-from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.models.graphs.runner import GraphPlan, recorded_sizes
 from pilotfish.models.scaled_linear import quantise_linears
 
 logger = logging.getLogger(__name__)
-
-_FLASHINFER_HEAD_SIZES = frozenset({64, 128, 256})
-"""What its kernels are made for."""
 
 
 def build_gpu_decoder(
@@ -44,60 +40,47 @@ def build_gpu_decoder(
         num_linears = quantise_linears(model, quantization, device)
         logger.info("%d linears have %s weights", num_linears, quantization)
     model = model.to(device)
-    backend = choose_backend(
-        engine.attention,
-        attention_shapes(model),
-        dtype=model.dtype,
-        device=device,
-        max_context_tokens=max_context_tokens,
-    )
-    buckets = Buckets.of_engine(
-        max_sequences=engine.max_sequences,
-        max_draft_tokens=engine.max_draft_tokens,
-        max_context_tokens=max_context_tokens,
-    )
+    row_attention = choose_attention(engine.attention, attention_shapes(model), device)
     return TransformersDecoder(
         model,
         deterministic=False,
         max_context_tokens=max_context_tokens,
-        backend=backend,
-        buckets=buckets if engine.cuda_graphs else None,
+        row_attention=row_attention,
+        graphs=graph_plan(engine, max_context_tokens) if row_attention is not None else None,
     )
 
 
-def choose_backend(
-    wanted: AttentionKernels,
-    layers: Sequence[AttentionShape],
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
-    max_context_tokens: int,
-) -> AttentionBackend:
-    """The backend for a model's layers on a GPU.
+def graph_plan(engine: EngineConfig, max_context_tokens: int) -> GraphPlan | None:
+    """What an engine records; None: nothing."""
+    return GraphPlan(recorded_sizes(), engine.max_sequences, max_context_tokens) if engine.cuda_graphs else None
 
-    Raises ConfigError where `flashinfer` is asked for and cannot be had.
+
+def choose_attention(
+    wanted: AttentionKernels, layers: Sequence[AttentionShape], device: torch.device
+) -> RowAttention | None:
+    """Our kernels for a model's layers on a GPU; None: SDPA, without graphs.
+
+    Raises ConfigError where `triton` is asked for and cannot be had.
     """
-    reason = None if wanted == "sdpa" else flashinfer_obstacle(layers, dtype=dtype, device=device)
-    if wanted == "flashinfer" and reason is not None:
-        raise ConfigError(f"engine.attention is flashinfer, but {reason}: set it to auto or sdpa")
+    reason = None if wanted == "sdpa" else _obstacle(layers, device)
+    if wanted == "triton" and reason is not None:
+        raise ConfigError(f"engine.attention is triton, but {reason}: set it to auto or sdpa")
     if wanted == "sdpa" or reason is not None:
-        logger.info("attention on SDPA%s", f": {reason}" if reason else "")
-        return SdpaBackend(deterministic=False)
-    # An optional dependency, which is imported where it is used and only there.
-    from pilotfish.models.attention.flashinfer import FlashInferBackend
+        logger.info("attention on SDPA, steps without graphs%s", f": {reason}" if reason else "")
+        return None
+    # Triton comes with torch's builds for GPUs and only with them.
+    from pilotfish.models.attention.kernels import KernelBatch
 
-    return FlashInferBackend(device, max_context_tokens)
+    return KernelBatch
 
 
-def flashinfer_obstacle(layers: Sequence[AttentionShape], *, dtype: torch.dtype, device: torch.device) -> str | None:
-    """Why FlashInfer cannot compute these layers; None when it can."""
+def _obstacle(layers: Sequence[AttentionShape], device: torch.device) -> str | None:
+    """Why our kernels cannot compute these layers; None when they can."""
     if device.type != "cuda":
         return f"it needs a CUDA device, not {device}"
-    if importlib.util.find_spec("flashinfer") is None:
-        return "the package flashinfer-python is not installed"
-    if dtype not in (torch.bfloat16, torch.float16):
-        return f"it does not compute in {dtype}"
-    sizes = {layer.head_dim for layer in layers} - _FLASHINFER_HEAD_SIZES
-    if sizes:
-        return f"it has no kernels for heads of size {min(sizes)}"
+    if importlib.util.find_spec("triton") is None:
+        return "the package triton is not installed"
+    windows = [layer.sliding_window for layer in layers if layer.sliding_window is not None]
+    if min(windows, default=TREE_SPAN) < TREE_SPAN:
+        return f"a layer's sliding window of {min(windows)} tokens can end within a tree"
     return None

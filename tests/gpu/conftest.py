@@ -11,8 +11,8 @@ import torch
 from transformers import LlamaForCausalLM
 
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
-from pilotfish.models.gpu_factory import choose_backend
-from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.models.gpu_factory import choose_attention
+from pilotfish.models.graphs.runner import GraphPlan
 from tests.support.tiny_llama import tiny_llama
 
 VOCAB = 256
@@ -48,22 +48,15 @@ def make_decoder(reference: LlamaForCausalLM, device: torch.device) -> Callable[
     """The reference on the GPU; with graphs, all of them are recorded."""
 
     def make(
-        dtype: torch.dtype = torch.float32, *, graphs: bool = False, attention: str = "sdpa", blocks: int = NUM_BLOCKS
+        dtype: torch.dtype = torch.float32, *, graphs: bool = False, attention: str = "triton", blocks: int = NUM_BLOCKS
     ) -> TransformersDecoder:
         model = copy.deepcopy(reference).to(device, dtype)
-        buckets = Buckets(num_sequences=(1, 2, 4), rows_each=(1, 4, 8), key_blocks=(8, 32))
         decoder = TransformersDecoder(
             model,
             deterministic=False,
             max_context_tokens=CONTEXT,
-            backend=choose_backend(
-                attention,  # type: ignore[arg-type]
-                attention_shapes(model),
-                dtype=dtype,
-                device=device,
-                max_context_tokens=CONTEXT,
-            ),
-            buckets=buckets if graphs else None,
+            row_attention=choose_attention(attention, attention_shapes(model), device),  # type: ignore[arg-type]
+            graphs=GraphPlan((1, 4, 8, 32), 4, CONTEXT) if graphs else None,
         )
         decoder.allocate(blocks)
         decoder.record_graphs()

@@ -205,13 +205,17 @@ class HeadGrowth:
 
     def grow(self, wishes: Sequence[DraftWish], output: HeadOutput, last_rows: Sequence[int]) -> list[Drafts]:
         """A draft for each wish, after the forward that ran its last token: row last_rows[i], the i-th logit row."""
-        hidden = output.hidden[list(last_rows)]
+        hidden = _rows(output.hidden, last_rows)
 
         def expand(expansions: Sequence[DraftRows]) -> Tensor:
             nonlocal hidden
             parents = [row for expansion in expansions for row in expansion.logit_rows]
-            output = self.forward(expansions, hidden[parents], range(len(parents)))
+            output = self.forward(expansions, _rows(hidden, parents), range(len(parents)))
             hidden = output.hidden
             return output.logits
 
         return grow_drafts(wishes, output.logits, expand, self._vocabulary, top_m=self._top_m)
+
+
+def _rows(hidden: Tensor, rows: Sequence[int]) -> Tensor:
+    return hidden.index_select(0, to_device(rows, torch.int64, hidden.device))

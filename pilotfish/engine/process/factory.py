@@ -26,6 +26,7 @@ from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.factory import BuiltDecoder, build_decoder
 from pilotfish.models.feature_codec import encode_features
+from pilotfish.models.gpu_factory import choose_attention, graph_plan
 from pilotfish.models.loading import LoadedModel, load_model
 from pilotfish.models.store.folder import read_metadata
 from pilotfish.models.store.pull import pull_model
@@ -117,6 +118,7 @@ def build_head_engine(config: Config) -> HeadCore:
         feature_layers=head.config.feature_layers,
         feature_format=_FEATURE_FORMATS[draft.feature_format],
     )
+    row_attention = choose_attention(engine.attention, (), device) if device.type == "cuda" else None
     runtime = build_standalone_eagle3(
         head,
         use_kernels=engine.compile,
@@ -125,6 +127,8 @@ def build_head_engine(config: Config) -> HeadCore:
         max_context_tokens=model.max_context_tokens,
         cache_dir=Path(config.cache_dir),
         deterministic=engine.deterministic,
+        row_attention=row_attention,
+        graphs=None if row_attention is None else graph_plan(engine, model.max_context_tokens),
     )
     grammars = Grammars.of_model(target_folder, model.vocab_size)
     core = HeadCore(runtime, engine, model, top_m=draft.top_m, grammars=grammars)

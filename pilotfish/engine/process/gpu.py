@@ -43,7 +43,7 @@ def with_kv_cache_tokens(engine: EngineConfig, decoder: Decoder, extra_bytes_per
     free_bytes, total_bytes = torch.cuda.mem_get_info(decoder.device)
     allowed_bytes = int(total_bytes * engine.gpu_memory_utilization) - held_bytes
     # Of all sequences in one step as much again of every block.
-    gathered_layers = GATHERED_LAYERS / decoder.num_layers if decoder.backend.gathers(()) else 0.0
+    gathered_layers = GATHERED_LAYERS / decoder.num_layers if decoder.row_attention is None else 0.0
     num_blocks = int((min(allowed_bytes, free_bytes) - step_bytes) / (bytes_per_block * (1 + gathered_layers)))
     if num_blocks < MIN_BLOCKS:
         raise ConfigError(
@@ -96,7 +96,7 @@ def _measured(engine: EngineConfig, decoder: TransformersDecoder) -> tuple[int, 
     del logits
     torch.cuda.empty_cache()
     if num_graphs := decoder.num_graphs:
-        step_bytes = 2 * step_bytes + num_graphs * GRAPH_BYTES + decoder.graph_attention_bytes
+        step_bytes = 2 * step_bytes + num_graphs * GRAPH_BYTES
     return bytes_per_block, held_bytes + CONTEXT_BYTES, step_bytes
 
 

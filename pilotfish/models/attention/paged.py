@@ -83,8 +83,8 @@ class AttentionShape:
 class AttentionBatch(Protocol):
     """The attention of one step, prepared once and applied by every layer."""
 
-    def write_kv(self, pool: Tensor, key_value: Tensor) -> None:
-        """Store the rows' keys and values [T, 2 * H_kv, D] in their slots of the layer's pool."""
+    def write_kv(self, pool: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store the rows' keys and values, [T, H_kv, D] each, in their slots of the layer's pool."""
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
         """Attention of query [T, H, D] over the pool; returns [T, H * D], finite for rows of no slice."""

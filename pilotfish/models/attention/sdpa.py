@@ -19,9 +19,6 @@ from torch import Tensor
 
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice, slot_mapping
 from pilotfish.models.attention.tiles import Tile, attend_tiles, cut_into_tiles
-from pilotfish.models.graphs.attention import StaticSdpa
-from pilotfish.models.graphs.rows import StaticRows
-from pilotfish.models.graphs.shapes import StepShape
 from pilotfish.speculation.sampling.transfer import moved
 from pilotfish.types import BLOCK_SIZE
 
@@ -52,7 +49,7 @@ class _Group:
 
 
 class SdpaBatch:
-    """One step on SDPA; see AttentionBatch."""
+    """One step on SDPA; see AttentionBatch. deterministic bounds the tiles (see the module)."""
 
     def __init__(self, slices: Sequence[SequenceSlice], num_rows: int, deterministic: bool) -> None:
         self._slices = slices
@@ -62,10 +59,10 @@ class SdpaBatch:
         self._slots = slot_mapping(slices, num_rows)
         self._groups: dict[int, list[_Group]] = {}
 
-    def write_kv(self, pool: Tensor, key_value: Tensor) -> None:
+    def write_kv(self, pool: Tensor, key: Tensor, value: Tensor) -> None:
         if self._slots.device != pool.device:
             self._slots = moved(self._slots, pool.device)
-        pool.index_copy_(0, self._slots, key_value)
+        pool.index_copy_(0, self._slots, torch.cat((key, value), dim=1))
 
     def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
         group_size = query.shape[1] // shape.num_kv_heads
@@ -96,27 +93,6 @@ class SdpaBatch:
             _group(tiles, max(size, smallest), width if self._deterministic else 0, device)
             for (_, _, size, width), tiles in sorted(by_kind.items(), key=lambda item: item[0])
         ]
-
-
-class SdpaBackend:
-    """Attention on torch's SDPA; deterministic bounds the tiles (see the module)."""
-
-    name = "sdpa"
-
-    def __init__(self, deterministic: bool) -> None:
-        self._deterministic = deterministic
-
-    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> SdpaBatch:
-        return SdpaBatch(slices, num_rows, self._deterministic)
-
-    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:  # noqa: ARG002 -- see AttentionBackend
-        return True
-
-    def static_bytes(self, _shape: StepShape, _num_kinds: int) -> int:
-        return 0  # its masks are made within the step
-
-    def static(self, rows: StaticRows) -> StaticSdpa:
-        return StaticSdpa(rows)
 
 
 def _power_of_two(value: int, most: int | None = None) -> int:

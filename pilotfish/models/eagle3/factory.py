@@ -14,13 +14,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention.sdpa import SdpaBackend
+from pilotfish.models.attention.rows import RowAttention
 from pilotfish.models.decoder import Decoder
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import load_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
 from pilotfish.models.eagle3.runtime import FeatureHead
 from pilotfish.models.eagle3.torch_head import TorchEagle3Head
+from pilotfish.models.graphs.runner import GraphPlan
 from pilotfish.models.native.build import NativeKernelsUnavailableError
 from pilotfish.models.native.decoder import NativeDecoder
 from pilotfish.models.native.eagle3 import NativeEagle3Head, NativeThreads
@@ -39,9 +40,13 @@ def build_eagle3_head(decoder: Decoder, module: Eagle3Head) -> FeatureHead:
         return NativeEagle3Head(decoder, module.to(decoder.dtype))
     if isinstance(decoder, TransformersDecoder):
         module = module.to(device=decoder.device, dtype=decoder.dtype)
-        # The head must not see its first key (FIRST_KEY). FlashInfer's masks are causal or windows: it would.
-        backend = decoder.backend if isinstance(decoder.backend, SdpaBackend) else SdpaBackend(deterministic=False)
-        return TorchEagle3Head(module, decoder.input_embeddings, backend)
+        return TorchEagle3Head(
+            module,
+            decoder.input_embeddings,
+            deterministic=False,
+            row_attention=decoder.row_attention,
+            graphs=decoder.graph_plan,
+        )
     raise UnsupportedModelError(f"EAGLE-3 heads do not run on the {decoder.name} decoder")
 
 
@@ -77,8 +82,13 @@ def build_standalone_eagle3(
     max_context_tokens: int,
     cache_dir: Path,
     deterministic: bool,
+    row_attention: RowAttention | None = None,
+    graphs: GraphPlan | None = None,
 ) -> FeatureHead:
-    """The runtime for a head with embeddings, which it takes over: the native kernels where they can run it."""
+    """The runtime for a head with embeddings, which it takes over: the native kernels where they can run it.
+
+    row_attention, graphs: see TransformersDecoder.
+    """
     if use_kernels and device == "cpu" and head.fc.weight.dtype is torch.bfloat16:
         try:
             threads = NativeThreads(num_threads=num_threads, max_context_tokens=max_context_tokens, cache_dir=cache_dir)
@@ -87,7 +97,9 @@ def build_standalone_eagle3(
             logger.warning("native kernels are not used for the head: %s", error)
     embeddings = head.embed_tokens
     assert embeddings is not None, "load_standalone_eagle3 gives them"
-    return TorchEagle3Head(head.to(device), embeddings, SdpaBackend(deterministic))
+    return TorchEagle3Head(
+        head.to(device), embeddings, deterministic=deterministic, row_attention=row_attention, graphs=graphs
+    )
 
 
 def _embeddings(folder: Path, shape: tuple[int, int]) -> Tensor:

@@ -9,31 +9,22 @@ Legend: T rows of a step, R rows whose logits are wanted, H hidden size, V_d dra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from pilotfish.models.attention.paged import SequenceSlice
-from pilotfish.models.decoder import KVPool
+from pilotfish.models.decoder import KVPool, StepInput
 
 FIRST_KEY = 1
 """Position of the first token that has a state before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeadStep:
+class HeadStep(StepInput):
     """The rows of one forward of a head."""
 
-    token_ids: Sequence[int]
-    """[T]"""
-    positions: Sequence[int]
-    """[T]"""
-    slices: Sequence[SequenceSlice]
-    logit_rows: Sequence[int]
-    """[R] rows whose logits are wanted, ascending."""
     states: Tensor
     """[T, 3H] features of the positions before the rows' own, or [T, H] hidden states of them."""
 

@@ -1,36 +1,51 @@
-"""Records the steps of all shapes of an engine, and replays the one that a step fits."""
+"""Records the steps of an engine by their number of rows, and replays the one that a step fits."""
 
 from __future__ import annotations
 
 import logging
 import time
+from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.attention.rows import StepRows, StepShape, laid_out
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.graphs.attention import AttentionBackend, StaticAttention
-from pilotfish.models.graphs.recorder import Recorder, Work
-from pilotfish.models.graphs.rows import StaticRows, num_values
-from pilotfish.models.graphs.shapes import Buckets, StepShape
+from pilotfish.models.graphs.recorder import Recorder, Work, recorder_for
+from pilotfish.types import BLOCK_SIZE
 
 logger = logging.getLogger(__name__)
 
+MAX_ROWS = 512
+"""Of the largest recorded step: beyond it the GPU computes for longer than the host takes to launch."""
 
-@dataclass(slots=True)
-class StaticStep:
-    """The buffers of a shape, the attention over them, and what runs the model over both once it is recorded."""
-
-    rows: StaticRows
-    attention: StaticAttention
-    replay: Work = field(init=False)
+RunRows = Callable[[StepRows], None]
+"""Runs the model over rows and writes what comes out to buffers of its own."""
 
 
-RunStep = Callable[[StaticStep], None]
-"""Runs the model over a static step's buffers and writes what comes out to buffers of its own."""
+def recorded_sizes() -> tuple[int, ...]:
+    """Numbers of rows up to MAX_ROWS: powers of two and, from 16 on, what lies halfway."""
+    sizes = [1]
+    while sizes[-1] < MAX_ROWS:
+        power = 1 << (sizes[-1].bit_length() - 1)
+        is_power = sizes[-1] == power
+        sizes.append(power * 3 // 2 if is_power and power >= 16 else power * 2)
+    return tuple(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphPlan:
+    """What is recorded."""
+
+    sizes: tuple[int, ...]
+    """Numbers of rows, ascending."""
+    max_sequences: int
+    max_context_tokens: int
+    recorder: Recorder | None = None
+    """None: CUDA graphs."""
 
 
 class StaticOutputs:
@@ -61,81 +76,67 @@ class StaticOutputs:
 
 
 class GraphRunner:
-    """See the module. Not thread-safe.
+    """See the module. Not thread-safe. Steps that fit no recorded size are for the caller to run."""
 
-    Steps that fit no recorded shape (prefills, for one) are for the caller to run.
-    """
-
-    def __init__(
-        self,
-        run: RunStep,
-        *,
-        backend: AttentionBackend,
-        buckets: Buckets,
-        device: torch.device,
-        recorder: Recorder,
-    ) -> None:
+    def __init__(self, run: RunRows, plan: GraphPlan, *, num_key_heads: int, device: torch.device) -> None:
         self._run = run
-        self._backend = backend
-        self._buckets = buckets
+        self._shapes = [StepShape.recorded(size, plan.max_sequences, num_key_heads) for size in plan.sizes]
+        self._max_block_ids = plan.max_sequences * -(-plan.max_context_tokens // BLOCK_SIZE)
         self._device = device
-        self._recorder = recorder
-        self._recorded: dict[StepShape, StaticStep] = {}
+        self._recorder = plan.recorder or recorder_for(device)
+        self._recorded: list[tuple[StepRows, Work]] = []
+
+    @property
+    def is_recorded(self) -> bool:
+        return bool(self._recorded)
 
     @property
     def num_shapes(self) -> int:
         """Shapes that `record` records."""
-        return len(self._shapes())
-
-    def attention_bytes(self, num_kinds: int) -> int:
-        """Memory that the backend keeps for these shapes. num_kinds: of layers that attend differently."""
-        return sum(self._backend.static_bytes(shape, num_kinds) for shape in self._shapes())
+        return len(self._shapes)
 
     def record(self) -> None:
         """Record every shape. What was recorded before is dropped. Writes to block 0 only."""
-        self._recorded.clear()
+        self.forget()
         start_s = time.monotonic()
-        shapes = self._shapes()
-        memory = torch.zeros(max(map(num_values, shapes)), dtype=torch.int64, device=self._device)
-        for shape in shapes:
-            self._recorded[shape] = self._record(shape, memory)
-        logger.info("recorded %d shapes of steps in %.1f s", len(shapes), time.monotonic() - start_s)
+        size = max(shape.num_fixed_values for shape in self._shapes) + self._max_block_ids
+        buffer = torch.zeros(size, dtype=torch.int64, device=self._device)
+        # The largest first, so that the smaller ones find their memory in its.
+        self._recorded = [self._record(StepRows.of(shape, buffer)) for shape in reversed(self._shapes)][::-1]
+        logger.info("recorded %d sizes of steps in %.1f s", len(self._shapes), time.monotonic() - start_s)
 
     def forget(self) -> None:
         """Drop what is recorded: the tensors that it reads or writes are others now."""
         self._recorded.clear()
 
-    def replay(self, step: StepInput) -> StaticStep | None:
-        """Run the step over the buffers of the shape that it fits; None, and nothing done, where there is none."""
-        gathers = self._backend.gathers(step.slices)
-        shape = self._buckets.find(step.slices, gathers=gathers)
-        static = None if shape is None else self._recorded.get(shape)
-        if static is None:
+    def replay(self, step: StepInput, before: Callable[[], object] = lambda: None) -> StepRows | None:
+        """Run the step over the buffers of the smallest size that holds it; None, and nothing done, without one.
+
+        before: brings what else the recorded work reads.
+        """
+        for rows, replay in self._recorded:
+            if rows.shape.num_rows >= len(step.token_ids):
+                values = self._laid_out(step, rows.shape)
+                if values is None:
+                    return None
+                rows.fill(values)
+                before()
+                replay()
+                return rows
+        return None
+
+    def _laid_out(self, step: StepInput, shape: StepShape) -> array[int] | None:
+        if sum(-(-part.num_rows // shape.tile_rows) for part in step.slices) > shape.num_tiles:
             return None
-        if static.attention.has_short_window and any(part.tree is not None for part in step.slices):
-            return None
-        static.rows.fill(step)
-        static.attention.plan(step.slices)
-        static.replay()
-        return static
+        values = laid_out(step, shape)
+        return values if len(values) <= shape.num_fixed_values + self._max_block_ids else None
 
-    def _shapes(self) -> list[StepShape]:
-        return self._buckets.shapes(gathers_all=self._backend.gathers(()))
-
-    def _record(self, shape: StepShape, memory: torch.Tensor) -> StaticStep:
-        rows = StaticRows.of(shape, memory)
-        step = StaticStep(rows, self._backend.static(rows))
-        example = _padding_step(shape)
-        rows.fill(example)
-        step.attention.plan(example.slices)
-        step.replay = self._recorder.record(lambda: self._run(step))
-        return step
+    def _record(self, rows: StepRows) -> tuple[StepRows, Work]:
+        rows.fill(laid_out(_padding_step(rows.shape.num_rows), rows.shape))
+        return rows, self._recorder.record(lambda: self._run(rows))
 
 
-def _padding_step(shape: StepShape) -> StepInput:
-    """A step of the shape that touches nobody's blocks."""
-    size, num_rows = shape.rows_each, shape.num_rows
-    blocks = [0] * max(1, shape.num_key_blocks, size)
-    slices = [SequenceSlice(index * size, size, 0, blocks) for index in range(shape.num_sequences)]
-    positions = list(range(size)) * shape.num_sequences
-    return StepInput([0] * num_rows, positions, slices, range(num_rows))
+def _padding_step(num_rows: int) -> StepInput:
+    """A step of the size that touches nobody's blocks."""
+    zeros = [0] * num_rows
+    return StepInput(zeros, zeros, [SequenceSlice(0, 1, 0, [0])], range(num_rows))

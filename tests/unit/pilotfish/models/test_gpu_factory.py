@@ -14,12 +14,14 @@ from transformers import LlamaForCausalLM
 
 from pilotfish.config import EngineConfig, Quantization
 from pilotfish.errors import ConfigError
-from pilotfish.models import factory
+from pilotfish.models import factory, gpu_factory
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.decoder import StepInput
-from pilotfish.models.gpu_factory import build_gpu_decoder, choose_backend, flashinfer_obstacle
+from pilotfish.models.gpu_factory import build_gpu_decoder, choose_attention
+from pilotfish.models.graphs.runner import recorded_sizes
 from pilotfish.models.loading import LoadedModel
 from pilotfish.models.scaled_linear import ScaledLinear
+from tests.support.row_attention import ReferenceBatch
 from tests.support.tiny_llama import tiny_llama
 
 CPU = torch.device("cpu")
@@ -32,14 +34,17 @@ def model() -> LlamaForCausalLM:
 
 
 @pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("none", False), ("int8", True)])
-def test_a_decoder_computes_the_model(model: LlamaForCausalLM, quantization: Quantization, graphs: bool) -> None:
+def test_a_decoder_computes_the_model(
+    model: LlamaForCausalLM, quantization: Quantization, graphs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_factory, "choose_attention", lambda *_: ReferenceBatch)
     ours = copy.deepcopy(model)
     engine = EngineConfig(quantization=quantization, cuda_graphs=graphs, max_sequences=2, max_draft_tokens=3)
     decoder = build_gpu_decoder(ours, engine, CPU, max_context_tokens=64)
     assert any(isinstance(module, ScaledLinear) for module in ours.modules()) == (quantization == "int8")
     decoder.allocate(8)
     decoder.record_graphs()
-    assert decoder.num_graphs == (2 * 3 if graphs else 0)
+    assert decoder.num_graphs == (len(recorded_sizes()) if graphs else 0)
     tokens = list(range(9))
     decoder.forward(StepInput(tokens[:6], range(6), [SequenceSlice(0, 6, 0, [3])], []))
     logits = decoder.forward(StepInput(tokens[6:], range(6, 9), [SequenceSlice(0, 3, 6, [3])], range(3)))
@@ -77,32 +82,19 @@ LAYERS = [AttentionShape(num_kv_heads=8, head_dim=128, scale=0.1)]
 
 
 @pytest.mark.parametrize(
-    ("is_installed", "head_dim", "dtype", "device", "obstacle"),
+    ("is_installed", "window", "device", "obstacle"),
     [
-        (True, 128, torch.bfloat16, CUDA, None),
-        (False, 128, torch.bfloat16, CUDA, "not installed"),
-        (True, 80, torch.bfloat16, CUDA, "heads of size 80"),
-        (True, 64, torch.float32, CUDA, "compute in torch.float32"),
-        (True, 64, torch.bfloat16, CPU, "CUDA device, not cpu"),
+        (False, None, CUDA, "not installed"),
+        (True, 32, CUDA, "window of 32 tokens"),
+        (True, None, CPU, "CUDA device, not cpu"),
     ],
 )
-def test_what_flashinfer_needs(
-    monkeypatch: pytest.MonkeyPatch,
-    is_installed: bool,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    obstacle: str | None,
+def test_auto_falls_back_to_sdpa_and_a_demand_does_not(
+    monkeypatch: pytest.MonkeyPatch, is_installed: bool, window: int | None, device: torch.device, obstacle: str
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: object() if is_installed else None)
-    layers = [*LAYERS, AttentionShape(num_kv_heads=8, head_dim=head_dim, scale=0.1)]
-    found = flashinfer_obstacle(layers, dtype=dtype, device=device)
-    assert (found is None) if obstacle is None else (found is not None and obstacle in found)
-
-
-def test_auto_falls_back_to_sdpa_and_a_demand_does_not() -> None:
-    for wanted in ("auto", "sdpa"):
-        backend = choose_backend(wanted, LAYERS, dtype=torch.float32, device=CPU, max_context_tokens=64)
-        assert backend.name == "sdpa"
-    with pytest.raises(ConfigError, match=r"engine\.attention is flashinfer, but .*set it to auto or sdpa"):
-        choose_backend("flashinfer", LAYERS, dtype=torch.float32, device=CPU, max_context_tokens=64)
+    layers = [*LAYERS, AttentionShape(num_kv_heads=8, head_dim=128, scale=0.1, sliding_window=window)]
+    assert choose_attention("auto", layers, device) is None
+    assert choose_attention("sdpa", layers, device) is None
+    with pytest.raises(ConfigError, match=rf"engine\.attention is triton, but .*{obstacle}.*: set it to auto or sdpa"):
+        choose_attention("triton", layers, device)

@@ -15,20 +15,21 @@ from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process import gpu
 from pilotfish.errors import ConfigError
 from pilotfish.messages import Decode, OpenSequence, Verdict, Verify
-from pilotfish.models.attention.sdpa import SdpaBackend
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.graphs.recorder import EagerRecorder
-from pilotfish.models.graphs.shapes import Buckets, StepShape
+from pilotfish.models.graphs.runner import GraphPlan
 from pilotfish.types import ModelInfo, SamplingParams
 from tests.support.engine_events import GreedyText, settle
+from tests.support.row_attention import ReferenceBatch
 
 GREEDY = SamplingParams(temperature=0, max_tokens=64)
 
 
-def decoder_of(model: LlamaForCausalLM, buckets: Buckets | None = None) -> TransformersDecoder:
-    return TransformersDecoder(
-        copy.deepcopy(model), deterministic=False, max_context_tokens=128, buckets=buckets, recorder=EagerRecorder()
-    )
+PLAN = GraphPlan((2, 4, 16), 4, 128, EagerRecorder())
+
+
+def decoder_of(model: LlamaForCausalLM, **graphs: Any) -> TransformersDecoder:
+    return TransformersDecoder(copy.deepcopy(model), deterministic=False, max_context_tokens=128, **graphs)
 
 
 @pytest.fixture
@@ -85,27 +86,18 @@ def test_what_other_processes_hold_is_not_ours(tiny_llama: LlamaForCausalLM) -> 
     assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (98 * 10**6 // 20_000 - 1) * 16
 
 
-class _Hoarder(SdpaBackend):
-    """Keeps 5 MB for each recorded shape and kind of layer."""
-
-    def static_bytes(self, _shape: StepShape, num_kinds: int) -> int:
-        return 5 * 10**6 * num_kinds
-
-
 @pytest.mark.usefixtures("on_gpu")
-def test_what_the_attention_keeps_for_recorded_steps_is_no_cache(tiny_llama: LlamaForCausalLM) -> None:
+def test_recorded_steps_take_memory_and_gather_nothing(tiny_llama: LlamaForCausalLM) -> None:
     decoder = _OnGpu(
         copy.deepcopy(tiny_llama),
         deterministic=False,
         max_context_tokens=128,
-        backend=_Hoarder(deterministic=False),
-        buckets=Buckets(num_sequences=(1, 2), rows_each=(1,), key_blocks=(8,)),
-        recorder=EagerRecorder(),
+        row_attention=ReferenceBatch,
+        graphs=PLAN,
     )
     engine = EngineConfig(kv_cache_tokens=0, gpu_memory_utilization=0.5)
-    graphs = 2 * (gpu.GRAPH_BYTES + 5 * 10**6)
-    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - graphs
-    assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 20_000 - 1) * 16
+    left = 500 * 10**6 - 101 * 10**6 - 2 * 2 * 10**6 - 3 * gpu.GRAPH_BYTES
+    assert gpu.with_kv_cache_tokens(engine, decoder).kv_cache_tokens == (left // 10_000 - 1) * 16
 
 
 @pytest.mark.usefixtures("on_gpu")
@@ -120,8 +112,7 @@ def test_an_engine_over_recorded_steps_is_lossless(
     tiny_llama: LlamaForCausalLM, greedy_text: GreedyText, records: bool
 ) -> None:
     """Three sequences, one with right drafts, one with wrong ones in a tree, one without: the target's own text."""
-    buckets = Buckets(num_sequences=(2, 4), rows_each=(1, 4), key_blocks=(8,))
-    decoder = decoder_of(tiny_llama, buckets if records else None)
+    decoder = decoder_of(tiny_llama, row_attention=ReferenceBatch, graphs=PLAN if records else None)
     info = ModelInfo(model_id="tiny", tokenizer_fingerprint="none", vocab_size=64, max_context_tokens=128)
     config = EngineConfig(kv_cache_tokens=1024, max_batch_tokens=48, dtype="float32", max_draft_tokens=8)
     core = EngineCore(decoder, config, info)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,75 +13,29 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from pilotfish.errors import ModelError, UnsupportedModelError
-from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
-from pilotfish.models.attention.sdpa import SdpaBackend, SdpaBatch
+from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.eagle3.checkpoint import save_eagle3
 from pilotfish.models.eagle3.factory import build_eagle3_head, build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.eagle3.module import Eagle3Head
-from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead, HeadStep
-from pilotfish.models.graphs.attention import StaticAttention
-from pilotfish.models.graphs.rows import StaticRows
-from pilotfish.models.graphs.shapes import StepShape
+from pilotfish.models.eagle3.runtime import FeatureHead, HeadStep
+from pilotfish.models.graphs.runner import GraphPlan
 from pilotfish.models.native.eagle3 import NativeEagle3Head
+from pilotfish.speculation.trees.tree import DraftTree
+from tests.support.operation_recorder import OperationRecorder
+from tests.support.row_attention import ReferenceBatch
 from tests.support.tiny_llama import SIZES, tiny_llama
 from tests.support.tiny_models import tiny_eagle3_config
 
 HIDDEN, VOCAB = SIZES["hidden_size"], SIZES["vocab_size"]
 
 
-class RecordedBatch(SdpaBatch):
-    """Tells which kinds of layers it was asked for."""
-
-    shapes: list[AttentionShape]
-
-    def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
-        self.shapes.append(shape)
-        return super().attend(query, pool, shape)
-
-
-class RecordedSdpa(SdpaBackend):
-    """SDPA that tells what it was asked for."""
-
-    def __init__(self, deterministic: bool) -> None:
-        super().__init__(deterministic)
-        self.is_deterministic = deterministic
-        self.shapes: list[AttentionShape] = []
-
-    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> RecordedBatch:
-        batch = RecordedBatch(slices, num_rows, self.is_deterministic)
-        batch.shapes = self.shapes
-        return batch
-
-
-class Foreign:
-    """As FlashInfer's: it has never heard of keys that must not be seen."""
-
-    name = "flashinfer"
-
-    def __init__(self) -> None:
-        self.num_steps = 0
-
-    def prepare(self, slices: Sequence[SequenceSlice], num_rows: int) -> SdpaBatch:
-        self.num_steps += 1
-        return SdpaBackend(deterministic=False).prepare(slices, num_rows)
-
-    def gathers(self, slices: Sequence[SequenceSlice]) -> bool:
-        return False
-
-    def static(self, rows: StaticRows) -> StaticAttention:
-        raise AssertionError("nothing is recorded here")
-
-    def static_bytes(self, shape: StepShape, num_kinds: int) -> int:
-        return 0
-
-
-def head_beside(backend: SdpaBackend | Foreign) -> FeatureHead:
+def head_beside(**attention: Any) -> FeatureHead:
     torch.manual_seed(3)
     module = Eagle3Head(tiny_eagle3_config(draft_vocab_size=VOCAB, max_position_embeddings=64))
     module.embed_tokens = nn.Embedding(VOCAB, HIDDEN)
     module.set_draft_vocabulary(torch.arange(VOCAB))
-    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, backend=backend)
+    decoder = TransformersDecoder(tiny_llama(), deterministic=False, max_context_tokens=64, **attention)
     head = build_eagle3_head(decoder, module.eval().requires_grad_(False))
     head.allocate(4)
     return head
@@ -95,20 +50,32 @@ def logits(head: FeatureHead, first_token: int) -> Tensor:
     return head.forward(step).logits[1:]
 
 
-def test_beside_flashinfer_a_head_runs_on_sdpa() -> None:
-    backend = Foreign()
-    head = head_beside(backend)
-    assert torch.equal(logits(head, 7), logits(head, 23))
-    assert backend.num_steps == 0
-    assert torch.equal(logits(head, 7), logits(head_beside(SdpaBackend(deterministic=False)), 7))
+def test_a_head_never_sees_its_first_key_and_computes_the_same_however_it_runs() -> None:
+    plan = GraphPlan((1, 4, 16), 2, 64, OperationRecorder())
+    expected = logits(head_beside(), 7)
+    for attention in ({}, {"row_attention": ReferenceBatch}, {"row_attention": ReferenceBatch, "graphs": plan}):
+        head = head_beside(**attention)
+        assert torch.equal(logits(head, 7), logits(head, 23))
+        assert (logits(head, 7) - expected).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_beside_sdpa_a_head_runs_as_its_target(deterministic: bool) -> None:
-    backend = RecordedSdpa(deterministic)
-    head = head_beside(backend)
-    assert torch.equal(logits(head, 7), logits(head, 23))
-    assert {shape.first_key for shape in backend.shapes} == {FIRST_KEY}
+def test_a_recorded_head_goes_on_from_its_own_states() -> None:
+    """Two levels of drafts behind features, the second over more rows; then the pool is another."""
+    plan = GraphPlan((1, 4, 16), 2, 64, OperationRecorder())
+    recorded, plain = head_beside(row_attention=ReferenceBatch, graphs=plan), head_beside()
+    for _ in range(2):
+        results = []
+        for head in (recorded, plain):
+            head.allocate(4)
+            logits(head, 7)
+            step = HeadStep([3], [12], [SequenceSlice(0, 1, 12, [2])], [0], torch.ones(1, HIDDEN))
+            first = head.forward(step).hidden.clone()
+            tree = DraftTree((-1, 0, 0))
+            rows = SequenceSlice(0, 2, 13, [2], tree)
+            results.append(
+                head.forward(HeadStep([5, 9], [13, 13], [rows], range(2), first.repeat(2, 1))).logits.clone()
+            )
+        assert (results[0] - results[1]).abs().max() < 1e-5
 
 
 APART_HIDDEN, APART_VOCAB = 64, 300

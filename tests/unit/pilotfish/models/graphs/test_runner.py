@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,11 +15,10 @@ from transformers import MistralConfig, MistralForCausalLM
 from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.decoder_transformers import TransformersDecoder
-from pilotfish.models.graphs.shapes import Buckets
+from pilotfish.models.graphs.runner import MAX_ROWS, recorded_sizes
 from pilotfish.speculation.trees.tree import DraftTree
 
-BUCKETS = Buckets(num_sequences=(1, 4), rows_each=(1, 6), key_blocks=(4,))
-SHAPES = 4
+SIZES = (1, 4, 8)
 PROMPTS = [[3, 1, 4, 1, 5] * 5, [9, 2, 6], [5, 3, 5, 8, 9, 7, 9] * 3]
 BLOCKS = [[5, 2, 11], [9, 3], [1, 12, 7]]
 
@@ -28,7 +28,7 @@ Make = Callable[..., TransformersDecoder]
 @pytest.fixture
 def pair(make_decoder: Make) -> tuple[TransformersDecoder, TransformersDecoder]:
     """A decoder that records and one that does not, with the prompts' last tokens still to come."""
-    recorded, plain = make_decoder(BUCKETS), make_decoder()
+    recorded, plain = make_decoder(SIZES), make_decoder()
     recorded.record_graphs()
     prefill(recorded, plain)
     return recorded, plain
@@ -73,10 +73,10 @@ def test_a_replayed_step_equals_a_plain_one(
 ) -> None:
     recorded, plain = pair
     other = STEPS["verify" if name != "verify" else "tree"]
-    assert recorder.num_recorded == SHAPES
+    assert recorder.num_recorded == len(SIZES)
     for step in (STEPS[name], other, STEPS[name]):  # what another step leaves in the buffers is not seen
         assert close(recorded.forward(step).clone(), plain.forward(step))
-    assert recorder.num_recorded == SHAPES
+    assert recorder.num_recorded == len(SIZES)
 
 
 def test_rollback_over_replayed_steps(pair: tuple[TransformersDecoder, TransformersDecoder]) -> None:
@@ -106,7 +106,7 @@ def test_many_random_steps(pair: tuple[TransformersDecoder, TransformersDecoder]
 
 
 def test_captured_states_are_those_of_the_steps_rows(make_decoder: Make) -> None:
-    recorded, plain = make_decoder(BUCKETS), make_decoder()
+    recorded, plain = make_decoder(SIZES), make_decoder()
     for decoder in (recorded, plain):
         decoder.capture((0, 2))
     recorded.record_graphs()
@@ -118,7 +118,7 @@ def test_captured_states_are_those_of_the_steps_rows(make_decoder: Make) -> None
 
 
 def test_what_fits_no_shape_runs_as_ever(make_decoder: Make, recorder: Any) -> None:
-    recorded, plain = make_decoder(BUCKETS), make_decoder()
+    recorded, plain = make_decoder(SIZES), make_decoder()
     assert recorder.num_recorded == 0  # nothing before record_graphs
     recorded.record_graphs()
     step = StepInput([3] * 40, range(40), [SequenceSlice(0, 40, 0, [3, 4, 5])], range(40))
@@ -126,7 +126,7 @@ def test_what_fits_no_shape_runs_as_ever(make_decoder: Make, recorder: Any) -> N
 
 
 def test_after_a_new_pool_nothing_reads_the_old_one(make_decoder: Make) -> None:
-    recorded, plain = make_decoder(BUCKETS), make_decoder()
+    recorded, plain = make_decoder(SIZES), make_decoder()
     old = recorded.allocate(40)
     recorded.record_graphs()
     recorded.allocate(40)
@@ -139,7 +139,7 @@ def test_after_a_new_pool_nothing_reads_the_old_one(make_decoder: Make) -> None:
 
 
 def test_recording_writes_to_no_ones_blocks(make_decoder: Make) -> None:
-    decoder = make_decoder(BUCKETS)
+    decoder = make_decoder(SIZES)
     pool = decoder.allocate(40)
     decoder.record_graphs()
     for tensor in pool.tensors:
@@ -147,9 +147,7 @@ def test_recording_writes_to_no_ones_blocks(make_decoder: Make) -> None:
         assert tensor[:16].isfinite().all()
 
 
-@pytest.mark.parametrize("window", [2, 20, 64])
-def test_sliding_windows(make_decoder: Make, recorder: Any, window: int) -> None:
-    """A window shorter than a tree may be: trees are not recorded, all else is."""
+def test_sliding_windows(make_decoder: Make) -> None:
     torch.manual_seed(1)
     config = MistralConfig(
         vocab_size=64,
@@ -159,10 +157,10 @@ def test_sliding_windows(make_decoder: Make, recorder: Any, window: int) -> None
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=128,
-        sliding_window=window,
+        sliding_window=64,
     )
     model = MistralForCausalLM(config).eval().requires_grad_(False)
-    recorded, plain = make_decoder(BUCKETS, model), make_decoder(None, model)
+    recorded, plain = make_decoder(SIZES, model), make_decoder((), model)
     recorded.record_graphs()
     prefill(recorded, plain)
     for step in STEPS.values():
@@ -174,3 +172,17 @@ def test_padding_stays_finite_whatever_lies_in_block_0(pair: tuple[TransformersD
     for _ in range(3):  # each step reads what the padding of the one before has written
         assert recorded.forward(STEPS["unlike lengths"]).isfinite().all()
     assert close(recorded.forward(STEPS["decode"]).clone(), plain.forward(STEPS["decode"]))
+
+
+def test_more_sequences_than_were_counted_on_run_as_ever(make_decoder: Make) -> None:
+    recorded, plain = make_decoder(SIZES), make_decoder()
+    recorded.record_graphs()
+    step = StepInput([3] * 6, [0] * 6, [SequenceSlice(row, 1, 0, [row + 1]) for row in range(6)], range(6))
+    assert close(recorded.forward(step), plain.forward(step))
+
+
+def test_sizes_waste_at_most_half_of_a_step() -> None:
+    sizes = recorded_sizes()
+    assert sizes[0] == 1
+    assert sizes[-1] == MAX_ROWS
+    assert all(small < large <= 2 * small for small, large in itertools.pairwise(sizes))

@@ -1,0 +1,177 @@
+"""Paged attention in Triton: reads keys and values in place, whatever the mixture of rows.
+
+The rows of a step are cut into tiles: up to TILE_ROWS consecutive rows of one sequence over its keys. A program takes a
+tile, a key head and a share of the keys, as FlashDecoding does, so that a step of few sequences fills the GPU; a second
+kernel joins the shares. Tiles, shares and rows beyond those of a step do nothing: a recorded launch fits any step.
+
+Legend: T rows, N tiles, H query heads, M key heads, G = H / M, D head size, S shares of the keys.
+"""
+
+# mypy: disable-error-code="untyped-decorator, no-untyped-def, no-any-return"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pilotfish.models.attention.paged import AttentionShape
+from pilotfish.models.attention.rows import TREE_SPAN, StepRows
+from pilotfish.types import BLOCK_SIZE
+
+KEYS = 64
+"""Keys that a program looks at in one go."""
+
+
+@triton.jit(do_not_specialize=["num_rows", "window", "first_key"])
+def _attend_share(
+    query, pool, places, positions, ancestors, tiles, counts, block_ids,
+    sums, maxima, weights,
+    query_row_stride, query_head_stride, num_rows, scale, window, first_key,
+    softcap: tl.constexpr, num_key_heads: tl.constexpr, group: tl.constexpr,
+    dim: tl.constexpr, dim_padded: tl.constexpr,
+    tile_places: tl.constexpr, num_keys_at_once: tl.constexpr, block_size: tl.constexpr, tree_span: tl.constexpr,
+    precision: tl.constexpr,
+):  # fmt: skip
+    tile, head, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    num_shares = tl.load(counts + 1)
+    first_row = tl.load(tiles + 4 * tile)
+    num_tile_rows = tl.load(tiles + 4 * tile + 1)
+    if (share < num_shares) & (num_tile_rows > 0):
+        first_block = tl.load(tiles + 4 * tile + 2)
+        num_keys = tl.load(tiles + 4 * tile + 3)
+        at = tl.arange(0, tile_places)
+        valid = at // group < num_tile_rows
+        row = first_row + at // group
+        query_head = head * group + at % group
+        d = tl.arange(0, dim_padded)
+        queries = tl.load(
+            query + row[:, None] * query_row_stride + query_head[:, None] * query_head_stride + d[None, :],
+            mask=valid[:, None] & (d < dim)[None, :],
+            other=0.0,
+        )
+        place = tl.load(places + row, mask=valid, other=0)
+        position = tl.load(positions + row, mask=valid, other=0)
+        ancestor = tl.load(ancestors + row, mask=valid, other=0)
+        # Keys that a sliding window hides from all rows of the tile.
+        oldest = tl.min(tl.where(valid, position, 1 << 60), 0) - window + 1
+        first = tl.maximum(oldest, 0) // num_keys_at_once * num_keys_at_once
+        span = tl.cdiv(tl.cdiv(num_keys - first, num_shares), num_keys_at_once) * num_keys_at_once
+        start = first + share * span
+        end = tl.minimum(start + span, num_keys)
+        total = tl.zeros([tile_places], dtype=tl.float32)
+        largest = tl.full([tile_places], -float("inf"), dtype=tl.float32)
+        output = tl.zeros([tile_places, dim_padded], dtype=tl.float32)
+        for offset in range(start, end, num_keys_at_once):
+            key_at = offset + tl.arange(0, num_keys_at_once)
+            exists = key_at < end
+            block = tl.load(block_ids + first_block + key_at // block_size, mask=exists, other=0)
+            slot = block * block_size + key_at % block_size
+            base = (slot * (2 * num_key_heads) + head) * dim
+            keys = tl.load(pool + base[None, :] + d[:, None], mask=exists[None, :] & (d < dim)[:, None], other=0.0)
+            scores = tl.dot(queries, keys, input_precision=precision) * scale
+            if softcap > 0:
+                scaled = scores / softcap
+                scores = softcap * (1 - 2 / (tl.exp(2 * scaled) + 1))
+            behind = key_at[None, :] - place[:, None]
+            in_text = (behind <= 0) & (position[:, None] - key_at[None, :] < window)
+            bit = (ancestor[:, None] >> tl.minimum(tl.maximum(behind, 0), tree_span - 1)) & 1
+            seen = in_text | ((behind > 0) & (behind < tree_span) & (bit == 1))
+            seen &= (key_at >= first_key)[None, :] | (behind == 0)
+            scores = tl.where(seen & exists[None, :], scores, -float("inf"))
+            new_largest = tl.maximum(largest, tl.max(scores, 1))
+            reference = tl.where(new_largest == -float("inf"), 0.0, new_largest)
+            shrunk = tl.exp(largest - reference)
+            probs = tl.exp(scores - reference[:, None])
+            total = total * shrunk + tl.sum(probs, 1)
+            values = tl.load(
+                pool + (base + num_key_heads * dim)[:, None] + d[None, :],
+                mask=exists[:, None] & (d < dim)[None, :],
+                other=0.0,
+            )
+            output = output * shrunk[:, None] + tl.dot(probs.to(values.dtype), values, input_precision=precision)
+            largest = new_largest
+        result = (share * num_rows + row) * (num_key_heads * group) + query_head
+        tl.store(maxima + result, largest, mask=valid)
+        tl.store(weights + result, total, mask=valid)
+        tl.store(sums + result[:, None] * dim + d[None, :], output, mask=valid[:, None] & (d < dim)[None, :])
+
+
+@triton.jit(do_not_specialize=["num_rows"])
+def _join_shares(
+    sums, maxima, weights, counts, output, num_rows,
+    num_heads: tl.constexpr, dim: tl.constexpr, dim_padded: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    num_shares = tl.where(row < tl.load(counts), tl.load(counts + 1), 0)
+    d = tl.arange(0, dim_padded)
+    largest = -float("inf")
+    total = 0.0
+    result = tl.zeros([dim_padded], dtype=tl.float32)
+    for share in range(0, num_shares):
+        at = (share * num_rows + row) * num_heads + head
+        maximum = tl.load(maxima + at)
+        new_largest = tl.maximum(largest, maximum)
+        reference = tl.where(new_largest == -float("inf"), 0.0, new_largest)
+        old, new = tl.exp(largest - reference), tl.exp(maximum - reference)
+        total = total * old + tl.load(weights + at) * new
+        result = result * old + tl.load(sums + at * dim + d, mask=d < dim, other=0.0) * new
+        largest = new_largest
+    # Rows that only pad the step must stay finite.
+    result /= tl.where(total > 0, total, 1.0)
+    tl.store(output + (row * num_heads + head) * dim + d, result, mask=d < dim)
+
+
+@triton.jit
+def _write(
+    key, value, pool, slots, key_row_stride, key_head_stride, value_row_stride, value_head_stride,
+    dim: tl.constexpr, dim_padded: tl.constexpr,
+):  # fmt: skip
+    row, head = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, dim_padded)
+    target = pool + (tl.load(slots + row) * (2 * tl.num_programs(1)) + head) * dim + d
+    tl.store(target, tl.load(key + row * key_row_stride + head * key_head_stride + d, mask=d < dim), mask=d < dim)
+    values = tl.load(value + row * value_row_stride + head * value_head_stride + d, mask=d < dim)
+    tl.store(target + tl.num_programs(1) * dim, values, mask=d < dim)
+
+
+class KernelBatch:
+    """See AttentionBatch; over rows that lie on the device, recorded or not."""
+
+    def __init__(self, rows: StepRows) -> None:
+        self._rows = rows
+
+    def write_kv(self, pool: Tensor, key: Tensor, value: Tensor) -> None:
+        num_rows, num_heads, dim = key.shape
+        _write[num_rows, num_heads](
+            key, value, pool, self._rows.slots, *key.stride()[:2], *value.stride()[:2],
+            dim=dim, dim_padded=_padded(dim),
+        )  # fmt: skip
+
+    def attend(self, query: Tensor, pool: Tensor, shape: AttentionShape) -> Tensor:
+        rows = self._rows
+        num_rows, num_heads, dim = query.shape
+        group = num_heads // shape.num_kv_heads
+        num_shares = rows.shape.max_shares
+        sums = query.new_empty(num_shares, num_rows, num_heads, dim, dtype=torch.float32)
+        maxima = query.new_empty(2, num_shares, num_rows, num_heads, dtype=torch.float32)
+        output = query.new_empty(num_rows, num_heads * dim)
+        _attend_share[rows.shape.num_tiles, shape.num_kv_heads, num_shares](
+            query, pool, rows.places, rows.positions, rows.ancestors, rows.tiles, rows.counts, rows.block_ids,
+            sums, maxima[0], maxima[1],
+            *query.stride()[:2], num_rows, shape.scale, shape.sliding_window or 1 << 30, shape.first_key,
+            softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,
+            dim=dim, dim_padded=_padded(dim),
+            tile_places=max(16, triton.next_power_of_2(rows.shape.tile_rows * group)),
+            num_keys_at_once=KEYS, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
+            precision="ieee" if query.dtype is torch.float32 else "tf32",
+        )  # fmt: skip
+        _join_shares[num_rows, num_heads](
+            sums, maxima[0], maxima[1], rows.counts, output, num_rows,
+            num_heads=num_heads, dim=dim, dim_padded=_padded(dim),
+        )  # fmt: skip
+        return output
+
+
+def _padded(dim: int) -> int:
+    return max(16, triton.next_power_of_2(dim))

@@ -1,0 +1,166 @@
+"""A step laid out on the device: what its rows are, and what each of them sees.
+
+Rows lie as in the step. Attention goes by tiles: consecutive rows of one sequence, which share its keys. What is left
+of a shape that is larger than the step is padding: rows of token 0 at position 0 that belong to no tile and write to
+slot 0 (block 0 belongs to nobody), and tiles without rows.
+
+Legend: T rows, N tiles, R rows whose logits are wanted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pilotfish.models.attention.paged import AttentionBatch, slots_of
+from pilotfish.models.decoder import StepInput
+from pilotfish.speculation.sampling.transfer import write
+from pilotfish.types import BLOCK_SIZE
+
+TREE_SPAN = 64
+"""Nodes lie at most so far behind their root: a sliding window that is at least so long hides no ancestor."""
+FEW_ROWS = 128
+"""Steps up to so many rows are decodes and verifications of few rows each, and have small tiles."""
+NUM_PROGRAMS = 264
+"""That attention should at least launch: two for each of an H100's 132 multiprocessors."""
+MIN_SHARE = 128
+"""Keys below which they are not shared out any further."""
+
+_NUM_ROW_FIELDS = 6
+_NUM_COUNTS = 2
+_TILE_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a launch is made for; a step may have less of everything."""
+
+    num_rows: int
+    num_tiles: int
+    num_key_heads: int
+
+    @classmethod
+    def recorded(cls, num_rows: int, max_sequences: int, num_key_heads: int) -> StepShape:
+        """For any step of at most max_sequences sequences."""
+        num_tiles = min(num_rows, max_sequences + num_rows // _tile_rows(num_rows))
+        return cls(num_rows, num_tiles, num_key_heads)
+
+    @classmethod
+    def of(cls, step: StepInput, num_key_heads: int) -> StepShape:
+        """Of this step alone."""
+        size = _tile_rows(len(step.token_ids))
+        return cls(len(step.token_ids), sum(-(-part.num_rows // size) for part in step.slices), num_key_heads)
+
+    @property
+    def tile_rows(self) -> int:
+        """Rows of a tile, at most."""
+        return _tile_rows(self.num_rows)
+
+    @property
+    def max_shares(self) -> int:
+        """Parts that a sequence's keys are shared out in, at most: the more rows, the fewer."""
+        return min(32, max(1, 512 // self.num_rows))
+
+    @property
+    def num_fixed_values(self) -> int:
+        """Values in the buffer before the ids of blocks."""
+        return _NUM_ROW_FIELDS * self.num_rows + _TILE_FIELDS * self.num_tiles + _NUM_COUNTS
+
+
+def _tile_rows(num_rows: int) -> int:
+    return 8 if num_rows <= FEW_ROWS else 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepRows:
+    """Views of one int64 buffer, which `fill` writes with a single copy to the device."""
+
+    shape: StepShape
+    buffer: Tensor
+    token_ids: Tensor
+    """[T]"""
+    positions: Tensor
+    """[T]"""
+    places: Tensor
+    """[T] See SequenceSlice.sight."""
+    ancestors: Tensor
+    """[T] As well."""
+    slots: Tensor
+    """[T] where the row's key and value go."""
+    logit_rows: Tensor
+    """[T] the R rows whose logits are wanted, then row 0."""
+    tiles: Tensor
+    """[N, 4] first row, number of rows, index of the sequence's first block in block_ids, keys that lie before the
+    end of the tile's."""
+    counts: Tensor
+    """[2] rows of the step, and shares that each tile's keys are divided into."""
+    block_ids: Tensor
+    """The blocks of the sequences, one sequence after the other."""
+
+    @classmethod
+    def of(cls, shape: StepShape, buffer: Tensor) -> StepRows:
+        """Over a buffer of at least shape.num_fixed_values; the rest is room for ids of blocks."""
+        num_values, num_rows = _NUM_ROW_FIELDS * shape.num_rows, shape.num_rows
+        tiles_end = num_values + _TILE_FIELDS * shape.num_tiles
+        fixed = shape.num_fixed_values
+        tokens, positions, places, ancestors, slots, logits = buffer[:num_values].view(-1, num_rows)
+        tiles = buffer[num_values:tiles_end].view(-1, _TILE_FIELDS)
+        counts, block_ids = buffer[tiles_end:fixed], buffer[fixed:]
+        return cls(shape, buffer, tokens, positions, places, ancestors, slots, logits, tiles, counts, block_ids)
+
+    @classmethod
+    def holding(cls, step: StepInput, num_key_heads: int, device: torch.device) -> StepRows:
+        """A step's own, filled."""
+        shape = StepShape.of(step, num_key_heads)
+        values = laid_out(step, shape)
+        rows = cls.of(shape, torch.empty(len(values), dtype=torch.int64, device=device))
+        rows.fill(values)
+        return rows
+
+    def fill(self, values: array[int]) -> None:
+        """Write a step that is laid out in this shape."""
+        write(self.buffer[: len(values)], torch.frombuffer(values, dtype=torch.int64))
+
+
+RowAttention = Callable[[StepRows], AttentionBatch]
+"""Attention over rows that lie on the device. What it launches depends on their shape alone."""
+
+
+def laid_out(step: StepInput, shape: StepShape) -> array[int]:
+    """The values of StepRows' buffer for a step, as far as there are ids of blocks."""
+    num_rows, size = shape.num_rows, shape.tile_rows
+    values = array("q", bytes(8 * shape.num_fixed_values))
+    tokens, positions, places, ancestors, slots, logits, tiles = (field * num_rows for field in range(7))
+    count = len(step.token_ids)
+    values[tokens : tokens + count] = array("q", step.token_ids)
+    values[positions : positions + count] = array("q", step.positions)
+    values[ancestors : ancestors + num_rows] = array("q", [1]) * num_rows
+    values[logits : logits + len(step.logit_rows)] = array("q", step.logit_rows)
+    at, first_block, longest = tiles, 0, 0
+    for part in step.slices:
+        first, end = part.first_row, part.first_row + part.num_rows
+        seen, masks = part.sight()
+        values[places + first : places + end] = array("q", seen)
+        values[ancestors + first : ancestors + end] = array("q", array("Q", masks).tobytes())
+        values[slots + first : slots + end] = array("q", slots_of(part.block_ids, part.places))
+        num_keys = part.first_position + part.num_rows
+        longest = max(longest, num_keys)
+        for row in range(0, part.num_rows, size):
+            # Rows of a text see nothing behind themselves.
+            last = num_keys if part.tree is not None else min(num_keys, part.first_position + row + size)
+            tile = (first + row, min(size, part.num_rows - row), first_block, last)
+            values[at : at + _TILE_FIELDS] = array("q", tile)
+            at += _TILE_FIELDS
+        num_blocks = -(-num_keys // BLOCK_SIZE)
+        values.extend(array("q", part.block_ids[:num_blocks]))
+        first_block += num_blocks
+    num_tiles = (at - tiles) // _TILE_FIELDS
+    wanted = -(-NUM_PROGRAMS // max(1, num_tiles * shape.num_key_heads))
+    num_shares = max(1, min(shape.max_shares, wanted, -(-longest // MIN_SHARE)))
+    counts = shape.num_fixed_values - _NUM_COUNTS
+    values[counts : counts + _NUM_COUNTS] = array("q", (count, num_shares))
+    return values

@@ -1,0 +1,86 @@
+"""Attention over rows on the device equals SDPA's: chains, trees, windows, heads' first keys, padding, shared keys.
+
+The kernels run in Triton's interpreter where Triton is installed (`TRITON_INTERPRET=1 pytest`); torch's builds for the
+CPU have none, and there the reference alone is compared.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
+from pilotfish.models.attention.rows import StepRows, StepShape, laid_out
+from pilotfish.models.attention.sdpa import SdpaBatch
+from pilotfish.models.decoder import StepInput
+from pilotfish.speculation.trees.tree import DraftTree
+from tests.support.row_attention import ReferenceBatch
+
+TREE = DraftTree((-1, -1, 0, 2, 1))
+SLICES = {
+    "decodes": [SequenceSlice(0, 1, 20, [3, 7]), SequenceSlice(1, 1, 0, [4])],
+    "chains": [SequenceSlice(0, 6, 200, list(range(1, 15))), SequenceSlice(6, 2, 30, [17, 19])],
+    "trees": [SequenceSlice(0, 6, 20, [3, 7], TREE), SequenceSlice(6, 3, 40, [8, 1, 2, 9], DraftTree.chain(2))],
+    "a tree's last level": [SequenceSlice(0, 2, 24, [3, 7], TREE)],
+    "prefill beside decodes": [
+        SequenceSlice(0, 1, 300, list(range(21, 40))),
+        SequenceSlice(1, 130, 5, list(range(1, 11))),
+    ],
+}
+SHAPES = {
+    "plain": AttentionShape(2, 16, 0.25),
+    "window": AttentionShape(2, 16, 0.25, sliding_window=64),
+    "softcap": AttentionShape(2, 16, 0.25, softcap=2.0),
+    "a head's": AttentionShape(2, 16, 0.25, first_key=1),
+    "odd sizes": AttentionShape(1, 24, 0.3),
+}
+
+
+def kernel_batch() -> Any:
+    if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
+        pytest.skip("needs Triton and TRITON_INTERPRET=1")
+    from pilotfish.models.attention.kernels import KernelBatch
+
+    return KernelBatch
+
+
+@pytest.fixture(params=["reference", "kernels"])
+def row_attention(request: pytest.FixtureRequest) -> Any:
+    return ReferenceBatch if request.param == "reference" else kernel_batch()
+
+
+def step_of(slices: Sequence[SequenceSlice]) -> StepInput:
+    positions = [position for part in slices for position in part.positions()]
+    return StepInput([5] * len(positions), positions, slices, range(len(positions)))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", SLICES)
+def test_rows_equal_sdpa(row_attention: Any, name: str, kind: str, padded: bool) -> None:
+    step, shape = step_of(SLICES[name]), SHAPES[kind]
+    num_rows, heads = len(step.token_ids), 3 * shape.num_kv_heads
+    size = 256 if padded else num_rows
+    torch.manual_seed(3)
+    pool = torch.randn(40 * 16, 2 * shape.num_kv_heads, shape.head_dim)
+    query = torch.randn(size, heads, shape.head_dim)
+    key, value = torch.randn(2, size, shape.num_kv_heads, shape.head_dim)
+    if padded:
+        made = StepShape.recorded(size, 4, shape.num_kv_heads)
+        rows = StepRows.of(made, torch.zeros(made.num_fixed_values + 64, dtype=torch.int64))
+        rows.fill(laid_out(step, made))
+    else:
+        rows = StepRows.holding(step, shape.num_kv_heads, torch.device("cpu"))
+    ours, theirs = pool.clone(), pool.clone()
+    batch, other = row_attention(rows), SdpaBatch(step.slices, num_rows, False)
+    batch.write_kv(ours, key, value)
+    other.write_kv(theirs, key[:num_rows], value[:num_rows])
+    assert torch.equal(ours[16:], theirs[16:])
+    output = batch.attend(query, ours, shape)
+    assert (output[:num_rows] - other.attend(query[:num_rows], theirs, shape)).abs().max() < 1e-5
+    assert not output[num_rows:].any()
