@@ -1,114 +1,326 @@
 """What do decoding, verifying and drafting cost on a GPU, and what is speculation worth there?
 
-Models of real shapes with random weights: what a step costs does not depend on the weights' values. How many drafts
-are accepted does, so that is a synthetic process: each draft is accepted with a given probability, and the seed is
-the same for all arms. Part 1 times steps by sequences and rows, recorded as CUDA graphs and not, against the time
-that reading the weights takes. Part 2 runs rounds (draft K tokens, verify K + 1 rows) against plain decoding.
+Models of real shapes with random weights: what a step costs does not depend on the weights' values. Stages, each of
+which writes the JSON before the next begins; one that fails says so and the others run:
 
-`--device cpu --models tiny` shows that it runs; its figures mean nothing.
+equality     a small model's logits, recorded, against float32 on the CPU
+steps        Llama-3.1-8B by sequences and rows, recorded, eager and on SDPA, against the time of reading the weights
+head         the forward of its EAGLE-3 head, recorded and eager
+speculation  the engine on both: plain decoding beside rounds of K draft tokens, at given shares of acceptance
+others       Qwen3-8B, and one of eight ranks of Llama-3.1-70B in fp8
+stack        `pilotfish bench load` over a real model's folder (`--model`) on the GPU, if there is one
+
+`--device cpu --shape tiny` shows that it runs; its figures mean nothing. `gpu_wheels.sh` collects what a bare machine
+lacks.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import gc
-import random
+import json
+import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from engine_step import decode_step
 from shared.report import Report, median_ms, parser, times_ms
-from torch import nn
-from transformers import AutoModelForCausalLM, LlamaConfig
+from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
 
 from pilotfish.config import EngineConfig
+from pilotfish.engine.core.draft_costs import Thresholds
+from pilotfish.engine.core.engine_core import EngineCore
+from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
+from pilotfish.engine.process.gpu import record_graphs
+from pilotfish.messages import Decode, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
+from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
+from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.models.eagle3.runtime import FeatureHead, HeadStep
+from pilotfish.models.eagle3.torch_head import TorchEagle3Head
 from pilotfish.models.gpu_factory import build_gpu_decoder
-from pilotfish.models.graphs.recorder import EagerRecorder
-from pilotfish.models.graphs.shapes import Buckets
-from pilotfish.types import BLOCK_SIZE
+from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
 
 
-def llama_3(hidden: int, intermediate: int, layers: int, heads: int, **others: Any) -> dict[str, Any]:
-    """A configuration of that family."""
+def shape(kind: type[Any], hidden: int, intermediate: int, layers: int, heads: int, **others: Any) -> Any:
+    """A configuration."""
     sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
-    common = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0}
-    return {**common, **sizes, "num_attention_heads": heads, "num_key_value_heads": 8, **others}
+    common = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
+    return kind(
+        **{**common, **sizes, "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128, **others}
+    )
 
 
-SHAPES: dict[str, dict[str, Any]] = {
-    "llama-3.1-8b": llama_3(4096, 14336, 32, 32),
-    "llama-3.2-1b": llama_3(2048, 8192, 16, 32, tie_word_embeddings=True),
-    # A tenth of the layers of Llama-3.1-70B: what does not fit on one GPU, layer by layer.
-    "llama-3.1-70b-8-layers": llama_3(8192, 28672, 8, 64),
-    "tiny": llama_3(64, 96, 2, 4, vocab_size=512, num_key_value_heads=2),
+SHAPES = {
+    "llama-3.1-8b": shape(LlamaConfig, 4096, 14336, 32, 32),
+    "qwen3-8b": shape(Qwen3Config, 4096, 12288, 36, 32, vocab_size=151936),
+    # What one of eight ranks holds: an eighth of the heads and of the MLP.
+    "llama-3.1-70b-rank": shape(LlamaConfig, 8192, 3584, 80, 8, num_key_value_heads=1),
+    "tiny": shape(LlamaConfig, 64, 96, 8, 4, vocab_size=512, num_key_value_heads=2, head_dim=16),
 }
 """As in the models' own config.json."""
-
 SEQUENCES = (1, 4, 16, 64)
 ROWS_EACH = (1, 4, 8)
-ACCEPTANCE = (0.6, 0.8, 0.9)
-DRAFT_TOKENS = (1, 3, 5, 7)
-NUM_ROUNDS = 400
-"""Rounds of the synthetic acceptance process for each sequence."""
+CONTEXT = 512
+MAX_CONTEXT = 768
+ACCEPTANCE = (0.6, 0.7, 0.8)
+DRAFT_TOKENS = (3, 5)
+DRAFT_VOCABULARY = 32000
+STAGES = ("equality", "steps", "head", "speculation", "others", "stack")
 
 
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """A decoder of a shape, with room for `SEQUENCES[-1]` sequences."""
+@dataclass(slots=True)
+class Bench:
+    """What all stages need."""
 
-    name: str
-    decoder: TransformersDecoder
-    weight_bytes: int
+    report: Report
+    device: torch.device
+    options: argparse.Namespace
+    bandwidth_gb_s: float
+    samples: int
 
+    def floor_ms(self, num_bytes: int) -> float:
+        """To read so many bytes."""
+        return num_bytes / (self.bandwidth_gb_s * 1e6)
 
-@contextmanager
-def built(name: str, options: argparse.Namespace, device: torch.device, *, graphs: bool) -> Iterator[Arm]:
-    """A model of random weights on the device, and its memory back at the end."""
-    with torch.device(device):
-        model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPES[name]), dtype=torch.bfloat16)
-    model = model.eval().requires_grad_(False)
-    weight_bytes = _read_bytes(model)
-    limits = {"max_sequences": SEQUENCES[-1], "max_draft_tokens": max(ROWS_EACH) - 1}
-    context = options.context + 2 * BLOCK_SIZE
-    if device.type == "cuda":
-        quantization, attention = options.quantization, options.attention
-        engine = EngineConfig(
-            quantization=quantization, device="cuda", attention=attention, cuda_graphs=graphs, **limits
+    def engine(self, **others: Any) -> EngineConfig:
+        return EngineConfig(
+            device=self.device.type,
+            max_sequences=SEQUENCES[-1],
+            max_draft_tokens=max(ROWS_EACH) - 1,
+            kv_cache_tokens=SEQUENCES[-1] * MAX_CONTEXT,
+            **others,
         )
-        decoder = build_gpu_decoder(model, engine, device, max_context_tokens=context)
-        weight_bytes = _read_bytes(model)
-    else:
-        buckets = Buckets.of_engine(**limits, max_context_tokens=context) if graphs else None
-        decoder = TransformersDecoder(
-            model, deterministic=False, max_context_tokens=context, buckets=buckets, recorder=EagerRecorder()
-        )
-    decoder.allocate(1 + SEQUENCES[-1] * -(-context // BLOCK_SIZE))
-    decoder.record_graphs()
-    yield Arm(name, decoder, weight_bytes)
-    del decoder, model
-    gc.collect()
-    if device.type == "cuda":
+
+    @contextmanager
+    def model(self, name: str) -> Iterator[PreTrainedModel]:
+        """Random weights on the device, and its memory back at the end."""
+        with torch.device(self.device):
+            model = AutoModelForCausalLM.from_config(SHAPES[name], dtype=torch.bfloat16)
+        yield model.eval().requires_grad_(False)
+        del model
+        gc.collect()
         torch.cuda.empty_cache()
+
+    def decoder(self, model: PreTrainedModel, **engine: Any) -> TransformersDecoder:
+        """With a cache for all sequences; recorded unless the engine says otherwise."""
+        config = self.engine(**engine)
+        decoder = build_gpu_decoder(model, config, self.device, max_context_tokens=MAX_CONTEXT)
+        decoder.allocate(config.kv_cache_tokens // BLOCK_SIZE + 1)
+        start_s = time.monotonic()
+        free_bytes = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 0
+        record_graphs(decoder)
+        if decoder.num_graphs and self.device.type == "cuda":
+            taken = free_bytes - torch.cuda.mem_get_info(self.device)[0]
+            seconds = time.monotonic() - start_s
+            self.report.row(stage="graphs", kind=f"{decoder.num_graphs} graphs: {taken / 1e6:.0f} MB, {seconds:.1f} s")
+        return decoder
+
+    def head(self, model: PreTrainedModel, decoder: TransformersDecoder, *, graphs: bool) -> tuple[FeatureHead, int]:
+        """A random EAGLE-3 head for the model, and the bytes that a forward reads."""
+        sizes: Any = model.config
+        config = Eagle3Config(
+            hidden_size=sizes.hidden_size,
+            intermediate_size=sizes.intermediate_size,
+            num_attention_heads=sizes.num_attention_heads,
+            num_key_value_heads=sizes.num_key_value_heads,
+            head_dim=sizes.head_dim,
+            vocab_size=sizes.vocab_size,
+            draft_vocab_size=min(DRAFT_VOCABULARY, sizes.vocab_size),
+            rms_norm_eps=1e-5,
+            rope_theta=500000.0,
+            max_position_embeddings=8192,
+            feature_layers=default_feature_layers(sizes.num_hidden_layers),
+            target_model="random",
+            tokenizer_fingerprint="none",
+        )
+        head = Eagle3Head(config).to(self.device, torch.bfloat16).requires_grad_(False)
+        runtime = TorchEagle3Head(
+            head,
+            decoder.input_embeddings,
+            deterministic=False,
+            row_attention=decoder.row_attention,
+            graphs=decoder.graph_plan if graphs else None,
+        )
+        return runtime, sum(parameter.nbytes for parameter in head.parameters()) - head.fc.weight.nbytes
+
+
+def equality(bench: Bench) -> None:
+    """Logits of a prefill and a verification in bfloat16, as a share of float32's on the CPU."""
+    torch.manual_seed(0)
+    config = shape(LlamaConfig, 512, 1024, 4, 8, vocab_size=1024, num_key_value_heads=2, head_dim=64)
+    reference = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval().requires_grad_(False)
+    decoder = bench.decoder(copy.deepcopy(reference).to(bench.device, torch.bfloat16))
+    tokens = [7 * place % 1000 for place in range(400)]
+    expected = reference(torch.tensor([tokens])).logits[0]
+    parts: list[Tensor] = []
+    for start, end in ((0, 390), (390, 391), (391, 400)):
+        step = decode_step(1, end - start, start)
+        parts.append(decoder.forward(replace(step, token_ids=tokens[start:end])).float().cpu())
+    error = float((torch.cat(parts) - expected).norm() / expected.norm())
+    bench.report.check("logits in bfloat16 beside float32 on the CPU: relative error", error, 0.02, unit="")
+
+
+def steps(bench: Bench) -> None:
+    """The grid recorded; some of it eager and on SDPA."""
+    name = bench.options.shape
+    with bench.model(name) as model:
+        decoder = bench.decoder(model)
+        times = _time_steps(bench, name, "graphs", decoder, model)
+        eager = _time_steps(bench, name, "eager", bench.decoder(model, cuda_graphs=False), model, few=True)
+        _time_steps(bench, name, "sdpa, eager", bench.decoder(model, attention="sdpa"), model, few=True)
+        floor = bench.floor_ms(_read_bytes(model))
+    bench.report.check(f"{name}: a decode with graphs over the bandwidth floor", times[1, 1] / floor, 1.5)
+    bench.report.check(f"{name}: a decode with graphs over one without", times[1, 1] / eager[1, 1], 1.0)
+    bench.report.check(f"{name}: verifying 8 rows over decoding", times[1, 8] / times[1, 1], 1.2)
+
+
+def head(bench: Bench) -> None:
+    """One forward by rows, as in drafting, with the likeliest token brought to the host."""
+    name = bench.options.shape
+    with bench.model(name) as model:
+        decoder = bench.decoder(model)
+        times: dict[tuple[str, int], float] = {}
+        for kind in ("graphs", "eager"):
+            runtime, num_bytes = bench.head(model, decoder, graphs=kind == "graphs")
+            runtime.allocate(SEQUENCES[-1] * 60)
+            floor = bench.floor_ms(num_bytes)
+            for rows in (1, 4, 16, 64):
+                states = torch.zeros(rows, model.config.hidden_size, dtype=torch.bfloat16, device=bench.device)
+                step = decode_step(rows, 1, CONTEXT, num_token_ids=500)
+                ready = HeadStep(step.token_ids, step.positions, step.slices, step.logit_rows, states)
+
+                def run(runtime: FeatureHead = runtime, ready: HeadStep = ready) -> None:
+                    runtime.forward(ready).logits.argmax(-1).tolist()
+
+                times[kind, rows] = median_ms(run, bench.samples)
+                _row(bench, "head", name, f"head, {kind}", rows, 1, times[kind, rows], floor)
+    bench.report.check("a head's forward in a graph over one without", times["graphs", 1] / times["eager", 1], 0.5)
+
+
+def speculation(bench: Bench) -> None:
+    """What a round costs in the engine, the head's forwards and the host's work included."""
+    name, best = bench.options.shape, 0.0
+    with bench.model(name) as model:
+        decoder = build_gpu_decoder(model, bench.engine(), bench.device, max_context_tokens=MAX_CONTEXT)
+        decoder.capture(default_feature_layers(model.config.num_hidden_layers))
+        info = ModelInfo(
+            model_id=name, tokenizer_fingerprint="none", vocab_size=decoder.vocab_size, max_context_tokens=MAX_CONTEXT
+        )
+        drafter = _Unhurried(decoder, bench.head(model, decoder, graphs=True)[0], top_m=32)
+        core = EngineCore(decoder, bench.engine(), info, drafter=drafter)
+        record_graphs(decoder)
+        for sequences in (1, 4, 16):
+            plain = _round_ms(core, sequences, 0, bench.samples)
+            _row(bench, "speculation", name, "plain", sequences, 1, plain, None)
+            for num_drafts in DRAFT_TOKENS:
+                round_ms = _round_ms(core, sequences, num_drafts, bench.samples)
+                speed_ups = {a: mean_tokens(a, num_drafts) * plain / round_ms for a in ACCEPTANCE}
+                note = ", ".join(f"{value:.2f}x at {a}" for a, value in speed_ups.items())
+                _row(bench, "speculation", name, note, sequences, num_drafts + 1, round_ms, None)
+                if sequences == 1:
+                    best = max(best, speed_ups[0.7])
+    bench.report.check("a head's speed-up of one sequence at acceptance 0.7, in the engine", best, 1.8, kind="at least")
+
+
+class _Unhurried(Eagle3Drafter):
+    """Drafts as far as it may, however little a random head promises."""
+
+    def follow(self, kept: Any, wishes: Any) -> Any:
+        patient = {index: replace(wish, thresholds=Thresholds(0.0, 0.0)) for index, wish in wishes.items()}
+        return super().follow(kept, patient)
+
+
+def _round_ms(core: EngineCore, num_sequences: int, num_drafts: int, samples: int) -> float:
+    """Mean time of a step of the engine while all sequences decode. Raises RuntimeError without drafts of that many."""
+    context = CONTEXT // 2
+    sampling = SamplingParams(temperature=0, max_tokens=CONTEXT)
+    for key in range(num_sequences):
+        core.submit(OpenSequence(key, tuple(range(10 + key, 10 + key + context)), sampling))
+        core.submit(Decode(key, context, CONTEXT - context - 16, num_draft_tokens=num_drafts))
+    for _ in range(num_sequences + 8):  # prefills and warm-up
+        list(core.step())
+    start_s = time.perf_counter()
+    for _ in range(samples):
+        if not any(isinstance(event, Verdict) for event in core.step()):
+            raise RuntimeError("the sequences have ended before the samples")
+    elapsed_ms = (time.perf_counter() - start_s) * 1e3 / samples
+    while core.has_work:
+        list(core.step())
+    return elapsed_ms
+
+
+def mean_tokens(acceptance: float, num_drafts: int) -> float:
+    """Output tokens of a round: the accepted drafts and one more; (1 - a^(K+1)) / (1 - a)."""
+    return (1 - acceptance ** (num_drafts + 1)) / (1 - acceptance)
+
+
+def others(bench: Bench) -> None:
+    """A family with norms of queries and keys, and a rank of a large model in 8 bits."""
+    for name, quantization in (("qwen3-8b", "none"), ("llama-3.1-70b-rank", "fp8")):
+        if bench.device.type == "cpu":
+            continue
+        with bench.model(name) as model:
+            decoder = bench.decoder(model, quantization=quantization)
+            times = _time_steps(bench, name, f"graphs, {quantization}", decoder, model, few=True)
+            floor = bench.floor_ms(_read_bytes(model))
+        bench.report.check(f"{name}: a decode over the bandwidth floor", times[1, 1] / floor, 1.5)
+
+
+def stack(bench: Bench) -> None:
+    """Orchestrator, target and its head as processes, the target on the GPU."""
+    if bench.options.model is None:
+        bench.report.row(stage="stack", kind="not run: no --model")
+        return
+    settings = (f"target.model={bench.options.model}", f"target.engine.device={bench.device.type}")
+    command = [sys.executable, "-m", "pilotfish.cli.__main__", "bench", "load", "--concurrency", "1,8,32", "--json"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-800:])
+    bench.report.conditions["stack"] = json.loads(done.stdout)
+    bench.report.row(stage="stack", kind="see conditions.stack")
+
+
+def _time_steps(
+    bench: Bench, name: str, kind: str, decoder: TransformersDecoder, model: PreTrainedModel, *, few: bool = False
+) -> dict[tuple[int, int], float]:
+    """Milliseconds by (sequences, rows of each), with the greedy tokens brought to the host, as the engine does."""
+    times: dict[tuple[int, int], float] = {}
+    floor = bench.floor_ms(_read_bytes(model))
+    for sequences in (1, 16) if few else SEQUENCES:
+        for rows_each in (1, 8) if few else ROWS_EACH:
+            step = decode_step(sequences, rows_each, CONTEXT, num_token_ids=500)
+            times[sequences, rows_each] = median_ms(
+                lambda step=step: decoder.forward(step).argmax(-1).tolist(), bench.samples
+            )
+            _row(bench, "steps", name, kind, sequences, rows_each, times[sequences, rows_each], floor)
+    return times
+
+
+def _row(
+    bench: Bench, stage: str, name: str, kind: str, sequences: int, rows_each: int, ms: float, floor_ms: float | None
+) -> None:
+    over = {} if floor_ms is None else {"over_floor": ms / floor_ms}
+    bench.report.row(stage=stage, model=name, kind=kind, sequences=sequences, rows_each=rows_each, ms=ms, **over)
 
 
 def _read_bytes(model: nn.Module) -> int:
     """Weights that a step reads: all but the embeddings, of which it takes a few rows, unless they are the head."""
     head = model.get_output_embeddings().weight  # type: ignore[operator]
-    kept = [*model.parameters(), *model.buffers()]
     embeddings = model.get_input_embeddings().weight  # type: ignore[operator]
+    kept = [*model.parameters(), *model.buffers()]
     return sum(t.nbytes for t in kept if t is not embeddings or embeddings is head)
-
-
-def step_ms(arm: Arm, num_sequences: int, rows_each: int, context: int, samples: int) -> float:
-    """Median time of a step, with its greedy tokens brought to the host, as the engine does."""
-    step = decode_step(num_sequences, rows_each, context, num_token_ids=500)
-    return median_ms(lambda: arm.decoder.forward(step).argmax(-1).tolist(), samples)
 
 
 def bandwidth_gb_s(device: torch.device) -> float:
@@ -116,137 +328,40 @@ def bandwidth_gb_s(device: torch.device) -> float:
     source = torch.zeros((1 << 30) if device.type == "cuda" else (1 << 26), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
 
-    def copy() -> None:
+    def copy_all() -> None:
         target.copy_(source)
         target[:1].tolist()
 
-    return 2 * source.nbytes / (min(times_ms(copy, 5, warm_up=1)) * 1e6)
-
-
-def mean_tokens(acceptance: float, num_drafts: int) -> float:
-    """Output tokens of a round: the accepted drafts and one more; (1 - a^(K+1)) / (1 - a) in the limit."""
-    chooser = random.Random(20408)
-    total = 0
-    for _ in range(NUM_ROUNDS):
-        accepted = 0
-        while accepted < num_drafts and chooser.random() < acceptance:
-            accepted += 1
-        total += accepted + 1
-    return total / NUM_ROUNDS
-
-
-def time_steps(
-    report: Report, arm: Arm, kind: str, floor_ms: float, samples: int, context: int
-) -> dict[tuple[int, int], float]:
-    """Rows of part 1; milliseconds by (sequences, rows of each)."""
-    times: dict[tuple[int, int], float] = {}
-    for num_sequences in SEQUENCES:
-        for rows_each in ROWS_EACH:
-            times[num_sequences, rows_each] = step_ms(arm, num_sequences, rows_each, context, samples)
-            report.row(
-                model=arm.name,
-                kind=kind,
-                sequences=num_sequences,
-                rows_each=rows_each,
-                ms=times[num_sequences, rows_each],
-                over_floor=times[num_sequences, rows_each] / floor_ms,
-            )
-    return times
-
-
-def speed_ups(report: Report, target: Arm, draft: Arm, options: argparse.Namespace, samples: int) -> float:
-    """Rows of part 2; returns the best speed-up of one sequence at the highest acceptance, drafting included."""
-    best = 0.0
-    for num_sequences in SEQUENCES:
-        plain = step_ms(target, num_sequences, 1, options.context, samples)
-        draft_step = step_ms(draft, num_sequences, 1, options.context, samples)
-        for num_drafts in DRAFT_TOKENS:
-            rows = num_drafts + 1
-            verify = step_ms(target, num_sequences, rows, options.context, samples)
-            for acceptance in ACCEPTANCE:
-                tokens = mean_tokens(acceptance, num_drafts)
-                in_series = tokens * plain / (verify + num_drafts * draft_step)
-                hidden = tokens * plain / (verify + options.round_trip_ms)
-                if num_sequences == 1 and acceptance == ACCEPTANCE[-1]:
-                    best = max(best, in_series)
-                report.row(
-                    model=target.name,
-                    kind=f"speculation with {draft.name}",
-                    sequences=num_sequences,
-                    rows_each=rows,
-                    ms=verify,
-                    acceptance=acceptance,
-                    tokens_a_round=tokens,
-                    speed_up_in_series=in_series,
-                    speed_up_drafts_hidden=hidden,
-                )
-    return best
+    return 2 * source.nbytes / (min(times_ms(copy_all, 5, warm_up=1)) * 1e6)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _options(arguments)
-    if options.device == "cuda" and not torch.cuda.is_available():
-        print("no CUDA device on this machine: nothing is measured", file=sys.stderr)
-        return 2
-    device = resolve_device(options.device)
+    options = parser(__doc__)
+    options.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to see that it runs")
+    options.add_argument("--shape", choices=list(SHAPES), default="llama-3.1-8b")
+    options.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES))
+    options.add_argument("--model", type=Path, help="a real model's folder, for the stage `stack`")
+    chosen = options.parse_args(arguments)
+    device = resolve_device(chosen.device)
     enter_device(device)
-    samples = 5 if options.quick else 30
-    report = Report(
-        "What do steps cost on a GPU, and what is speculation worth?", _conditions(options, device, samples)
-    )
-    bandwidth = bandwidth_gb_s(device)
-    report.conditions["bandwidth_gb_s"] = round(bandwidth, 1)
-    with torch.inference_mode():
-        for name in options.models:
-            decodes: dict[str, float] = {}
-            for graphs in (False, True):
-                with built(name, options, device, graphs=graphs) as arm:
-                    kind = "graphs" if graphs else "eager"
-                    floor_ms = arm.weight_bytes / (bandwidth * 1e6)
-                    times = time_steps(report, arm, kind, floor_ms, samples, options.context)
-                    decodes[kind] = times[1, 1]
-            report.check(f"{name}: a decode with graphs over the bandwidth floor", decodes["graphs"] / floor_ms, 1.5)
-            report.check(f"{name}: a decode with graphs over one without", decodes["graphs"] / decodes["eager"], 1.0)
-            report.check(f"{name}: verifying 8 rows over decoding", times[1, 8] / times[1, 1], 1.2)
-        if not options.no_speculation:
-            names = (options.models[0], options.draft)
-            with (
-                built(names[0], options, device, graphs=True) as target,
-                built(names[1], options, device, graphs=True) as draft,
-            ):
-                best = speed_ups(report, target, draft, options, samples)
-            report.check(f"speed-up of {names[0]} at acceptance {ACCEPTANCE[-1]}", best, 2.0, kind="at least")
-    if device.type == "cuda":
-        report.conditions["peak_memory_gb"] = round(torch.cuda.max_memory_allocated(device) / 1e9, 1)
-    report.finish(options)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    conditions = {"device": name, "torch": torch.__version__, "context": CONTEXT, "weights": "random, bfloat16"}
+    report = Report("What do steps cost on a GPU, and what is speculation worth?", conditions)
+    bench = Bench(report, device, chosen, bandwidth_gb_s(device), 5 if chosen.quick else 30)
+    conditions["bandwidth_gb_s"] = str(round(bench.bandwidth_gb_s))
+    for stage in chosen.stages:
+        start_s = time.monotonic()
+        try:
+            with torch.inference_mode():
+                globals()[stage](bench)
+        except Exception as error:  # the others still run
+            traceback.print_exc()
+            report.row(stage=stage, kind=f"FAILED: {error!r:.300}")
+        conditions[f"{stage}_s"] = str(round(time.monotonic() - start_s))
+        if chosen.json:
+            report.write(chosen.json)
+    report.finish(chosen)
     return 0
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    result = parser(__doc__)
-    result.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to see that it runs")
-    result.add_argument("--models", nargs="+", choices=list(SHAPES), default=["llama-3.1-8b", "llama-3.1-70b-8-layers"])
-    result.add_argument("--draft", choices=list(SHAPES), default="llama-3.2-1b", help="of the first of the models")
-    result.add_argument("--attention", choices=["auto", "flashinfer", "sdpa"], default="auto")
-    result.add_argument("--quantization", choices=["none", "int8", "fp8"], default="none")
-    result.add_argument("--context", type=int, default=512, help="tokens in the cache of each sequence")
-    result.add_argument(
-        "--round-trip-ms", type=float, default=0.5, help="of a drafter elsewhere whose drafts are ready"
-    )
-    result.add_argument("--no-speculation", action="store_true", help="time steps only")
-    return result.parse_args(arguments)
-
-
-def _conditions(options: argparse.Namespace, device: torch.device, samples: int) -> dict[str, Any]:
-    return {
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
-        "dtype": "bfloat16",
-        "weights": f"random, quantization {options.quantization}",
-        "attention": options.attention,
-        "context": options.context,
-        "acceptance": "synthetic",
-        "samples": samples,
-    }
 
 
 if __name__ == "__main__":
