@@ -34,12 +34,12 @@ def _attend_share(
     precision: tl.constexpr,
 ):  # fmt: skip
     tile, head, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    num_shares = tl.load(counts + 1)
+    num_shares = tl.load(counts + 1).to(tl.int32)
     first_row = tl.load(tiles + 4 * tile)
     num_tile_rows = tl.load(tiles + 4 * tile + 1)
     if (share < num_shares) & (num_tile_rows > 0):
         first_block = tl.load(tiles + 4 * tile + 2)
-        num_keys = tl.load(tiles + 4 * tile + 3)
+        num_keys = tl.load(tiles + 4 * tile + 3).to(tl.int32)
         at = tl.arange(0, tile_places)
         valid = at // group < num_tile_rows
         row = first_row + at // group
@@ -50,11 +50,11 @@ def _attend_share(
             mask=valid[:, None] & (d < dim)[None, :],
             other=0.0,
         )
-        place = tl.load(places + row, mask=valid, other=0)
-        position = tl.load(positions + row, mask=valid, other=0)
+        place = tl.load(places + row, mask=valid, other=0).to(tl.int32)
+        position = tl.load(positions + row, mask=valid, other=0).to(tl.int32)
         ancestor = tl.load(ancestors + row, mask=valid, other=0)
         # Keys that a sliding window hides from all rows of the tile.
-        oldest = tl.min(tl.where(valid, position, 1 << 60), 0) - window + 1
+        oldest = tl.min(tl.where(valid, position, 1 << 30), 0) - window + 1
         first = tl.maximum(oldest, 0) // num_keys_at_once * num_keys_at_once
         span = tl.cdiv(tl.cdiv(num_keys - first, num_shares), num_keys_at_once) * num_keys_at_once
         start = first + share * span
@@ -152,6 +152,7 @@ class KernelBatch:
         rows = self._rows
         num_rows, num_heads, dim = query.shape
         group = num_heads // shape.num_kv_heads
+        tile_places = max(16, triton.next_power_of_2(rows.shape.tile_rows * group))
         num_shares = rows.shape.max_shares
         sums = query.new_empty(num_shares, num_rows, num_heads, dim, dtype=torch.float32)
         maxima = query.new_empty(2, num_shares, num_rows, num_heads, dtype=torch.float32)
@@ -162,7 +163,7 @@ class KernelBatch:
             *query.stride()[:2], num_rows, shape.scale, shape.sliding_window or 1 << 30, shape.first_key,
             softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,
             dim=dim, dim_padded=_padded(dim),
-            tile_places=max(16, triton.next_power_of_2(rows.shape.tile_rows * group)),
+            tile_places=tile_places, num_warps=8 if tile_places > 64 else 4,
             num_keys_at_once=KEYS, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
             precision="ieee" if query.dtype is torch.float32 else "tf32",
         )  # fmt: skip
