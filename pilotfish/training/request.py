@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pilotfish.config import EngineConfig
 from pilotfish.errors import ConfigError
 
 
@@ -61,6 +62,7 @@ class TrainingRequest:
     """As engine.device."""
 
     def __post_init__(self) -> None:
+        EngineConfig(device=self.device)  # refuses what names no device
         positive = {
             "tokens": self.num_answer_tokens,
             "epochs": self.max_epochs,

@@ -164,6 +164,8 @@ def test_what_cannot_work_is_refused_before_any_stage(
     bad.write_text('{"text": "abc"}\nno json\n')
     with pytest.raises(InvalidRequestError, match="line 2"):
         run_training(request_for(data=(data, bad)), recorder)
+    with pytest.raises(ConfigError, match="device is 'gpu'"):
+        request_for(device="gpu")
     with pytest.raises(InvalidRequestError, match="there is no folder"):
         run_training(request_for(out=tmp_path / "no" / "out"), recorder)
     monkeypatch.setattr(workspace.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
