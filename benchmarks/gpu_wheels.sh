@@ -11,10 +11,11 @@ done
 # shellcheck disable=SC2086 -- several options
 "${PYTHON:-python3}" -m pip download --quiet --no-deps --only-binary=:all: --implementation cp --python-version 3.12 \
     $platforms --constraint "$(dirname "$0")/../constraints.txt" --dest "$folder" \
-    annotated-types anyio certifi charset-normalizer click gguf googleapis-common-protos grpcio grpcio-health-checking \
-    grpcio-reflection h11 httptools idna llguidance markdown-it-py mdurl msgspec opentelemetry-api \
-    opentelemetry-exporter-http-transport opentelemetry-exporter-otlp-common opentelemetry-exporter-otlp-proto-common \
-    opentelemetry-exporter-otlp-proto-grpc opentelemetry-exporter-otlp-proto-http opentelemetry-proto \
+    annotated-doc annotated-types anyio certifi charset-normalizer click gguf googleapis-common-protos grpcio \
+    grpcio-health-checking grpcio-reflection h11 httptools idna llguidance markdown-it-py mdurl msgspec \
+    opentelemetry-api opentelemetry-exporter-http-transport opentelemetry-exporter-otlp-common \
+    opentelemetry-exporter-otlp-proto-common opentelemetry-exporter-otlp-proto-grpc \
+    opentelemetry-exporter-otlp-proto-http opentelemetry-proto \
     opentelemetry-sdk opentelemetry-semantic-conventions packaging prometheus-client protobuf psutil pydantic \
     pydantic-core pygments pytest-asyncio requests rich shellingham starlette typer typing-extensions \
     typing-inspection urllib3 uvicorn uvloop
