@@ -43,7 +43,8 @@ class EngineConfig:
     """On the CPU, compute logits independently of the batch, checked at start-up. Prefill is slower. No effect on a
     GPU."""
     compile: bool = True
-    """Compile the native CPU kernels with the system's C++ compiler (some seconds, cached); else torch's operations."""
+    """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached); else torch's operations.
+    GPU: have torch.compile join the small kernels of a model's layers (a longer start; needs a C compiler)."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS

@@ -13,6 +13,7 @@ from pilotfish.config import AttentionKernels, EngineConfig
 from pilotfish.errors import ConfigError
 from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.rows import TREE_SPAN, RowAttention
+from pilotfish.models.compiled import compile_layers
 from pilotfish.models.decoder_transformers import TransformersDecoder, attention_shapes
 from pilotfish.models.device import require_fp8
 from pilotfish.models.graphs.runner import GraphPlan, recorded_sizes
@@ -40,6 +41,8 @@ def build_gpu_decoder(
         num_linears = quantise_linears(model, quantization, device)
         logger.info("%d linears have %s weights", num_linears, quantization)
     model = model.to(device)
+    if engine.compile and device.type == "cuda":
+        compile_layers(model)
     row_attention = choose_attention(engine.attention, attention_shapes(model), device)
     return TransformersDecoder(
         model,

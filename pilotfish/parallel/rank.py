@@ -60,8 +60,8 @@ def _decoder(model: PreTrainedModel, setup: Setup, device: torch.device) -> Tran
     if setup.quantization == "int8" or setup.quantization == "fp8":
         # Of the layers alone: a part of the output projection is a linear like any other.
         quantise_linears(model.get_decoder(), setup.quantization, device)
-    # No graphs: they would have to be recorded by all ranks at once.
-    engine = EngineConfig(attention=setup.attention, cuda_graphs=False)
+    # No graphs: they would have to be recorded by all ranks at once. Nor compiled layers: these wait for other ranks.
+    engine = EngineConfig(attention=setup.attention, cuda_graphs=False, compile=False)
     return build_gpu_decoder(model, engine, device, max_context_tokens=setup.max_context_tokens)
 
 

@@ -1,0 +1,108 @@
+"""Compiled layers: the same logits, few compilations, and a model that cannot be compiled runs as it is."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+from pilotfish.models.attention.paged import SequenceSlice
+from pilotfish.models.compiled import compile_layers
+from pilotfish.models.decoder import StepInput
+from pilotfish.models.decoder_transformers import TransformersDecoder
+from pilotfish.models.graphs.recorder import EagerRecorder
+from pilotfish.models.graphs.runner import GraphPlan
+from pilotfish.models.scaled_linear import WeightFormat, quantise_linears
+from tests.support.row_attention import ReferenceBatch
+from tests.support.tiny_models import tiny_model
+
+# Of torch's own modules, which the backend imports.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+
+ROWS = (40, 1, 4, 7, 1, 16, 3, 2, 20, 1)
+"""Of the steps of one sequence: some recorded, some not."""
+VARIANTS = 3
+"""One row or more, and row counts that happen to be another size as well."""
+GRAPHS = 6
+"""Of a layer, which attention cuts in pieces, of the norm and of the rotary embedding."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def on_backend(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+
+
+def logits_of(model: Any, *, recorded: bool = True, rows: tuple[int, ...] = ROWS) -> list[Tensor]:
+    plan = GraphPlan((1, 4, 8, 32), 1, 256, EagerRecorder())
+    decoder = TransformersDecoder(
+        model,
+        deterministic=False,
+        max_context_tokens=256,
+        row_attention=ReferenceBatch,
+        graphs=plan if recorded else None,
+    )
+    decoder.allocate(16)
+    decoder.record_graphs()
+    start, logits = 0, []
+    for size in rows:
+        part = SequenceSlice(0, size, start, range(1, 8))
+        tokens = [(7 * place) % 90 for place in part.places]
+        logits.append(decoder.forward(StepInput(tokens, part.places, [part], range(size))).clone())
+        start += size
+    return logits
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "mistral", "gemma3"])
+def test_layers_share_few_compilations(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_backend(monkeypatch, "eager")
+    model = tiny_model(kind, torch.float32, num_hidden_layers=4)
+    expected = logits_of(copy.deepcopy(model))
+    compile_layers(model)
+    for ours, theirs in zip(logits_of(model), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3)
+    num_graphs = counters["stats"]["unique_graphs"]
+    assert num_graphs <= VARIANTS * GRAPHS
+    logits_of(model)
+    assert counters["stats"]["unique_graphs"] == num_graphs
+
+
+@pytest.mark.parametrize("weight_format", ["int8", "fp8"])
+def test_rounding_compiled_is_rounding(weight_format: WeightFormat) -> None:
+    """With the real backend, whose kernels round other intermediate results."""
+    model = tiny_model("llama", torch.float32, num_hidden_layers=1)
+    quantise_linears(model, weight_format, torch.device("cpu"))
+    (expected,) = logits_of(copy.deepcopy(model), recorded=False, rows=(6,))
+    compile_layers(model)
+    (logits,) = logits_of(model, recorded=False, rows=(6,))
+    assert counters["stats"]["unique_graphs"] == GRAPHS
+    assert (logits - expected).norm() / expected.norm() < 0.01
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise RuntimeError("no compiler")
+
+    on_backend(monkeypatch, fail)
+    model = tiny_model("llama", torch.float32)
+    expected = logits_of(copy.deepcopy(model))
+    compile_layers(model)
+    for ours, theirs in zip(logits_of(model), expected, strict=True):
+        assert torch.equal(ours, theirs)
+    (record,) = (record for record in caplog.records if record.name == "pilotfish.models.compiled")
+    assert "LlamaModel runs uncompiled" in record.message
+    assert "no compiler" in record.message
