@@ -31,14 +31,15 @@ class DraftVocabulary:
 
     def ranked(self, logits: Tensor, samplings: Iterable[SamplingParams]) -> tuple[Tensor, Tensor | None]:
         """What tokens are chosen from, for rows of logits [R, V_d]: the greatest logits of each row, descending, and
-        their tokens' ids, both [R, L]. Where penalties, a bias or a grammar look at tokens by their ids: logits [R, V],
-        -inf for tokens that are not drafted and overwritten by the next call, and None.
+        their tokens' ids, both [R, L] and on the CPU. Where penalties, a bias or a grammar look at tokens by their
+        ids: logits [R, V], -inf for tokens that are not drafted and overwritten by the next call, and None.
         """
         if self._is_whole:
             return logits, None
         if not any(map(needs_adjustment, samplings)):
             values, columns = logits.topk(self._num_likeliest)
-            return values, self._token_ids[columns]
+            # On the host: what is left is so little that launching it on a GPU takes longer than computing it.
+            return values.cpu(), self._token_ids[columns].cpu()
         num_rows = logits.shape[0]
         if self._logits.shape[0] < num_rows:
             # Written once: each call replaces the same columns.

@@ -18,8 +18,9 @@ logger = logging.getLogger(__name__)
 
 CONTEXT_BYTES = 600 << 20
 """What CUDA and its libraries take of a GPU beside what torch allocates; seen between 300 and 600 MB."""
-GRAPH_BYTES = 3 << 20
-"""Of one recorded shape: some thousand kernels and their arguments. An allowance, as the context's is."""
+GRAPH_BYTES = 12 << 20
+"""Of one recorded size: some thousand kernels and their arguments. 15 of Llama-3.1-8B took 460 MB on an H100, their
+activations and outputs included."""
 MIN_BLOCKS = 3
 """Block 0, which belongs to nobody, and two for a sequence."""
 GATHERED_LAYERS = 2.0

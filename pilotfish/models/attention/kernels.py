@@ -100,25 +100,19 @@ def _attend_share(
 @triton.jit(do_not_specialize=["num_rows"])
 def _join_shares(
     sums, maxima, weights, counts, output, num_rows,
-    num_heads: tl.constexpr, dim: tl.constexpr, dim_padded: tl.constexpr,
+    max_shares: tl.constexpr, num_heads: tl.constexpr, dim: tl.constexpr, dim_padded: tl.constexpr,
 ):  # fmt: skip
     row, head = tl.program_id(0), tl.program_id(1)
-    num_shares = tl.where(row < tl.load(counts), tl.load(counts + 1), 0)
-    d = tl.arange(0, dim_padded)
-    largest = -float("inf")
-    total = 0.0
-    result = tl.zeros([dim_padded], dtype=tl.float32)
-    for share in range(0, num_shares):
-        at = (share * num_rows + row) * num_heads + head
-        maximum = tl.load(maxima + at)
-        new_largest = tl.maximum(largest, maximum)
-        reference = tl.where(new_largest == -float("inf"), 0.0, new_largest)
-        old, new = tl.exp(largest - reference), tl.exp(maximum - reference)
-        total = total * old + tl.load(weights + at) * new
-        result = result * old + tl.load(sums + at * dim + d, mask=d < dim, other=0.0) * new
-        largest = new_largest
+    share, d = tl.arange(0, max_shares), tl.arange(0, dim_padded)
+    exists = (share < tl.load(counts + 1)) & (row < tl.load(counts))
+    at = (share * num_rows + row) * num_heads + head
+    maximum = tl.load(maxima + at, mask=exists, other=-float("inf"))
+    largest = tl.max(maximum, 0)
+    factor = tl.exp(maximum - tl.where(largest == -float("inf"), 0.0, largest))
+    total = tl.sum(tl.load(weights + at, mask=exists, other=0.0) * factor, 0)
+    parts = tl.load(sums + at[:, None] * dim + d[None, :], mask=exists[:, None] & (d < dim)[None, :], other=0.0)
     # Rows that only pad the step must stay finite.
-    result /= tl.where(total > 0, total, 1.0)
+    result = tl.sum(parts * factor[:, None], 0) / tl.where(total > 0, total, 1.0)
     tl.store(output + (row * num_heads + head) * dim + d, result, mask=d < dim)
 
 
@@ -169,7 +163,7 @@ class KernelBatch:
         )  # fmt: skip
         _join_shares[num_rows, num_heads](
             sums, maxima[0], maxima[1], rows.counts, output, num_rows,
-            num_heads=num_heads, dim=dim, dim_padded=_padded(dim),
+            max_shares=num_shares, num_heads=num_heads, dim=dim, dim_padded=_padded(dim),
         )  # fmt: skip
         return output
 

@@ -26,7 +26,8 @@ TREE_SPAN = 64
 FEW_ROWS = 128
 """Steps up to so many rows are decodes and verifications of few rows each, and have small tiles."""
 NUM_PROGRAMS = 264
-"""That attention should at least launch: two for each of an H100's 132 multiprocessors."""
+"""That attention launches where keys can be shared out: two for each of an H100's 132 multiprocessors, which take
+them all at once."""
 MIN_SHARE = 128
 """Keys below which they are not shared out any further."""
 
@@ -63,7 +64,7 @@ class StepShape:
     @property
     def max_shares(self) -> int:
         """Parts that a sequence's keys are shared out in, at most: the more rows, the fewer."""
-        return min(32, max(1, 512 // self.num_rows))
+        return 1 << min(5, max(1, 512 // self.num_rows).bit_length() - 1)
 
     @property
     def num_fixed_values(self) -> int:
@@ -159,8 +160,8 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
         values.extend(array("q", part.block_ids[:num_blocks]))
         first_block += num_blocks
     num_tiles = (at - tiles) // _TILE_FIELDS
-    wanted = -(-NUM_PROGRAMS // max(1, num_tiles * shape.num_key_heads))
-    num_shares = max(1, min(shape.max_shares, wanted, -(-longest // MIN_SHARE)))
+    wanted = NUM_PROGRAMS // max(1, num_tiles * shape.num_key_heads)
+    num_shares = max(1, min(shape.max_shares, wanted, longest // MIN_SHARE))
     counts = shape.num_fixed_values - _NUM_COUNTS
     values[counts : counts + _NUM_COUNTS] = array("q", (count, num_shares))
     return values
