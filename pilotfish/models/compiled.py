@@ -61,6 +61,8 @@ def compile_layers(model: PreTrainedModel) -> None:
 @functools.cache
 def _prepare_dynamo() -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MAX_VARIANTS)
+    # The few kernels are compiled here: else a process for each core would be started for them, and stay.
+    torch._inductor.config.compile_threads = 1
     # It works on objects that differ in every step, so that each step would be compiled.
     attention = AttentionInterface()[ATTENTION_NAME]
     AttentionInterface.register(ATTENTION_NAME, torch.compiler.disable(attention))  # type: ignore[no-untyped-call]
