@@ -61,8 +61,12 @@ def compile_layers(model: PreTrainedModel) -> None:
 @functools.cache
 def _prepare_dynamo() -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MAX_VARIANTS)
+    inductor = torch._inductor.config
     # The few kernels are compiled here: else a process for each core would be started for them, and stay.
-    torch._inductor.config.compile_threads = 1
+    inductor.compile_threads = 1
+    # Else fp8 products are not the library's: kernels for them are tried out for minutes, with the first step's sizes.
+    inductor.max_autotune_gemm_backends = "ATEN"
+    inductor.triton.autotune_pointwise = False
     # It works on objects that differ in every step, so that each step would be compiled.
     attention = AttentionInterface()[ATTENTION_NAME]
     AttentionInterface.register(ATTENTION_NAME, torch.compiler.disable(attention))  # type: ignore[no-untyped-call]
