@@ -64,46 +64,65 @@ class Eagle3Drafter:
 
     @torch.inference_mode()
     def follow(self, kept: Sequence[KeptRows], wishes: Mapping[int, DraftWish]) -> list[Drafts]:
-        due = [index for index, rows in enumerate(kept) if self._keep_features(rows) or index in wishes]
+        self._keep_features(kept)
+        due = [index for index, rows in enumerate(kept) if index in wishes or _fills_a_block(rows)]
         if not due:
             return []
-        taken_in = [self._take_in(kept[index], with_last=index in wishes) for index in due]
-        ends = accumulate(len(rows.token_ids) for rows, _ in taken_in)
+        parts, states = self._take_in([(kept[index], index in wishes) for index in due])
+        ends = accumulate(len(rows.token_ids) for rows in parts)
         last_rows = [end - 1 for index, end in zip(due, ends, strict=True) if index in wishes]
-        states = torch.cat([states for _, states in taken_in])
-        output = self._growth.forward([rows for rows, _ in taken_in], states, last_rows)
+        output = self._growth.forward(parts, states, last_rows)
         return self._growth.grow(list(wishes.values()), output, last_rows) if wishes else []
 
-    def _keep_features(self, rows: KeptRows) -> bool:
-        """Take the rows' features from the decoder. Whether they fill a block."""
-        sequence = rows.sequence
-        step_rows = to_device(list(rows.step_rows), torch.int64, self._decoder.features.device)
-        features = self._decoder.features.index_select(0, step_rows)
-        pending = sequence.drafter_state
-        if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
-            pending.features.append(features)
-        else:
-            pending = sequence.drafter_state = _Pending(rows.first_position, [features])
-        return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE
+    def _keep_features(self, kept: Sequence[KeptRows]) -> None:
+        """Take the rows' features from the decoder, in one copy."""
+        step_rows = [row for rows in kept for row in rows.step_rows]
+        index = to_device(step_rows, torch.int64, self._decoder.features.device)
+        features = self._decoder.features.index_select(0, index).split([len(rows.step_rows) for rows in kept])
+        for rows, own in zip(kept, features, strict=True):
+            pending = rows.sequence.drafter_state
+            if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
+                pending.features.append(own)
+            else:
+                rows.sequence.drafter_state = _Pending(rows.first_position, [own])
 
-    def _take_in(self, rows: KeptRows, *, with_last: bool) -> tuple[DraftRows, Tensor]:
-        """Rows for all pending features, and their states [T, 3H]; with_last: also the one of the last token, which a
-        draft follows."""
-        sequence, pending = rows.sequence, rows.sequence.drafter_state
-        assert isinstance(pending, _Pending)
-        first, end = pending.first_position, pending.end_position
-        features = torch.cat(pending.features)
-        states = features
-        if first > 0:
-            before = self._last_features[sequence.block_ids[(first - 1) // BLOCK_SIZE]]
-            states = torch.cat((before.unsqueeze(0), features))
-        blocks = range(first // BLOCK_SIZE, (end - 1) // BLOCK_SIZE + 1)
-        last_rows = [min((block + 1) * BLOCK_SIZE, end) - 1 - first for block in blocks]
-        device = features.device
-        block_ids = to_device([sequence.block_ids[block] for block in blocks], torch.int64, device)
-        taken_in = features.index_select(0, to_device(last_rows, torch.int64, device))
-        self._last_features.index_copy_(0, block_ids, taken_in.to(self._last_features.dtype))
-        sequence.drafter_state = _Pending(end, [])
-        first = max(first, FIRST_KEY)
-        token_ids = sequence.tokens[first : end + 1 if with_last else end]
-        return DraftRows(first, token_ids, sequence.block_ids), states[: len(token_ids)]
+    def _take_in(self, due: Sequence[tuple[KeptRows, bool]]) -> tuple[list[DraftRows], Tensor]:
+        """Rows for all pending features, and their states [T, 3H]. Of each sequence whether the row of its last token,
+        which a draft follows, is among them."""
+        parts: list[DraftRows] = []
+        pieces: list[Tensor] = []
+        wanted: list[int] = []
+        last_rows: list[int] = []
+        last_blocks: list[int] = []
+        num_rows = 0
+        for rows, with_last in due:
+            sequence, pending = rows.sequence, rows.sequence.drafter_state
+            assert isinstance(pending, _Pending)
+            first, end, start = pending.first_position, pending.end_position, num_rows
+            if first > 0:
+                block_before = sequence.block_ids[(first - 1) // BLOCK_SIZE]
+                pieces.append(self._last_features[block_before : block_before + 1])
+                num_rows += 1
+            pieces.extend(pending.features)
+            for block in range(first // BLOCK_SIZE, (end - 1) // BLOCK_SIZE + 1):
+                last_blocks.append(sequence.block_ids[block])
+                last_rows.append(num_rows + min((block + 1) * BLOCK_SIZE, end) - 1 - first)
+            num_rows += end - first
+            sequence.drafter_state = _Pending(end, [])
+            first = max(first, FIRST_KEY)
+            token_ids = sequence.tokens[first : end + 1 if with_last else end]
+            parts.append(DraftRows(first, token_ids, sequence.block_ids))
+            wanted.extend(range(start, start + len(token_ids)))
+        features = torch.cat(pieces)
+        blocks, taken_in, index = (
+            to_device(values, torch.int64, features.device) for values in (last_blocks, last_rows, wanted)
+        )
+        self._last_features.index_copy_(0, blocks, features.index_select(0, taken_in).to(self._last_features.dtype))
+        return parts, features.index_select(0, index)
+
+
+def _fills_a_block(rows: KeptRows) -> bool:
+    """Whether the sequence's pending features reach the end of one."""
+    pending = rows.sequence.drafter_state
+    assert isinstance(pending, _Pending)
+    return pending.first_position // BLOCK_SIZE < pending.end_position // BLOCK_SIZE

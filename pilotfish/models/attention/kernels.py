@@ -19,9 +19,6 @@ from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.attention.rows import TREE_SPAN, StepRows
 from pilotfish.types import BLOCK_SIZE
 
-KEYS = 64
-"""Keys that a program looks at in one go."""
-
 
 @triton.jit(do_not_specialize=["num_rows", "window", "first_key"])
 def _attend_share(
@@ -157,8 +154,9 @@ class KernelBatch:
             *query.stride()[:2], num_rows, shape.scale, shape.sliding_window or 1 << 30, shape.first_key,
             softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,
             dim=dim, dim_padded=_padded(dim),
-            tile_places=tile_places, num_warps=8 if tile_places > 64 else 4,
-            num_keys_at_once=KEYS, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
+            tile_places=tile_places, num_warps=8 if tile_places > 64 else 4, num_stages=2,
+            # Measured on an H100: few rows wait for keys, many for registers.
+            num_keys_at_once=128 if tile_places <= 32 else 64, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
             precision="ieee" if query.dtype is torch.float32 else "tf32",
         )  # fmt: skip
         _join_shares[num_rows, num_heads](
