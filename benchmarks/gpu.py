@@ -282,8 +282,15 @@ def stack(bench: Bench) -> None:
     if bench.options.model is None:
         bench.report.row(stage="stack", kind="not run: no --model")
         return
-    settings = (f"target.model={bench.options.model}", f"target.engine.device={bench.device.type}")
-    command = [sys.executable, "-m", "pilotfish.cli.__main__", "bench", "load", "--concurrency", "1,8,32", "--json"]
+    settings = (
+        f"target.model={bench.options.model}",
+        f"target.engine.device={bench.device.type}",
+        "target.engine.kv_cache_tokens=0",
+        "target.drafter.proposer=eagle3",
+        f"target.drafter.model={bench.options.head}",
+    )
+    command = [sys.executable, "-m", "pilotfish.cli.__main__", "bench", "load", "--concurrency", "1,16"]
+    command += ["--output-tokens", "128", "--requests", "16", "--turns", "1", "--modes", "off,on", "--json"]
     command += [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     if done.returncode != 0:
@@ -341,6 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--shape", choices=list(SHAPES), default="llama-3.1-8b")
     options.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES))
     options.add_argument("--model", type=Path, help="a real model's folder, for the stage `stack`")
+    options.add_argument("--head", default="smollm2-135m-instruct-eagle3", help="of that model")
     chosen = options.parse_args(arguments)
     device = resolve_device(chosen.device)
     enter_device(device)

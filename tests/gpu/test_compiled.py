@@ -15,8 +15,11 @@ from pilotfish.models.attention.paged import SequenceSlice
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.gpu_factory import build_gpu_decoder
 
-# Of torch's own modules, which the backend imports.
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+# The backend's own, about torch's modules and about float32, which these tests are in on purpose.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning"),
+]
 
 
 @pytest.mark.parametrize(("quantization", "graphs"), [("none", True), ("none", False), ("int8", True)])
