@@ -16,27 +16,24 @@ lacks.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import gc
 import json
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from engine_step import decode_step
-from shared.report import Report, median_ms, parser, times_ms
-from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Qwen3Config
+from shared.gpu_models import MAX_CONTEXT, MAX_SEQUENCES, SHAPES, Bench, bandwidth_gb_s, read_bytes, shape
+from shared.report import Report, median_ms, parser
+from torch import Tensor
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from pilotfish.config import EngineConfig
 from pilotfish.engine.core.draft_costs import Thresholds
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.drafting.eagle3_drafter import Eagle3Drafter
@@ -44,115 +41,17 @@ from pilotfish.engine.process.gpu import record_graphs
 from pilotfish.messages import Decode, OpenSequence, Verdict
 from pilotfish.models.decoder_transformers import TransformersDecoder
 from pilotfish.models.device import enter_device, resolve_device
-from pilotfish.models.eagle3.config import Eagle3Config, default_feature_layers
-from pilotfish.models.eagle3.module import Eagle3Head
+from pilotfish.models.eagle3.config import default_feature_layers
 from pilotfish.models.eagle3.runtime import FeatureHead, HeadStep
-from pilotfish.models.eagle3.torch_head import TorchEagle3Head
 from pilotfish.models.gpu_factory import build_gpu_decoder
-from pilotfish.types import BLOCK_SIZE, ModelInfo, SamplingParams
+from pilotfish.types import ModelInfo, SamplingParams
 
-
-def shape(kind: type[Any], hidden: int, intermediate: int, layers: int, heads: int, **others: Any) -> Any:
-    """A configuration."""
-    sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
-    common = {"vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5}
-    return kind(
-        **{**common, **sizes, "num_attention_heads": heads, "num_key_value_heads": 8, "head_dim": 128, **others}
-    )
-
-
-SHAPES = {
-    "llama-3.1-8b": shape(LlamaConfig, 4096, 14336, 32, 32),
-    "qwen3-8b": shape(Qwen3Config, 4096, 12288, 36, 32, vocab_size=151936),
-    # What one of eight ranks holds: an eighth of the heads and of the MLP.
-    "llama-3.1-70b-rank": shape(LlamaConfig, 8192, 3584, 80, 8, num_key_value_heads=1),
-    "tiny": shape(LlamaConfig, 64, 96, 8, 4, vocab_size=512, num_key_value_heads=2, head_dim=16),
-}
-"""As in the models' own config.json."""
 SEQUENCES = (1, 4, 16, 64)
 ROWS_EACH = (1, 4, 8)
 CONTEXT = 512
-MAX_CONTEXT = 768
 ACCEPTANCE = (0.6, 0.7, 0.8)
 DRAFT_TOKENS = (3, 5)
-DRAFT_VOCABULARY = 32000
 STAGES = ("equality", "steps", "head", "speculation", "others", "stack")
-
-
-@dataclass(slots=True)
-class Bench:
-    """What all stages need."""
-
-    report: Report
-    device: torch.device
-    options: argparse.Namespace
-    bandwidth_gb_s: float
-    samples: int
-
-    def floor_ms(self, num_bytes: int) -> float:
-        """To read so many bytes."""
-        return num_bytes / (self.bandwidth_gb_s * 1e6)
-
-    def engine(self, **others: Any) -> EngineConfig:
-        return EngineConfig(
-            device=self.device.type,
-            max_sequences=SEQUENCES[-1],
-            max_draft_tokens=max(ROWS_EACH) - 1,
-            kv_cache_tokens=SEQUENCES[-1] * MAX_CONTEXT,
-            **others,
-        )
-
-    @contextmanager
-    def model(self, name: str) -> Iterator[PreTrainedModel]:
-        """Random weights on the device, and its memory back at the end."""
-        with torch.device(self.device):
-            model = AutoModelForCausalLM.from_config(SHAPES[name], dtype=torch.bfloat16)
-        yield model.eval().requires_grad_(False)
-        del model
-        gc.collect()
-        torch.cuda.empty_cache()
-
-    def decoder(self, model: PreTrainedModel, **engine: Any) -> TransformersDecoder:
-        """With a cache for all sequences; recorded unless the engine says otherwise."""
-        config = self.engine(**engine)
-        decoder = build_gpu_decoder(model, config, self.device, max_context_tokens=MAX_CONTEXT)
-        decoder.allocate(config.kv_cache_tokens // BLOCK_SIZE + 1)
-        start_s = time.monotonic()
-        free_bytes = torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else 0
-        record_graphs(decoder)
-        if decoder.num_graphs and self.device.type == "cuda":
-            taken = free_bytes - torch.cuda.mem_get_info(self.device)[0]
-            seconds = time.monotonic() - start_s
-            self.report.row(stage="graphs", kind=f"{decoder.num_graphs} graphs: {taken / 1e6:.0f} MB, {seconds:.1f} s")
-        return decoder
-
-    def head(self, model: PreTrainedModel, decoder: TransformersDecoder, *, graphs: bool) -> tuple[FeatureHead, int]:
-        """A random EAGLE-3 head for the model, and the bytes that a forward reads."""
-        sizes: Any = model.config
-        config = Eagle3Config(
-            hidden_size=sizes.hidden_size,
-            intermediate_size=sizes.intermediate_size,
-            num_attention_heads=sizes.num_attention_heads,
-            num_key_value_heads=sizes.num_key_value_heads,
-            head_dim=sizes.head_dim,
-            vocab_size=sizes.vocab_size,
-            draft_vocab_size=min(DRAFT_VOCABULARY, sizes.vocab_size),
-            rms_norm_eps=1e-5,
-            rope_theta=500000.0,
-            max_position_embeddings=8192,
-            feature_layers=default_feature_layers(sizes.num_hidden_layers),
-            target_model="random",
-            tokenizer_fingerprint="none",
-        )
-        head = Eagle3Head(config).to(self.device, torch.bfloat16).requires_grad_(False)
-        runtime = TorchEagle3Head(
-            head,
-            decoder.input_embeddings,
-            deterministic=False,
-            row_attention=decoder.row_attention,
-            graphs=decoder.graph_plan if graphs else None,
-        )
-        return runtime, sum(parameter.nbytes for parameter in head.parameters()) - head.fc.weight.nbytes
 
 
 def equality(bench: Bench) -> None:
@@ -179,7 +78,7 @@ def steps(bench: Bench) -> None:
         times = _time_steps(bench, name, "graphs", decoder, model)
         eager = _time_steps(bench, name, "eager", bench.decoder(model, cuda_graphs=False), model, few=True)
         _time_steps(bench, name, "sdpa, eager", bench.decoder(model, attention="sdpa"), model, few=True)
-        floor = bench.floor_ms(_read_bytes(model))
+        floor = bench.floor_ms(read_bytes(model))
     bench.report.check(f"{name}: a decode with graphs over the bandwidth floor", times[1, 1] / floor, 1.5)
     bench.report.check(f"{name}: a decode with graphs over one without", times[1, 1] / eager[1, 1], 1.0)
     bench.report.check(f"{name}: verifying 8 rows over decoding", times[1, 8] / times[1, 1], 1.2)
@@ -193,7 +92,7 @@ def head(bench: Bench) -> None:
         times: dict[tuple[str, int], float] = {}
         for kind in ("graphs", "eager"):
             runtime, num_bytes = bench.head(model, decoder, graphs=kind == "graphs")
-            runtime.allocate(SEQUENCES[-1] * 60)
+            runtime.allocate(MAX_SEQUENCES * 60)
             floor = bench.floor_ms(num_bytes)
             for rows in (1, 4, 16, 64):
                 states = torch.zeros(rows, model.config.hidden_size, dtype=torch.bfloat16, device=bench.device)
@@ -273,7 +172,7 @@ def others(bench: Bench) -> None:
         with bench.model(name) as model:
             decoder = bench.decoder(model, quantization=quantization)
             times = _time_steps(bench, name, f"graphs, {quantization}", decoder, model, few=True)
-            floor = bench.floor_ms(_read_bytes(model))
+            floor = bench.floor_ms(read_bytes(model))
         bench.report.check(f"{name}: a decode over the bandwidth floor", times[1, 1] / floor, 1.5)
 
 
@@ -304,7 +203,7 @@ def _time_steps(
 ) -> dict[tuple[int, int], float]:
     """Milliseconds by (sequences, rows of each), with the greedy tokens brought to the host, as the engine does."""
     times: dict[tuple[int, int], float] = {}
-    floor = bench.floor_ms(_read_bytes(model))
+    floor = bench.floor_ms(read_bytes(model))
     for sequences in (1, 16) if few else SEQUENCES:
         for rows_each in (1, 8) if few else ROWS_EACH:
             step = decode_step(sequences, rows_each, CONTEXT, num_token_ids=500)
@@ -320,26 +219,6 @@ def _row(
 ) -> None:
     over = {} if floor_ms is None else {"over_floor": ms / floor_ms}
     bench.report.row(stage=stage, model=name, kind=kind, sequences=sequences, rows_each=rows_each, ms=ms, **over)
-
-
-def _read_bytes(model: nn.Module) -> int:
-    """Weights that a step reads: all but the embeddings, of which it takes a few rows, unless they are the head."""
-    head = model.get_output_embeddings().weight  # type: ignore[operator]
-    embeddings = model.get_input_embeddings().weight  # type: ignore[operator]
-    kept = [*model.parameters(), *model.buffers()]
-    return sum(t.nbytes for t in kept if t is not embeddings or embeddings is head)
-
-
-def bandwidth_gb_s(device: torch.device) -> float:
-    """Bytes read a second, from copies of 1 GB (64 MB on a CPU), which read and write as much."""
-    source = torch.zeros((1 << 30) if device.type == "cuda" else (1 << 26), dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-
-    def copy_all() -> None:
-        target.copy_(source)
-        target[:1].tolist()
-
-    return 2 * source.nbytes / (min(times_ms(copy_all, 5, warm_up=1)) * 1e6)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

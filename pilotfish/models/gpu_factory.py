@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
+import textwrap
 from collections.abc import Sequence
 
 import torch
@@ -65,25 +65,31 @@ def choose_attention(
 
     Raises ConfigError where `triton` is asked for and cannot be had.
     """
-    reason = None if wanted == "sdpa" else _obstacle(layers, device)
-    if wanted == "triton" and reason is not None:
-        raise ConfigError(f"engine.attention is triton, but {reason}: set it to auto or sdpa")
-    if wanted == "sdpa" or reason is not None:
-        logger.info("attention on SDPA, steps without graphs%s", f": {reason}" if reason else "")
+    if wanted == "sdpa":
         return None
-    # Triton comes with torch's builds for GPUs and only with them.
-    from pilotfish.models.attention.kernels import KernelBatch
+    reason = _obstacle(layers, device)
+    if reason is None:
+        # Triton comes with torch's builds for GPUs and only with them.
+        from pilotfish.models.attention.kernels import KernelBatch
 
-    return KernelBatch
+        return KernelBatch
+    if wanted == "triton":
+        raise ConfigError(f"engine.attention is triton, but {reason}: set it to auto or sdpa")
+    logger.warning("attention on SDPA, and steps without graphs: %s", reason)
+    return None
 
 
 def _obstacle(layers: Sequence[AttentionShape], device: torch.device) -> str | None:
     """Why our kernels cannot compute these layers; None when they can."""
     if device.type != "cuda":
         return f"it needs a CUDA device, not {device}"
-    if importlib.util.find_spec("triton") is None:
-        return "the package triton is not installed"
     windows = [layer.sliding_window for layer in layers if layer.sliding_window is not None]
     if min(windows, default=TREE_SPAN) < TREE_SPAN:
         return f"a layer's sliding window of {min(windows)} tokens can end within a tree"
+    try:
+        from pilotfish.models.attention.kernels import try_out
+
+        try_out(device)
+    except Exception as error:  # what a missing package, C compiler or driver raises is Triton's affair
+        return f"Triton cannot run its kernels here ({textwrap.shorten(str(error), 200)})"
     return None

@@ -78,8 +78,8 @@ class Eagle3Drafter:
         """Take the rows' features from the decoder, in one copy."""
         step_rows = [row for rows in kept for row in rows.step_rows]
         index = to_device(step_rows, torch.int64, self._decoder.features.device)
-        features = self._decoder.features.index_select(0, index).split([len(rows.step_rows) for rows in kept])
-        for rows, own in zip(kept, features, strict=True):
+        features = self._decoder.features.index_select(0, index)
+        for rows, own in zip(kept, torch.split(features, [len(rows.step_rows) for rows in kept]), strict=True):
             pending = rows.sequence.drafter_state
             if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
                 pending.features.append(own)

@@ -15,8 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pilotfish.models.attention.paged import AttentionShape
+from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
 from pilotfish.models.attention.rows import TREE_SPAN, StepRows
+from pilotfish.models.decoder import StepInput
 from pilotfish.types import BLOCK_SIZE
 
 
@@ -164,6 +165,14 @@ class KernelBatch:
             max_shares=num_shares, num_heads=num_heads, dim=dim, dim_padded=_padded(dim),
         )  # fmt: skip
         return output
+
+
+def try_out(device: torch.device) -> None:
+    """Launch the kernels once. Raises what Triton does where it cannot: without a C compiler, for one."""
+    rows = StepRows.holding(StepInput([0], [0], [SequenceSlice(0, 1, 0, [0])], [0]), 1, device)
+    batch, pool = KernelBatch(rows), torch.zeros(BLOCK_SIZE, 2, 64, dtype=torch.bfloat16, device=device)
+    batch.write_kv(pool, pool[:1, :1], pool[:1, 1:])
+    batch.attend(pool[:1, :1], pool, AttentionShape(num_kv_heads=1, head_dim=64, scale=1.0))
 
 
 def _padded(dim: int) -> int:
