@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import re
 
-_BEGIN = re.compile(r"[^ \t\n\r]")
-_OUTSIDE_STRINGS = re.compile(r'[\[\]{}"]|[^\s,:+\-.0-9truefalsnE]')
-"""What changes the depth or begins a string, and what no JSON has there."""
-_IN_STRING = re.compile(r'["\\\x00-\x1f]')
-"""What ends a string, escapes the next character, or may not be in one."""
-
-
-class NotJsonError(Exception):
-    """The text is no JSON object, however it goes on."""
+_OUTSIDE_STRINGS = re.compile(r'[\[\]{}"]')
+_IN_STRING = re.compile(r'["\\]')
 
 
 class JsonObjectEnd:
@@ -26,9 +19,9 @@ class JsonObjectEnd:
         self._end: int | None = None
 
     def find(self, text: str) -> int | None:
-        """The index behind the object; None while it goes on. text: all so far, each time. Raises NotJsonError."""
+        """The index behind the object; None while it goes on. text: all so far, each time; it begins with a bracket."""
         while self._end is None:
-            pattern = _IN_STRING if self._is_in_string else _OUTSIDE_STRINGS if self._depth else _BEGIN
+            pattern = _IN_STRING if self._is_in_string else _OUTSIDE_STRINGS
             match = pattern.search(text, self._position)
             if match is None:
                 self._position = len(text)
@@ -42,15 +35,11 @@ class JsonObjectEnd:
         return self._end
 
     def _take(self, character: str) -> None:
-        if self._is_in_string and character == "\\":
+        if character == "\\":
             self._position += 1
-        elif character == '"' and self._depth:
+        elif character == '"':
             self._is_in_string = not self._is_in_string
-        elif character == "{" or (character == "[" and self._depth):
-            self._depth += 1
-        elif character in "]}" and self._depth:
-            self._depth -= 1
+        else:
+            self._depth += 1 if character in "{[" else -1
             if self._depth == 0:
                 self._end = self._position
-        else:
-            raise NotJsonError

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-
-from orchestrator.requests.json_object_end import JsonObjectEnd, NotJsonError
+from orchestrator.requests.json_object_end import JsonObjectEnd
 from orchestrator.requests.tool_forms.form import ToolForm
 from orchestrator.requests.tool_forms.hermes import HERMES
 from pilotfish.models.tokens.tool_prompt import parse_arguments
@@ -17,26 +15,51 @@ from pilotfish.structured.bounds import check_json_depth
 from pilotfish.types import ToolCall
 
 _MAX_HEAD_CHARS = 256
-"""Between a begin mark and the JSON object."""
+"""Between a begin mark and the arguments, and behind them."""
 _JSON_SPACE = " \t\n\r"
+_STRING = r'"[^"\\\x00-\x1f]*"'
+_OBJECT_BEGIN = re.compile(r'\{\s*(?:"|$)')
+_NAME_FIRST = re.compile(
+    rf'\{{\s*(?:"(?:id|type)"\s*:\s*{_STRING}\s*,\s*)*"name"\s*:\s*"(?P<name>[\w.-]+)"\s*,'
+    r'\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
+)
+"""What most models' objects of a name and arguments begin with: the call is certain before its arguments."""
+_OBJECT_REST = re.compile(rf'\s*(?:,\s*"\w+"\s*:\s*{_STRING}\s*)*\}}')
+
+
+class NotCallError(Exception):
+    """The text is no call, however it goes on."""
 
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """An answer with its calls taken out, and what was thought before it."""
+    """An answer, or a piece of one, with its calls taken out, and what was thought before it."""
 
     content: str
     calls: tuple[ToolCall, ...] = ()
+    """In pieces: one with an id and no arguments begins a call, those without add to its arguments."""
     reasoning: str = ""
+
+
+def joined_calls(pieces: Iterable[ToolCall]) -> list[ToolCall]:
+    """Whole calls."""
+    calls: list[ToolCall] = []
+    for piece in pieces:
+        if not piece.call_id:
+            begun = calls.pop()
+            piece = ToolCall(begun.call_id, begun.name, begun.arguments + piece.arguments)
+        calls.append(piece)
+    return calls
 
 
 class ToolCallParser:
     """Finds calls in text that comes in pieces; how it is cut makes no difference to what is found.
 
     A call is the form's begin mark, its head, a JSON object and one of its ends. Marks within the object's strings are
-    words of the arguments. A begin mark that nothing such follows is text, and what may begin a call is held back until
-    that is known. So is space at the end of the content: in an answer with calls none is told before the first word and
-    after the last one.
+    words of the arguments. It is told from its name on and the arguments as they come, so they may be cut off or be no
+    JSON. A begin mark that nothing such follows is text, and what may begin a call is held back until that is known:
+    the whole of a call whose name comes last. So is space at the end of the content: in an answer with calls none is
+    told before the first word and after the last one.
     """
 
     def __init__(self, form: ToolForm = HERMES, names: Collection[str] = ()) -> None:
@@ -44,13 +67,20 @@ class ToolCallParser:
         self._form = form
         self._names = names
         self._text = ""
-        """What is not told yet; within a call what follows its beginning."""
-        self._begin: str | None = None
-        """What the call began with that the text is in; None: in none."""
-        self._name = ""
-        """That its head told."""
-        self._object: JsonObjectEnd | None = None
-        """Behind the head."""
+        """What is not told yet, and the arguments of the call that it is in."""
+        self._take = self._take_content
+        """What the text goes on with."""
+        self._begin = ""
+        """What the call began with that the text is in, until it is told."""
+        self._object = JsonObjectEnd()
+        """That the text begins with."""
+        self._num_told = 0
+        """Characters of the arguments."""
+        self._is_within = False
+        """Whether the arguments stand in an object that goes on behind them."""
+        self._content: list[str] = []
+        self._calls: list[ToolCall] = []
+        """To be told next."""
         self._space = ""
         self._has_words = self._has_calls = False
 
@@ -60,82 +90,107 @@ class ToolCallParser:
         return self._advance(is_over=False)
 
     def finish(self) -> ToolAnswer:
-        """What is left when no more comes. A call whose end mark is missing is one; a call that was cut off is text."""
+        """What is left when no more comes. A call whose end is missing is one."""
         rest = self._advance(is_over=True)
         return rest if self._has_calls else ToolAnswer(rest.content + self._space, rest.calls)
 
     def _advance(self, *, is_over: bool) -> ToolAnswer:
-        content: list[str] = []
-        calls: list[ToolCall] = []
-        while self._begin is not None or self._enter(content):
-            assert self._begin is not None
+        has_more = True
+        while has_more:
             try:
-                if not self._has_object(is_over=is_over):
-                    return ToolAnswer("".join(content), tuple(calls))
-                call = self._next_call(is_over=is_over)
-            except NotJsonError:
-                content.append(self._worded(self._begin))  # no call after all: not ours to swallow
+                has_more = self._take(is_over)
+            except NotCallError:
+                self._content.append(self._worded(self._begin))  # no call after all: not ours to swallow
                 self._has_words = True
-                self._begin = None
-            else:
-                if call is None:
-                    return ToolAnswer("".join(content), tuple(calls))
-                calls.append(call)
-                self._has_calls = True
-            self._object = None
-        num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
-        told, self._text = self._text[:num_told], self._text[num_told:]
-        content.append(self._worded(told))
-        return ToolAnswer("".join(content), tuple(calls))
+                self._take = self._take_content
+        answer = ToolAnswer("".join(self._content), tuple(self._calls))
+        self._content, self._calls = [], []
+        return answer
 
-    def _enter(self, content: list[str]) -> bool:
-        """Where a call may begin, take what is before it."""
+    # Each takes its part off the text and sets what comes next; False: more text is needed, or all is taken.
+
+    def _take_content(self, is_over: bool) -> bool:
+        """Up to where a call may begin."""
         if self._form.is_bare and not self._has_words and not self._has_calls and self._text.lstrip().startswith("{"):
-            self._begin = ""
+            self._begin, self._take = "", self._take_head
             return True
         before, mark, after = self._text.partition(self._form.begin)
         if mark:
-            content.append(self._worded(before))
-            self._begin, self._text = mark, after
-        return bool(mark)
-
-    def _has_object(self, *, is_over: bool) -> bool:
-        """Take the head off the text. Raises NotJsonError when none is there."""
-        if self._object is not None:
+            self._content.append(self._worded(before))
+            self._begin, self._text, self._take = mark, after, self._take_head
             return True
+        num_told = len(self._text) - (0 if is_over else num_held(self._text, self._form.begin))
+        told, self._text = self._text[:num_told], self._text[num_told:]
+        self._content.append(self._worded(told))
+        return False
+
+    def _take_head(self, is_over: bool) -> bool:
         start = self._text.find("{")
         if start < 0 and len(self._text) <= _MAX_HEAD_CHARS and not is_over:
             return False
         head = self._form.head.fullmatch(self._text, 0, start) if 0 <= start <= _MAX_HEAD_CHARS else None
         if head is None:
-            raise NotJsonError
-        self._name = head.groupdict().get("name", "")
+            raise NotCallError
         self._begin, self._text = f"{self._begin}{head.group()}", self._text[start:]
-        self._object = JsonObjectEnd()
+        self._object, self._take = JsonObjectEnd(), self._take_object
+        if name := head.groupdict().get("name"):
+            self._tell(name, is_within=False)
         return True
 
-    def _next_call(self, *, is_over: bool) -> ToolCall | None:
-        """Take the call off the text; None while it may go on. Raises NotJsonError when it is no call."""
-        assert self._object is not None
+    def _take_object(self, is_over: bool) -> bool:
+        """Of a name and arguments."""
+        if match := _NAME_FIRST.match(self._text, 0, _MAX_HEAD_CHARS):
+            self._tell(match["name"], is_within=True)
+            self._text, self._object = self._text[match.end() :], JsonObjectEnd()
+            return True
+        end = self._object.find(self._text) if _OBJECT_BEGIN.match(self._text) else 0
+        if end is None and not is_over:
+            return False
+        name, arguments = _parse_call(self._text[:end])
+        self._tell(name, is_within=False)
+        self._calls.append(ToolCall("", "", arguments))
+        self._text, self._take = self._text[end:], self._take_end
+        return True
+
+    def _take_arguments(self, is_over: bool) -> bool:
         end = self._object.find(self._text)
-        if end is None:
-            if is_over:
-                raise NotJsonError
-            return None
-        rest = self._text[end:].lstrip(_JSON_SPACE)
-        mark = next((mark for mark in self._form.ends if rest.startswith(mark) or mark.startswith(rest)), None)
-        if mark is None:
-            raise NotJsonError
+        if told := self._text[self._num_told : end]:
+            self._calls.append(ToolCall("", "", told))
+            self._num_told += len(told)
+        if end is None and not is_over:
+            return False
+        self._text = self._text[self._num_told :]
+        self._take = self._take_rest if self._is_within else self._take_end
+        return True
+
+    def _take_rest(self, is_over: bool) -> bool:
+        """Of the object that the arguments stand in."""
+        end = self._text.find("}", 0, _MAX_HEAD_CHARS) + 1
+        if not end and len(self._text) < _MAX_HEAD_CHARS and not is_over:
+            return False
+        if _OBJECT_REST.fullmatch(self._text, 0, end):
+            self._text = self._text[end:]
+        self._take = self._take_end
+        return True
+
+    def _take_end(self, is_over: bool) -> bool:
+        rest = self._text.lstrip(_JSON_SPACE)
+        mark = next((mark for mark in self._form.ends if rest.startswith(mark) or mark.startswith(rest)), "")
         is_cut = not rest.startswith(mark)
         if is_cut and not is_over:
-            return None
-        call = _parse_call(self._form, self._name, self._text[:end])
-        if not (self._begin or "").strip() and call.name not in self._names:
-            raise NotJsonError
-        has_next = self._form.ends[mark] and not is_cut
-        self._begin = mark if has_next else None
-        self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text[end:]
-        return call
+            return False
+        self._begin = mark
+        self._take = self._take_head if self._form.ends.get(mark) and not is_cut else self._take_content
+        self._text = "" if is_cut else rest.removeprefix(mark) if mark else self._text
+        return True
+
+    def _tell(self, name: str, *, is_within: bool) -> None:
+        """Of a call that is certain."""
+        if not self._begin.strip() and name not in self._names:
+            raise NotCallError
+        self._calls.append(ToolCall(self._form.new_id(), name, ""))
+        self._has_calls, self._num_told, self._is_within = True, 0, is_within
+        self._take = self._take_arguments
 
     def _worded(self, text: str) -> str:
         """The part of some content that can be told: without space where it is the first or the last."""
@@ -149,45 +204,18 @@ class ToolCallParser:
         return told
 
 
-class _WrittenCall(msgspec.Struct):
-    name: str
-    arguments: msgspec.Raw = msgspec.Raw()
-    parameters: msgspec.Raw = msgspec.Raw()
-    """Another name for the arguments."""
-
-
-def _parse_call(form: ToolForm, name: str, text: str) -> ToolCall:
-    """name: where the form has it before the object. Raises NotJsonError when it is no call, or one whose arguments we
-    would refuse when the client sends it back."""
+def _parse_call(text: str) -> tuple[str, str]:
+    """(name, arguments). Raises NotCallError when it is no call, or one that we would refuse when it is sent back."""
     try:
-        name, arguments = (name, text) if name else _written_call(text)
-        name.encode()
-        check_json_depth(arguments.encode(), "the JSON in arguments")
-        parse_arguments(arguments)
+        check_json_depth(text.encode(), "the JSON of a call")
+        call = parse_arguments(text)
+        match call:
+            case {"name": str(name), "arguments": dict(arguments)} | {"name": str(name), "parameters": dict(arguments)}:
+                name.encode()
+                return name, json.dumps(arguments)  # half a surrogate pair stays an escape
     except (ValueError, RecursionError):
-        raise NotJsonError from None
-    return ToolCall(form.new_id(), name, arguments)
-
-
-def _written_call(text: str) -> tuple[str, str]:
-    """(name, arguments), the arguments as they were written. Raises ValueError, NotJsonError, RecursionError."""
-    try:
-        call = msgspec.json.decode(text.encode(), type=_WrittenCall)
-    except msgspec.DecodeError:
-        return _lone_surrogate_call(json.loads(text))
-    for arguments in (bytes(call.arguments), bytes(call.parameters)):
-        if arguments.startswith(b"{"):
-            return call.name, arguments.decode()
-    raise NotJsonError
-
-
-def _lone_surrogate_call(call: Any) -> tuple[str, str]:
-    """JSON may escape one half of a surrogate pair, which msgspec refuses; written anew it is escaped again."""
-    if isinstance(call, dict) and isinstance(call.get("name"), str):
-        for arguments in (call.get("arguments"), call.get("parameters")):
-            if isinstance(arguments, dict):
-                return call["name"], json.dumps(arguments, allow_nan=False)
-    raise NotJsonError
+        pass
+    raise NotCallError
 
 
 def num_held(text: str, mark: str) -> int:

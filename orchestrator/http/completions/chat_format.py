@@ -25,7 +25,7 @@ from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
-from orchestrator.requests.tool_calls import ToolAnswer
+from orchestrator.requests.tool_calls import ToolAnswer, joined_calls
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import FinishReason, ToolCall
@@ -112,7 +112,7 @@ class ChatFormat:
         answer = self.parser().finish(text)
         message = AssistantMessage("assistant", answer.content)
         if answer.calls:
-            message.tool_calls = [_call_item(call) for call in answer.calls]
+            message.tool_calls = [_call_item(call) for call in joined_calls(answer.calls)]
         if answer.calls or answer.reasoning:
             message.content = answer.content or None
         if reasoning := self.reasoning_of(answer):
@@ -153,14 +153,14 @@ class ChatEvents:
         self._usage.num_output_tokens += len(chunk.token_ids)
         if not opening and not self._has_news(chunk, answer):
             return b""
-        return opening + self._event(self._choice(chunk, answer))
+        return opening + self._news(chunk, answer)
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the event that tells how it ended."""
         answer = self._parser.finish(chunk.text)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
-        news = self._event(self._choice(chunk, answer)) if self._has_news(chunk, answer) else b""
+        news = self._news(chunk, answer) if self._has_news(chunk, answer) else b""
         options = self._sample.options
         ending = ChatChunkChoice(
             index=self._sample.index,
@@ -175,6 +175,18 @@ class ChatEvents:
         told = answer.content or answer.calls or self._chat.reasoning_of(answer) or chunk.logprobs
         return bool(told or self._chat.returns_tokens or self._chat.returns_token_ids)
 
+    def _news(self, chunk: OutputChunk, answer: ToolAnswer) -> bytes:
+        """An event for each piece of a call, as clients may read the first of an event alone."""
+        items = [self._call_piece(piece) for piece in answer.calls]
+        first = self._event(self._choice(chunk, answer, items[:1]))
+        return first + b"".join(
+            self._event(ChatChunkChoice(index=self._sample.index, delta=Delta(tool_calls=[item]))) for item in items[1:]
+        )
+
+    def _call_piece(self, piece: ToolCall) -> CallItem:
+        self._num_calls += bool(piece.call_id)
+        return _call_item(piece, self._num_calls - 1)
+
     def _event(self, choice: ChatChunkChoice) -> bytes:
         return self._chat.event([choice], self._usage.now())
 
@@ -186,10 +198,8 @@ class ChatEvents:
         choice = ChatChunkChoice(index=self._sample.index, delta=Delta("assistant", ""))
         return self._chat.event([choice], self._usage.now(), self._chat.prompt_token_ids(self._sample))
 
-    def _choice(self, chunk: OutputChunk, answer: ToolAnswer) -> ChatChunkChoice:
+    def _choice(self, chunk: OutputChunk, answer: ToolAnswer, items: list[CallItem]) -> ChatChunkChoice:
         chat, content = self._chat, answer.content
-        items = [_call_item(call, self._num_calls + index) for index, call in enumerate(answer.calls)]
-        self._num_calls += len(items)
         reasoning = chat.reasoning_of(answer) or None
         content_or_none = None if (items or answer.reasoning) and not content else content
         return ChatChunkChoice(
@@ -204,4 +214,7 @@ class ChatEvents:
 
 
 def _call_item(call: ToolCall, index: int | None = None) -> CallItem:
+    """index: of a streamed piece, which has the call's name and id if it is the first."""
+    if not call.call_id:
+        return CallItem(msgspec.UNSET, CallFunction(msgspec.UNSET, call.arguments), index)
     return CallItem(call.call_id, CallFunction(call.name, call.arguments), index, "function")

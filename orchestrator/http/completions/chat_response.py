@@ -14,15 +14,16 @@ from orchestrator.http.completions.usage import Usage
 class CallFunction(msgspec.Struct):
     """Which function, and with what."""
 
-    name: str
+    name: str | msgspec.UnsetType
+    """In streams of a call's first piece, as its id."""
     arguments: str
-    """A JSON object, as text."""
+    """A JSON object, as text, if the model wrote one and was not cut off."""
 
 
 class CallItem(msgspec.Struct, omit_defaults=True):
     """A function that the model calls."""
 
-    id: str
+    id: str | msgspec.UnsetType
     function: CallFunction
     index: int | None = None
     """In streams: which call of the answer."""

@@ -101,7 +101,7 @@ class ResponseEvents:
         self._parser = parser
         self._num_events = 0
         self.items: list[OutputItem] = []
-        self._written: WrittenItem | None = None
+        self._written: OutputItem | None = None
         """That is being written: the last item."""
 
     def chunk(self, chunk: OutputChunk) -> bytes:
@@ -127,13 +127,13 @@ class ResponseEvents:
 
     def _add(self, answer: ToolAnswer) -> bytes:
         data = self._write(ReasoningItem, answer.reasoning) + self._write(OutputMessage, answer.content)
-        return data + b"".join(self._call(call) for call in answer.calls)
+        return data + b"".join(self._write_call(piece) for piece in answer.calls)
 
     def _write(self, kind: type[WrittenItem], text: str) -> bytes:
         if not text:
             return b""
         data = self._open_written(kind)
-        assert self._written is not None
+        assert isinstance(self._written, WrittenItem)
         part = self._written.content[0]
         part.text += text
         return data + self._item_event(f"response.{part.type}.delta", content_index=0, delta=text, **_logprobs(part))
@@ -155,35 +155,36 @@ class ResponseEvents:
     def _close_written(self, status: Status = "completed") -> bytes:
         if self._written is None:
             return b""
-        item, part = self._written, self._written.content[0]
+        item, self._written = self._written, None
         item.status = status
-        data = self._item_event(f"response.{part.type}.done", content_index=0, text=part.text, **_logprobs(part))
-        data += self._item_event("response.content_part.done", content_index=0, part=part)
-        self._written = None
-        return data + self._close(item)
+        if isinstance(item, FunctionCall):
+            data = self._item_event("response.function_call_arguments.done", name=item.name, arguments=item.arguments)
+        else:
+            part = item.content[0]
+            data = self._item_event(f"response.{part.type}.done", content_index=0, text=part.text, **_logprobs(part))
+            data += self._item_event("response.content_part.done", content_index=0, part=part)
+        return data + self._event("response.output_item.done", output_index=len(self.items) - 1, item=item)
 
-    def _call(self, call: ToolCall) -> bytes:
-        item = FunctionCall(
-            id=f"fc_{secrets.token_hex(12)}", status="in_progress", call_id=call.call_id, name=call.name, arguments=""
-        )
-        data = self._close_written() + self._open(item)
-        data += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
-        item.arguments, item.status = call.arguments, "completed"
-        data += self._item_event("response.function_call_arguments.done", arguments=call.arguments)
-        return data + self._close(item)
+    def _write_call(self, piece: ToolCall) -> bytes:
+        if piece.call_id:
+            data, item_id = self._close_written(), f"fc_{secrets.token_hex(12)}"
+            self._written = FunctionCall(
+                id=item_id, status="in_progress", call_id=piece.call_id, name=piece.name, arguments=""
+            )
+            return data + self._open(self._written)
+        assert isinstance(self._written, FunctionCall)
+        self._written.arguments += piece.arguments
+        return self._item_event("response.function_call_arguments.delta", delta=piece.arguments)
 
     def _open(self, item: OutputItem) -> bytes:
         self.items.append(item)
         return self._event("response.output_item.added", output_index=len(self.items) - 1, item=item)
 
-    def _close(self, item: OutputItem) -> bytes:
-        return self._event("response.output_item.done", output_index=len(self.items) - 1, item=item)
-
-    def _item_event(self, name: str, **fields: Any) -> bytes:
+    def _item_event(self, name: str, /, **fields: Any) -> bytes:
         """About the last item."""
         return self._event(name, item_id=self.items[-1].id, output_index=len(self.items) - 1, **fields)
 
-    def _event(self, name: str, **fields: Any) -> bytes:
+    def _event(self, name: str, /, **fields: Any) -> bytes:
         body = {"type": name, "sequence_number": self._num_events, **fields}
         self._num_events += 1
         return b"event: %b\ndata: %b\n\n" % (name.encode(), msgspec.json.encode(body))

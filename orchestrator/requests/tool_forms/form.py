@@ -37,8 +37,8 @@ class ToolForm:
     """What stands between `begin` and a JSON object. With a group `name` the object is the arguments; else it holds
     the name and the arguments."""
     ends: Mapping[str, bool]
-    """What may follow the object after JSON's space, and whether the head of another call follows that. Where several
-    fit, the first counts; an empty one always fits."""
+    """What may follow the object after JSON's space, and whether the head of another call follows that. Of several that
+    fit, the first counts."""
     written: WrittenForm
     is_bare: bool = False
     """An answer may begin with such an object, without `begin`."""

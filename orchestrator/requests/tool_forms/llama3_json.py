@@ -6,7 +6,7 @@ LLAMA3_JSON = ToolForm(
     template_marks=('{"name": function name, "parameters": dictionary',),
     begin="<|python_tag|>",
     head=JSON_SPACE,
-    ends={";": True, "": False},
+    ends={";": True},
     written=WrittenForm('{"name": "$name", "parameters": $arguments}', between="; "),
     is_bare=True,
 )

@@ -10,7 +10,7 @@ MISTRAL_ARGS = ToolForm(
     template_marks=(_BEGIN, "[ARGS]"),
     begin=_BEGIN,
     head=re.compile(r"\s*(?P<name>[\w-]+)(\[CALL_ID\]\w+)?(\[ARGS\])?\s*"),
-    ends={"": False},
+    ends={},
     written=WrittenForm("[TOOL_CALLS]$name[ARGS]$arguments", between=""),
     num_id_chars=_NUM_ID_CHARS,
 )

@@ -76,8 +76,20 @@ def test_a_call_is_streamed(real_client: openai.OpenAI) -> None:
     (call,) = real_client.responses.create(input="which fish?", **CALLING).output
     events = list(real_client.responses.create(input="which fish?", stream=True, **CALLING))
     deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
+    assert len(deltas) > 1
     assert "".join(deltas) == call.arguments
-    assert events[-1].response.output[0].arguments == call.arguments
+    kinds = [event.type.removeprefix("response.") for event in events if "delta" not in event.type]
+    assert kinds[2:] == ["output_item.added", "function_call_arguments.done", "output_item.done", "completed"]
+    added, done, item = (event for event in events if event.type.removeprefix("response.") in kinds[2:5])
+    assert (added.item.name, added.item.arguments, added.item.call_id) == ("find", "", item.item.call_id)
+    assert done.arguments == item.item.arguments == events[-1].response.output[0].arguments == call.arguments
+
+
+def test_a_call_that_is_cut_off_is_incomplete(real_client: openai.OpenAI) -> None:
+    # The bytes of <tool_call>\n{"name": "find", "arguments": {" and no more.
+    body = {**CALLING, "max_output_tokens": 45}
+    (call,) = real_client.responses.create(input="which fish?", **body).output
+    assert (call.status, call.arguments[0]) == ("incomplete", "{")
 
 
 def test_a_format_is_held_to(real_client: openai.OpenAI) -> None:

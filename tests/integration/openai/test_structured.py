@@ -84,6 +84,24 @@ def test_a_call_or_else_a_document(real_client: openai.OpenAI) -> None:
         assert set(json.loads(text)) == {"n", "ok"}
 
 
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_a_calls_arguments_are_streamed(real_client: openai.OpenAI, mode: str) -> None:
+    fields = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}
+    (whole,) = ask(real_client, mode, **fields).choices[0].message.tool_calls
+    deltas = [event.choices[0].delta for event in ask(real_client, mode, stream=True, **fields)]
+    first, *pieces = [call for delta in deltas for call in delta.tool_calls or ()]
+    assert (first.index, first.type, first.function.name, first.function.arguments) == (0, "function", "find", "")
+    assert first.id.startswith("call_")
+    assert {(piece.index, piece.id, piece.function.name) for piece in pieces} == {(0, None, None)}
+    assert len(pieces) > 1
+    assert "".join(piece.function.arguments for piece in pieces) == whole.function.arguments
+    body = {"speculation": {"mode": mode, "proposer": "ngram"}}
+    create = real_client.chat.completions.stream
+    with create(model="", messages=MESSAGES, seed=3, max_tokens=120, extra_body=body, **fields) as stream:
+        (call,) = stream.get_final_completion().choices[0].message.tool_calls
+    assert call.function.arguments == whole.function.arguments
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.requests.reasoning import AnswerParser
-from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
 from pilotfish.types import ToolCall
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
@@ -31,7 +31,12 @@ def in_pieces(text: str, cuts: Sequence[int]) -> ToolAnswer:
     for answer in (*answers, parser.finish()):
         content += answer.content
         calls.extend(answer.calls)
-    return ToolAnswer(content, tuple(calls))
+    return ToolAnswer(content, tuple(joined_calls(calls)))
+
+
+def whole(text: str) -> ToolAnswer:
+    answer = AnswerParser(tools=ToolCallParser()).finish(text)
+    return ToolAnswer(answer.content, tuple(joined_calls(answer.calls)))
 
 
 def told(answer: ToolAnswer) -> tuple[str, list[tuple[str, str]]]:
@@ -40,7 +45,7 @@ def told(answer: ToolAnswer) -> tuple[str, list[tuple[str, str]]]:
 
 
 def test_calls_are_taken_out_of_the_text() -> None:
-    answer = AnswerParser(tools=ToolCallParser()).finish(f"Let me see.\n{CALL}\n{OTHER}")
+    answer = whole(f"Let me see.\n{CALL}\n{OTHER}")
     assert answer.content == "Let me see."
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [
         ("get_weather", {"city": "Zürich"}),
@@ -56,15 +61,14 @@ def test_calls_are_taken_out_of_the_text() -> None:
         "plain <b>text</b> ",
         "<tool_call>not JSON</tool_call>",
         '<tool_call>{"name": "f", "argume',
-        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": "two\nlines"}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": ',
+        '<tool_call>{"arguments": {"a": "two\nlines"}, "name": "f"}</tool_call>',
+        '<tool_call>{"arguments": {"a": NaN}, "name": "f"}</tool_call>',
+        '<tool_call>{"arguments": {}, "name": "\\ud800"}</tool_call>',
         '<tool_call>{"name": 1, "arguments": {"a": "\\ud800"}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": {"a": ["\\ud800", NaN]}}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 101 + "1" + "}" * 102 + "</tool_call>",
-        '<tool_call>{"name": "f", "arguments": ' + '{"\\ud800":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
+        '<tool_call>{"arguments": ' + '{"a":' * 101 + "1" + "}" * 101 + ', "name": "f"}</tool_call>',
+        '<tool_call>{"arguments": ' + '{"\\ud800":' * 5000 + "1" + "}" * 5000 + ', "name": "f"}</tool_call>',
         '<tool_call>{"name": "f", "arguments": "{}"}</tool_call>',
-        '<tool_call>{"name": "f", "arguments": ' + '{"a":' * 5000 + "1" + "}" * 5001 + "</tool_call>",
         "<tool_call>" * 3,
         "ends in <tool_c",
         '"\\',
@@ -72,7 +76,7 @@ def test_calls_are_taken_out_of_the_text() -> None:
     ],
 )
 def test_what_is_no_call_stays_text(text: str) -> None:
-    assert told(AnswerParser(tools=ToolCallParser()).finish(text)) == (text, [])
+    assert told(whole(text)) == (text, [])
     assert told(in_pieces(text, range(len(text)))) == (text, [])
 
 
@@ -93,7 +97,7 @@ def test_what_is_no_call_stays_text(text: str) -> None:
 def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_only: bool) -> None:
     written = call_of(arguments, ensure_ascii=ascii_only)
     text = f"see {written}\n{written} and{CALL}"
-    for answer in (AnswerParser(tools=ToolCallParser()).finish(text), in_pieces(text, range(len(text)))):
+    for answer in (whole(text), in_pieces(text, range(len(text)))):
         assert answer.content == "see \n and"
         assert [json.loads(call.arguments) for call in answer.calls] == [arguments, arguments, {"city": "Zürich"}]
 
@@ -102,11 +106,7 @@ def test_marks_within_arguments_are_words(arguments: dict[str, object], ascii_on
     "arguments", ['{"a":1.0,"b":12345678901234567890123, "a":2}', '{ "a" : 1e300 }', '{\n  "a": "é"\n}']
 )
 def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
-    (call,) = (
-        AnswerParser(tools=ToolCallParser())
-        .finish(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>')
-        .calls
-    )
+    (call,) = whole(f'<tool_call>{{"name": "f", "arguments": {arguments} }}</tool_call>').calls
     assert call.arguments == arguments
 
 
@@ -116,7 +116,7 @@ def test_arguments_are_told_as_they_were_written(arguments: str) -> None:
 )
 def test_half_a_surrogate_pair_stays_an_escape(arguments: str, key: str) -> None:
     text = f'<tool_call>{{"name":"f","{key}":{arguments}}}</tool_call>'
-    for answer in (AnswerParser(tools=ToolCallParser()).finish(text), in_pieces(text, range(len(text)))):
+    for answer in (whole(text), in_pieces(text, range(len(text)))):
         (call,) = answer.calls
         assert (answer.content, call.name) == ("", "f")
         assert json.loads(call.arguments) == json.loads(arguments)
@@ -124,11 +124,41 @@ def test_half_a_surrogate_pair_stays_an_escape(arguments: str, key: str) -> None
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\n</tool", "</tool_call"])
-def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over(end: str) -> None:
+def test_a_call_whose_end_mark_is_missing_is_one(end: str) -> None:
+    text = '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}' + end
+    assert told(whole(text)) == told(in_pieces(text, range(len(text)))) == ("", [("f", '{"a": "</tool_call>"}')])
+
+
+@pytest.mark.parametrize(
+    "arguments", ["{", '{"a": "</tool_call>', '{"a": "two\nlines"}', '{"a": NaN}', '{"a": ' * 5000 + "1" + "}" * 5000]
+)
+def test_arguments_may_be_cut_off_or_be_no_json(arguments: str) -> None:
+    text = f'<tool_call>{{"name": "f", "arguments": {arguments}'
+    assert told(whole(text)) == told(in_pieces(text, range(len(text)))) == ("", [("f", arguments)])
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('<tool_call>{"type": "function", "name": "f", "arguments": {"a": 1}, "id": "x"}</tool_call>', ""),
+        ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', ""),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call> so', "so"),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}, "b": 2}', ', "b": 2}'),
+    ],
+)
+def test_other_objects_of_a_name_and_arguments(text: str, content: str) -> None:
+    assert told(whole(text)) == told(in_pieces(text, range(len(text)))) == (content, [("f", '{"a": 1}')])
+
+
+def test_a_call_is_told_as_it_is_written() -> None:
     parser = ToolCallParser()
-    assert parser.push('<tool_call>{"name": "f", "arguments": {"a": "</tool_call>"}}' + end).calls == ()
-    answer = parser.finish()
-    assert told(answer) == ("", [("f", '{"a": "</tool_call>"}')])
+    pieces = [parser.push(character).calls for character in CALL]
+    name, *arguments = [piece for each in pieces for piece in each]
+    assert (name.name, name.arguments) == ("get_weather", "")
+    assert [(piece.call_id, piece.name, piece.arguments) for piece in arguments] == [
+        ("", "", character) for character in '{"city": "Zürich"}'
+    ]
+    assert pieces[CALL.index("{", 20)]  # without delay
 
 
 @pytest.mark.parametrize(
@@ -140,7 +170,7 @@ def test_a_call_whose_end_mark_is_missing_counts_once_the_answer_is_over(end: st
     ],
 )
 def test_there_is_no_space_between_calls_and_the_ends_of_the_content(text: str, content: str) -> None:
-    assert AnswerParser(tools=ToolCallParser()).finish(text).content == content
+    assert whole(text).content == content
     assert in_pieces(text, range(len(text))).content == content
 
 
@@ -148,6 +178,9 @@ PARTS = st.sampled_from(
     [
         CALL,
         OTHER,
+        '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>',
+        '<tool_call>{"name": "f", "arguments": {"a": 1}',
+        ', "id": "x"}',
         call_of(MARKED),
         call_of(MARKED, ensure_ascii=False),
         "<tool_call>",
@@ -170,11 +203,7 @@ PARTS = st.sampled_from(
 @given(parts=st.lists(PARTS, max_size=8), cuts=st.lists(st.integers(0, 400), max_size=12))
 def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
     text = "".join(parts)
-    whole = told(AnswerParser(tools=ToolCallParser()).finish(text))
-    assert told(in_pieces(text, cuts)) == whole
-    assert told(in_pieces(text, range(len(text)))) == whole
-    for _, arguments in whole[1]:
-        assert isinstance(json.loads(arguments), dict)
+    assert told(in_pieces(text, cuts)) == told(in_pieces(text, range(len(text)))) == told(whole(text))
 
 
 @given(
@@ -183,5 +212,5 @@ def test_pieces_make_no_difference(parts: list[str], cuts: list[int]) -> None:
     )
 )
 def test_any_argument_arrives(value: object) -> None:
-    (call,) = AnswerParser(tools=ToolCallParser()).finish(call_of({"value": value}, ensure_ascii=False)).calls
+    (call,) = whole(call_of({"value": value}, ensure_ascii=False)).calls
     assert json.loads(call.arguments) == {"value": value}

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import re
 from types import SimpleNamespace
 from typing import Any, cast, get_args, get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from llguidance import LLMatcher, LLTokenizer
 
 from orchestrator.requests.reasoning import PARSERS as REASONING_PARSERS
-from orchestrator.requests.tool_calls import ToolCallParser
+from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
 from orchestrator.requests.tool_forms import PARSERS, tool_form
 from orchestrator.requests.tool_forms.deepseek_v3 import DEEPSEEK_V3, DEEPSEEK_V31
 from orchestrator.requests.tool_forms.form import ToolForm
@@ -57,8 +60,8 @@ FORMS = pytest.mark.parametrize(("form", "text"), WRITTEN)
 def told(form: ToolForm, *pieces: str) -> Told:
     parser = ToolCallParser(form, [name for name, _ in TWO])
     answers = [*map(parser.push, pieces), parser.finish()]
-    calls = [(call.name, json.loads(call.arguments)) for answer in answers for call in answer.calls]
-    return "".join(answer.content for answer in answers), calls
+    calls = joined_calls(piece for answer in answers for piece in answer.calls)
+    return "".join(answer.content for answer in answers), [(call.name, json.loads(call.arguments)) for call in calls]
 
 
 @FORMS
@@ -68,6 +71,22 @@ def test_calls_are_found_however_the_text_is_cut(form: ToolForm, text: str) -> N
         assert told(form, text[:cut], text[cut:]) == ("", TWO)
     if not form.is_bare:
         assert told(form, *f"So: {text}") == ("So:", TWO)
+
+
+@given(data=st.data(), written=st.sampled_from(WRITTEN), cuts=st.lists(st.integers(0, 200), max_size=9))
+def test_pieces_make_no_difference(data: st.DataObject, written: tuple[ToolForm, str], cuts: list[int]) -> None:
+    form, text = written
+    parts = [text, text[:-1], "{", "}", '"', "\\", " so ", *re.split(r"(\W+)", text)]
+    text = "".join(data.draw(st.lists(st.sampled_from(parts), max_size=12)))
+
+    def joined(*pieces: str) -> list[object]:
+        parser = ToolCallParser(form, ["f", "get-it"])
+        answers = [*map(parser.push, pieces), parser.finish()]
+        calls = joined_calls(piece for answer in answers for piece in answer.calls)
+        return ["".join(answer.content for answer in answers), *((call.name, call.arguments) for call in calls)]
+
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    assert joined(text) == joined(*text) == joined(*(text[start:end] for start, end in itertools.pairwise(edges)))
 
 
 @pytest.mark.parametrize("form", [form for form, _ in WRITTEN])
@@ -90,9 +109,13 @@ def test_an_object_that_names_no_tool_is_a_document() -> None:
 
 
 @FORMS
-def test_a_call_that_is_cut_off_stays_text(form: ToolForm, text: str) -> None:
-    text = text.partition('"a"')[0]
-    assert told(form, text) == told(form, *text) == (text, [])
+def test_arguments_are_told_as_they_are_written_and_may_be_cut_off(form: ToolForm, text: str) -> None:
+    before, _, _ = text.partition('{"a"')
+    assert told(form, before) == told(form, *before) == (before, [])
+    parser = ToolCallParser(form, ["f"])
+    pieces = [piece for character in f'{before}{{"a' for piece in parser.push(character).calls]
+    assert [(piece.name, piece.arguments) for piece in pieces] == [("f", ""), ("", "{"), ("", '"'), ("", "a")]
+    assert parser.finish() == ToolAnswer("")
 
 
 @FORMS
@@ -129,7 +152,7 @@ def test_other_ways_of_models(form: ToolForm, text: str, expected: Told) -> None
 
 
 def test_ids_of_calls_are_such_as_the_template_takes() -> None:
-    (call,) = ToolCallParser(MISTRAL_ARGS).push("[TOOL_CALLS]f[ARGS]{} ").calls
+    call, _ = ToolCallParser(MISTRAL_ARGS).push("[TOOL_CALLS]f[ARGS]{} ").calls
     assert len(call.call_id) == 9
     assert call.call_id.isalnum()
 

@@ -34,12 +34,20 @@ def deltas(made: list[dict]) -> list[dict]:
     return [event["choices"][0]["delta"] for event in made]
 
 
-def calls_of(made: list[dict]) -> list[tuple[int, str, str]]:
-    return [
-        (call["index"], call["function"]["name"], call["function"]["arguments"])
-        for delta in deltas(made)
-        for call in delta.get("tool_calls", ())
-    ]
+def calls_of(made: list[dict]) -> list[tuple[str, str]]:
+    calls: list[tuple[str, str]] = []
+    for delta in deltas(made):
+        for piece in delta.get("tool_calls", ()):
+            function = piece["function"]
+            if "id" in piece:
+                assert (piece["type"], piece["index"], function["arguments"]) == ("function", len(calls), "")
+                calls.append((function["name"], ""))
+            else:
+                assert (piece.keys(), function.keys()) == ({"index", "function"}, {"arguments"})
+                name, arguments = calls[piece["index"]]
+                calls[piece["index"]] = (name, arguments + function["arguments"])
+        assert len(delta.get("tool_calls", ())) <= 1
+    return calls
 
 
 def test_who_speaks_the_words_and_the_end() -> None:
@@ -73,9 +81,7 @@ def test_streamed_pieces_join_to_the_whole(text: str) -> None:
         made = events(chat, *(text[start : start + size] for start in range(0, len(text), size)))
         assert "".join(delta.get("content") or "" for delta in deltas(made)) == (choice.message.content or "")
         calls = [] if choice.message.tool_calls is msgspec.UNSET else choice.message.tool_calls
-        assert calls_of(made) == [
-            (index, call.function.name, call.function.arguments) for index, call in enumerate(calls)
-        ]
+        assert calls_of(made) == [(call.function.name, call.function.arguments) for call in calls]
         assert made[-1]["choices"][0]["finish_reason"] == choice.finish_reason
 
 
