@@ -260,7 +260,9 @@ def new_head(loaded: LoadedModel, draft_token_ids: Tensor) -> Eagle3Head:
 
 @torch.no_grad()
 def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
-    """Give a new head the weights of the one in a folder; tokens that only the new one proposes keep the target's.
+    """Give a new head the weights of the one in a folder. Rows of tokens that only the new one proposes are the
+    target's, brought among the trained rows by the linear map that fits those best: at their own scale they would
+    outbid every trained one.
 
     Raises: what load_eagle3 does; ModelError for a head of another target or shape.
     """
@@ -274,8 +276,8 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
     shared = {name: known[name] for name in own if name not in ("lm_head.weight", "d2t", "t2d")}
     check_tensors({name: own[name] for name in shared}, shared, folder)
     head.load_state_dict(shared, strict=False)
-    rows = own["lm_head.weight"].new_empty(vocab_size, size)
-    rows[head.target_token_ids] = own["lm_head.weight"]
+    targets = _weight(loaded.model.get_output_embeddings()).float()
+    rows = targets @ torch.linalg.lstsq(targets[old.target_token_ids], known["lm_head.weight"]).solution
     rows[old.target_token_ids] = known["lm_head.weight"]
     head.lm_head.weight.copy_(rows[head.target_token_ids])
 
