@@ -102,8 +102,6 @@ def test_a_head_learns_on(request_for: Any, data: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(new.fc.weight, old.fc.weight)
     known = torch.isin(new.target_token_ids, old.target_token_ids)
     torch.testing.assert_close(new.lm_head.weight[known], old.lm_head.weight)
-    scale = new.lm_head.weight.norm(dim=1)
-    assert scale[~known].mean() < 2 * scale[known].mean(), "new tokens outbid those that were trained"
     assert "the head `first`" in (second / "README.md").read_text()
     with pytest.raises(ConfigError, match="--start-from takes an eagle3 head"):
         request_for(Method.DRAFT, start_from=first)
