@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from pilotfish.cli.roles import Role
 from pilotfish.cli.speculative_config import speculative_settings
@@ -70,14 +71,14 @@ FLAGS = (
         "orchestrator.served_model_name",
         ("--served-model-name",),
         list[str],
-        help="orchestrator.served_model_name; repeat it for an alias.",
+        help="orchestrator.served_model_name, and aliases.",
     ),
     Flag(
         "security.public.api_key_sha256",
         ("--api-key",),
         list[str],
         _api_keys,
-        "security.public.api_key_sha256; repeatable. Other users see it in the list of processes.",
+        "security.public.api_key_sha256. Other users see keys in the list of processes.",
     ),
     Flag(
         "target.engine.dtype",
@@ -104,6 +105,24 @@ FLAGS = (
     ),
     Flag("emulation.profile", ("--emulate",), help="emulation.profile: a100-70b, h100-70b-tp4, cpu, instant, a file."),
 )
+
+
+class CommandWithFlags(TyperCommand):
+    """Behind MODEL a flag may have several values, as vLLM's: Click wants the flag before each."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """What the command line says."""
+        repeatable = {name for flag in FLAGS if flag.kind == list[str] for name in flag.names}
+        has_model = bool(args) and not args[0].startswith("-")
+        spread: list[str] = []
+        flag = ""
+        for argument in args:
+            if argument.startswith("-"):
+                flag = argument
+            elif has_model and flag in repeatable and spread[-1] != flag:
+                spread.append(flag)
+            spread.append(argument)
+        return super().parse_args(ctx, spread)
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
