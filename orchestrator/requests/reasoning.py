@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -43,9 +43,13 @@ class ReasoningParser:
     around thoughts, which is not told.
     """
 
-    def __init__(self, marks: ReasoningMarks, *, is_inside: bool) -> None:
-        """is_inside: the prompt ends with the begin mark, as some templates have it."""
+    def __init__(self, marks: ReasoningMarks, *, is_inside: bool, end_id: int | None = None) -> None:
+        """is_inside: the prompt ends with the begin mark, as some templates have it. end_id: the end mark, where it is
+        one token."""
         self._marks = marks
+        self._end_id = end_id
+        self._num_tokens = 0
+        self._is_counting = True
         self._place: Literal["before", "inside", "behind"] = "inside" if is_inside else "before"
         self._text = ""
         """What is not told yet."""
@@ -60,6 +64,17 @@ class ReasoningParser:
         thoughts = self._thoughts() if self._place == "inside" else ""
         return thoughts, self._take() if self._place == "behind" else ""
 
+    def count(self, token_ids: Sequence[int]) -> None:
+        """The answer's next ones; the text may lag behind."""
+        if self._is_counting:
+            self._is_counting = self._end_id not in token_ids
+            self._num_tokens += len(token_ids) if self._is_counting else token_ids.index(self._end_id) + 1
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Of the thoughts and their marks; None where that cannot be told."""
+        return None if self._end_id is None else 0 if self._place == "before" else self._num_tokens
+
     def finish(self) -> tuple[str, str]:
         """What is left when no more comes."""
         rest, self._text = self._text, ""
@@ -71,6 +86,7 @@ class ReasoningParser:
             self._place, self._text = "inside", start.removeprefix(self._marks.begin)
         elif not self._marks.begin.startswith(start):
             self._place, self._skips_space = "behind", False
+            self._is_counting, self._num_tokens = False, 0
 
     def _thoughts(self) -> str:
         before, mark, after = self._text.partition(self._marks.end)
@@ -101,15 +117,23 @@ class AnswerParser:
         self._reasoning = reasoning
         self._tools = tools
 
-    def push(self, text: str) -> ToolAnswer:
+    @property
+    def num_reasoning_tokens(self) -> int | None:
+        """None where it is not known."""
+        return None if self._reasoning is None else self._reasoning.num_tokens
+
+    def push(self, text: str, token_ids: Sequence[int] = ()) -> ToolAnswer:
         """What is certain now."""
-        thoughts, content = ("", text) if self._reasoning is None else self._reasoning.push(text)
+        thoughts, content = "", text
+        if self._reasoning is not None:
+            self._reasoning.count(token_ids)
+            thoughts, content = self._reasoning.push(text)
         answer = ToolAnswer(content) if self._tools is None else self._tools.push(content)
         return replace(answer, reasoning=thoughts) if thoughts else answer
 
-    def finish(self, text: str = "") -> ToolAnswer:
+    def finish(self, text: str = "", token_ids: Sequence[int] = ()) -> ToolAnswer:
         """What is left with the last text."""
-        pushed = self.push(text)
+        pushed = self.push(text, token_ids)
         thoughts, content = ("", "") if self._reasoning is None else self._reasoning.finish()
         rest = ToolAnswer(content)
         if self._tools is not None:

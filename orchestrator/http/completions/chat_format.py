@@ -21,7 +21,7 @@ from orchestrator.http.completions.chat_response import (
 from orchestrator.http.completions.envelope import Envelope, finish_reason_of, stop_reason_of
 from orchestrator.http.completions.logprobs import chat_logprobs
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report, token_details
-from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of
+from orchestrator.http.completions.usage import RunningUsage, Usage, usage_of, with_reasoning
 from orchestrator.http.exchange import event_of
 from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
@@ -51,6 +51,7 @@ class ChatFormat:
         self.tokenizer = tokenizer
         self.tools = tools
         self._reasoning = reasoning
+        self._parsers: list[AnswerParser] = []
         self._includes_reasoning = includes_reasoning
         self.returns_tokens = returns_tokens
         self.returns_token_ids = returns_token_ids
@@ -59,7 +60,8 @@ class ChatFormat:
 
     def parser(self) -> AnswerParser:
         """Of one answer's text."""
-        return AnswerParser(self._reasoning(), self.tools.parser())
+        self._parsers.append(AnswerParser(self._reasoning(), self.tools.parser()))
+        return self._parsers[-1]
 
     def reasoning_of(self, answer: ToolAnswer) -> str:
         """Where it is wanted."""
@@ -71,7 +73,7 @@ class ChatFormat:
             **self.envelope,
             choices=[self._choice(answer) for answer in answers],
             prompt_token_ids=self.prompt_token_ids(answers[0].sample),
-            usage=usage_of((answer.sample.prompt_index, answer.report) for answer in answers),
+            usage=self._with_reasoning(usage_of((answer.sample.prompt_index, answer.report) for answer in answers)),
         )
 
     def choice_events(self, sample: Sample) -> ChatEvents:
@@ -80,7 +82,10 @@ class ChatFormat:
 
     def usage_event(self, usage: Usage) -> bytes:
         """The event that follows the answers."""
-        return self.event([], usage)
+        return self.event([], self._with_reasoning(usage))
+
+    def _with_reasoning(self, usage: Usage) -> Usage:
+        return with_reasoning(usage, (parser.num_reasoning_tokens for parser in self._parsers))
 
     def event(
         self,
@@ -108,8 +113,8 @@ class ChatFormat:
             return "tool_calls"
         return finish_reason_of(report.finish_reason)
 
-    def _message(self, text: str) -> AssistantMessage:
-        answer = self.parser().finish(text)
+    def _message(self, chunk: OutputChunk) -> AssistantMessage:
+        answer = self.parser().finish(chunk.text, chunk.token_ids)
         message = AssistantMessage("assistant", answer.content)
         if answer.calls:
             message.tool_calls = [_call_item(call) for call in joined_calls(answer.calls)]
@@ -121,7 +126,7 @@ class ChatFormat:
 
     def _choice(self, answer: Finished) -> ChatChoice:
         chunk, report, options = answer.chunk, answer.report, answer.sample.options
-        message = self._message(chunk.text)
+        message = self._message(chunk)
         return ChatChoice(
             index=answer.sample.index,
             message=message,
@@ -148,7 +153,7 @@ class ChatEvents:
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        answer = self._parser.push(chunk.text)
+        answer = self._parser.push(chunk.text, chunk.token_ids)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
         if not opening and not self._has_news(chunk, answer):
@@ -157,7 +162,7 @@ class ChatEvents:
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the event that tells how it ended."""
-        answer = self._parser.finish(chunk.text)
+        answer = self._parser.finish(chunk.text, chunk.token_ids)
         opening = self._opening()
         self._usage.num_output_tokens += len(chunk.token_ids)
         news = self._news(chunk, answer) if self._has_news(chunk, answer) else b""

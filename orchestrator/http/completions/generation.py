@@ -67,6 +67,8 @@ class GenerationApi:
         self._tool_form = tool_form(config.http.tool_call_parser, tokenizer)
         mark_ids = tokenizer.encode("".join(self._marks or ()), add_special_tokens=False)
         self._has_special_marks = not tokenizer.special_token_ids.isdisjoint(mark_ids)
+        end_ids = tokenizer.encode(self._marks.end, add_special_tokens=False) if self._marks else ()
+        self._end_mark_id = end_ids[0] if len(end_ids) == 1 else None
         self._answers = AnswerServer(service, interval_tokens=config.stream_interval_tokens)
         self._chat_reader = RequestReader(ChatCompletionRequest, is_strict=config.http.strict_fields)
         self._completion_reader = RequestReader(CompletionRequest, is_strict=config.http.strict_fields)
@@ -162,7 +164,8 @@ class GenerationApi:
         end = self._service.tokenizer.decode(sample.prompt_token_ids[-num_tokens:], skip_special=False).rstrip()
         is_begun = end.removesuffix(said).rstrip().endswith(marks.begin)
         turn = (marks.begin if is_begun else "") + said
-        return lambda: ReasoningParser(marks, is_inside=turn.rfind(marks.begin) > turn.rfind(marks.end))
+        is_inside = turn.rfind(marks.begin) > turn.rfind(marks.end)
+        return lambda: ReasoningParser(marks, is_inside=is_inside, end_id=self._end_mark_id)
 
     async def complete(self, exchange: Exchange) -> None:
         """POST /v1/completions."""

@@ -16,6 +16,12 @@ class PromptTokensDetails(msgspec.Struct):
     """Found in the target's prefix cache."""
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """Of the answers' tokens."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     """As OpenAI counts: the prompt of several answers once."""
 
@@ -24,6 +30,8 @@ class Usage(msgspec.Struct):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
     """null while it is not known."""
+    completion_tokens_details: CompletionTokensDetails | None = None
+    """null where no thoughts are told apart, or their end mark is no token of its own."""
 
 
 class RunningUsage:
@@ -38,6 +46,13 @@ class RunningUsage:
         """None where it is not told."""
         num_tokens = self._num_prompt_tokens + self.num_output_tokens
         return Usage(self._num_prompt_tokens, self.num_output_tokens, num_tokens) if self._is_told else None
+
+
+def with_reasoning(usage: Usage, counts: Iterable[int | None]) -> Usage:
+    """counts: of tokens, for each answer; None: not known."""
+    if known := [count for count in counts if count is not None]:
+        usage.completion_tokens_details = CompletionTokensDetails(sum(known))
+    return usage
 
 
 def usage_of(reports: Iterable[tuple[int, Report]]) -> Usage:

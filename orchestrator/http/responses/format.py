@@ -12,7 +12,7 @@ from orchestrator.answers.output import OutputChunk
 from orchestrator.http.completions.answers import Finished, Sample
 from orchestrator.http.completions.envelope import Envelope
 from orchestrator.http.completions.speculation import ChoiceDetails, speculation_report
-from orchestrator.http.completions.usage import Usage, usage_of
+from orchestrator.http.completions.usage import Usage, usage_of, with_reasoning
 from orchestrator.http.responses.request import ResponsesRequest
 from orchestrator.http.responses.response import (
     FunctionCall,
@@ -52,7 +52,7 @@ class ResponsesFormat:
         (answer,) = answers
         events = self.choice_events(answer.sample)
         events.end(answer.chunk, answer.report)
-        return self.response(events.items, answer.report)
+        return self.response(events.items, answer.report, events.parser.num_reasoning_tokens)
 
     def choice_events(self, sample: Sample) -> ResponseEvents:  # noqa: ARG002 -- there is one
         """Makes the events of the answer."""
@@ -62,7 +62,9 @@ class ResponsesFormat:
         """The last event has told it."""
         return b""
 
-    def response(self, items: Sequence[OutputItem], report: Report | None = None) -> Response:
+    def response(
+        self, items: Sequence[OutputItem], report: Report | None = None, num_reasoning_tokens: int | None = None
+    ) -> Response:
         """report: None while the answer is being made."""
         request = self._request
         ended: dict[str, Any] = {"status": "in_progress"}
@@ -71,7 +73,7 @@ class ResponsesFormat:
             ended = {
                 "status": status,
                 "incomplete_details": IncompleteDetails() if status == "incomplete" else None,
-                "usage": _usage(usage_of([(0, report)])),
+                "usage": _usage(with_reasoning(usage_of([(0, report)]), [num_reasoning_tokens])),
                 "speculation": ChoiceDetails(report=speculation_report(report)),
             }
         choice = request.tool_choice or "auto"
@@ -98,7 +100,7 @@ class ResponseEvents:
 
     def __init__(self, answer_format: ResponsesFormat, parser: AnswerParser) -> None:
         self._format = answer_format
-        self._parser = parser
+        self.parser = parser
         self._num_events = 0
         self.items: list[OutputItem] = []
         self._written: OutputItem | None = None
@@ -106,16 +108,17 @@ class ResponseEvents:
 
     def chunk(self, chunk: OutputChunk) -> bytes:
         """Empty while nothing can be shown."""
-        return self._begin() + self._add(self._parser.push(chunk.text))
+        return self._begin() + self._add(self.parser.push(chunk.text, chunk.token_ids))
 
     def end(self, chunk: OutputChunk, report: Report) -> bytes:
         """What is left of the text, then the whole answer."""
-        data = self.chunk(chunk) + self._add(self._parser.finish())
+        data = self.chunk(chunk) + self._add(self.parser.finish())
         if not self.items:
             data += self._open_written(OutputMessage)  # an answer of no words is one
         status = _status(report)
         data += self._close_written(status)
-        return data + self._event(f"response.{status}", response=self._format.response(self.items, report))
+        response = self._format.response(self.items, report, self.parser.num_reasoning_tokens)
+        return data + self._event(f"response.{status}", response=response)
 
     def _begin(self) -> bytes:
         if self._num_events:
@@ -195,13 +198,13 @@ def _status(report: Report) -> Status:
 
 
 def _usage(usage: Usage) -> ResponseUsage:
-    details = usage.prompt_tokens_details
+    details, thoughts = usage.prompt_tokens_details, usage.completion_tokens_details
     return ResponseUsage(
         usage.prompt_tokens,
         usage.completion_tokens,
         usage.total_tokens,
         InputDetails(0 if details is None else details.cached_tokens),
-        OutputDetails(),
+        OutputDetails(0 if thoughts is None else thoughts.reasoning_tokens),
     )
 
 

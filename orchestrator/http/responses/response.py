@@ -79,7 +79,7 @@ class InputDetails(msgspec.Struct):
 class OutputDetails(msgspec.Struct):
     """Of the output's tokens."""
 
-    reasoning_tokens: int = 0
+    reasoning_tokens: int
 
 
 class ResponseUsage(msgspec.Struct):

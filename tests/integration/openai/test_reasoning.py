@@ -83,6 +83,24 @@ def test_what_follows_the_mark_is_content(thinking_server: StackThread) -> None:
     assert (message["reasoning"], message["content"]) == (thoughts.strip(), content.lstrip())
 
 
+def test_usage_tells_how_many_tokens_were_thoughts(thinking_server: StackThread) -> None:
+    (end,) = httpx.post(f"{thinking_server.url}/tokenize", json={"prompt": "</think>"}).json()["tokens"]
+    fields = {"logit_bias": {str(end): 5}, "bad_words": ["ab"], "max_tokens": 30}
+    answer = ask(thinking_server, **fields, n=2, return_token_ids=True)
+    token_ids = [choice["token_ids"] for choice in answer["choices"]]
+    counts = [ids.index(end) + 1 if end in ids else len(ids) for ids in token_ids]
+    assert 0 < counts[0] < len(token_ids[0])
+    assert answer["usage"]["completion_tokens_details"] == {"reasoning_tokens": sum(counts)}
+    body = {**BODY, **fields, "n": 2, "stream": True, "stream_options": {"include_usage": True}}
+    lines = httpx.post(f"{thinking_server.url}/v1/chat/completions", json=body, timeout=60).text.split("\n\n")[:-2]
+    usage = json.loads(lines[-1].removeprefix("data: "))["usage"]
+    assert usage["completion_tokens_details"] == {"reasoning_tokens": sum(counts)}
+    body = {"input": [ASKED], "seed": 11, "max_output_tokens": 30, "logit_bias": fields["logit_bias"]}
+    usage = httpx.post(f"{thinking_server.url}/v1/responses", json={**body, "bad_words": ["ab"]}).json()["usage"]
+    assert usage["output_tokens_details"] == {"reasoning_tokens": counts[0]}
+    assert ask(thinking_server, separate_reasoning=False)["usage"]["completion_tokens_details"] is None
+
+
 def test_streamed_thoughts_join_to_the_whole(thinking_server: StackThread) -> None:
     body = {**BODY, "stream": True}
     lines = httpx.post(f"{thinking_server.url}/v1/chat/completions", json=body, timeout=60).text.split("\n\n")[:-2]

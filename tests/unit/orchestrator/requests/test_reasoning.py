@@ -50,6 +50,31 @@ def test_an_answer_is_taken_apart_however_it_comes(text: str, is_inside: bool, e
         ) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "is_inside", "num_tokens"),
+    [
+        ("<think>a</think>b </think>", False, 9),
+        ("a</think>b", True, 2),
+        ("a b", True, 3),
+        ("a</think>b", False, 0),
+        ("\n", False, 0),
+    ],
+)
+def test_tokens_of_thoughts_are_counted(text: str, is_inside: bool, num_tokens: int) -> None:
+    """A token is a character, or the end mark."""
+    ids = [ord(character) for character in text.replace("</think>", "\0")]
+    for size in range(1, len(ids) + 1):
+        pieces = AnswerParser(ReasoningParser(THINK, is_inside=is_inside, end_id=0))
+        for start in range(0, len(ids), size):
+            shown = "".join(map(chr, ids[start : start + size])).replace("\0", "</think>")
+            pieces.push(shown, ids[start : start + size])
+        pieces.finish()
+        assert pieces.num_reasoning_tokens == num_tokens
+    unknown = AnswerParser(ReasoningParser(THINK, is_inside=is_inside))
+    unknown.finish(text, ids)
+    assert unknown.num_reasoning_tokens is AnswerParser().num_reasoning_tokens is None
+
+
 @given(st.text("<think>/ \n", max_size=30), st.booleans(), st.integers(1, 5))
 def test_pieces_join_to_the_whole(text: str, is_inside: bool, size: int) -> None:
     whole, pieces = ReasoningParser(THINK, is_inside=is_inside), ReasoningParser(THINK, is_inside=is_inside)
