@@ -135,8 +135,5 @@ class AnswerParser:
         """What is left with the last text."""
         pushed = self.push(text, token_ids)
         thoughts, content = ("", "") if self._reasoning is None else self._reasoning.finish()
-        rest = ToolAnswer(content)
-        if self._tools is not None:
-            first, last = self._tools.push(content), self._tools.finish()
-            rest = ToolAnswer(first.content + last.content, (*first.calls, *last.calls))
+        rest = ToolAnswer(content) if self._tools is None else self._tools.finish(content)
         return ToolAnswer(pushed.content + rest.content, (*pushed.calls, *rest.calls), pushed.reasoning + thoughts)

@@ -89,8 +89,9 @@ class ToolCallParser:
         self._text += text
         return self._advance(is_over=False)
 
-    def finish(self) -> ToolAnswer:
-        """What is left when no more comes. A call whose end is missing is one."""
+    def finish(self, text: str = "") -> ToolAnswer:
+        """What is left with the last text. A call whose end is missing is one."""
+        self._text += text
         rest = self._advance(is_over=True)
         return rest if self._has_calls else ToolAnswer(rest.content + self._space, rest.calls)
 

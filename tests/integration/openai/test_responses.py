@@ -83,6 +83,9 @@ def test_a_call_is_streamed(real_client: openai.OpenAI) -> None:
     added, done, item = (event for event in events if event.type.removeprefix("response.") in kinds[2:5])
     assert (added.item.name, added.item.arguments, added.item.call_id) == ("find", "", item.item.call_id)
     assert done.arguments == item.item.arguments == events[-1].response.output[0].arguments == call.arguments
+    with real_client.responses.stream(input="which fish?", **CALLING) as stream:
+        kept = [event.snapshot for event in stream if event.type == "response.function_call_arguments.delta"]
+    assert kept[-1] == call.arguments
 
 
 def test_a_call_that_is_cut_off_is_incomplete(real_client: openai.OpenAI) -> None:
