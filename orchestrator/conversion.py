@@ -61,6 +61,11 @@ def options_from_proto(request: inference_pb2.GenerateRequest, defaults: Specula
             logit_bias=tuple((item.token_id, item.bias) for item in request.logit_bias),
             seed=request.seed if request.HasField("seed") else draw_seed(),
             acceptance=_acceptance(request.speculation.acceptance),
+            **{
+                name: getattr(request.speculation, name)
+                for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
+                if request.speculation.HasField(name)
+            },
             stop_token_ids=tuple(request.stop_token_ids),
             num_logprobs=request.logprobs if request.HasField("logprobs") else None,
             grammar=grammar_from_proto(request.grammar) if request.HasField("grammar") else None,
@@ -119,5 +124,6 @@ def report_to_proto(report: Report) -> inference_pb2.GenerateResponse:
             seed=report.seed,
             model_id=report.model_id,
             emulated=report.emulated,
+            lossy=report.lossy,
         )
     )

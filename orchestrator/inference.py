@@ -89,6 +89,7 @@ class Answer:
             seed=request.sampling.seed,
             model_id=self._model.model_id,
             emulated=self._model.emulated,
+            lossy=request.sampling.acceptance.is_lossy,
         )
         observed.add_report(report)
         return report
@@ -194,6 +195,7 @@ class InferenceService:
             default_draft_tokens=self._config.speculation.num_speculative_tokens,
             eos_token_ids=self.tokenizer.eos_token_ids,
             drafter=link.model.proposer,
+            allow_lossy=self._config.speculation.allow_lossy,
         )
 
     def _tree(self, link: ReplicaLink, *, in_target: bool) -> TreeRequest | None:

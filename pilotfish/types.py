@@ -47,10 +47,17 @@ class FinishReason(enum.IntEnum):
 
 
 class AcceptanceMode(enum.IntEnum):
-    """How draft tokens are accepted above temperature 0. Values equal pilotfish.v1.AcceptanceMode."""
+    """How draft tokens are accepted. Values equal pilotfish.v1.AcceptanceMode."""
 
     COUPLED = 1
     REJECTION = 2
+    TYPICAL = 3
+    TOLERANCE = 4
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the output is not the target's own: see speculation/sampling/lossy.py."""
+        return self in (AcceptanceMode.TYPICAL, AcceptanceMode.TOLERANCE)
 
 
 class GrammarKind(enum.IntEnum):
@@ -107,6 +114,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Keys every random number of the sequence, with the token's position."""
     acceptance: AcceptanceMode = AcceptanceMode.COUPLED
+    typical_epsilon: float = 0.09
+    """Of acceptance `typical`, as is typical_delta; Medusa's defaults. See speculation/sampling/lossy.py."""
+    typical_delta: float = 0.3
+    tolerance_top_k: int = 10
+    """Of acceptance `tolerance`, as is tolerance_delta; TensorRT-LLM's defaults."""
+    tolerance_delta: float = 0.6
     max_tokens: int = 256
     """Output tokens at most."""
     stop_token_ids: tuple[int, ...] = ()
@@ -140,6 +153,17 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
+            *(
+                (name, value, 0 <= value <= 1, "between 0 and 1")
+                for name in ("typical_epsilon", "typical_delta", "tolerance_delta")
+                for value in (getattr(self, name),)
+            ),
+            (
+                "tolerance_top_k",
+                self.tolerance_top_k,
+                0 <= self.tolerance_top_k <= MAX_TOP_K,
+                f"between 0 and {MAX_TOP_K}",
+            ),
             ("seed", self.seed, 0 <= self.seed <= MAX_SEED, "between 0 and 2^64 - 1"),
             ("max_tokens", self.max_tokens, self.max_tokens >= 1, "at least 1"),
             ("min_tokens", self.min_tokens, self.min_tokens >= 0, "at least 0"),

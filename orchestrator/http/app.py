@@ -17,7 +17,7 @@ from starlette.routing import Route
 from orchestrator.api_security import Authenticator
 from orchestrator.http.auth_middleware import AuthMiddleware
 from orchestrator.http.completions.generation import GenerationApi
-from orchestrator.http.completions.request_fields import IGNORED_HEADER
+from orchestrator.http.completions.request_fields import IGNORED_HEADER, LOSSY_HEADER
 from orchestrator.http.errors import error_body
 from orchestrator.http.exchange import Endpoint, Handler
 from orchestrator.http.operations.fleet import FleetApi
@@ -76,7 +76,7 @@ def _middleware(config: OrchestratorConfig, authenticator: Authenticator) -> lis
         allow_origins=cors_origins,
         allow_methods=("GET", "POST"),
         allow_headers=("*",),
-        expose_headers=(IGNORED_HEADER, "retry-after"),
+        expose_headers=(IGNORED_HEADER, LOSSY_HEADER, "retry-after"),
     )
     # Outermost: a browser asks without a key whether it may ask, and shows a page only refusals that name its origin.
     return [cors, auth_middleware]

@@ -62,6 +62,8 @@ def _requests(statistics: RequestStatistics) -> Iterator[Metric]:
     yield labelled_counter("request_failure", "Requests that did not, by gRPC status.", "error_type", failed)
     yield counter("prompt_tokens", "Prompt tokens of requests that began to be answered.", totals.num_prompt_tokens)
     yield counter("generation_tokens", "Output tokens.", totals.num_output_tokens)
+    lossy = totals.num_lossy_output_tokens
+    yield counter("lossy_generation_tokens", "Output tokens of requests with lossy acceptance.", lossy)
     yield counter("prefix_cache_queries", "Prompt tokens looked for in a prefix cache.", totals.num_prompt_tokens)
     yield counter("prefix_cache_hits", "Prompt tokens found in a prefix cache.", totals.num_cached_tokens)
     yield counter("failovers", "Target replicas lost under requests that went on elsewhere.", totals.num_failovers)

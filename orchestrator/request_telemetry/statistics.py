@@ -40,6 +40,8 @@ class RequestTotals:
     """Element i: rounds in which draft token i was accepted."""
     num_missed_deadlines: int = 0
     num_failovers: int = 0
+    num_lossy_output_tokens: int = 0
+    """Of the output, those of requests with lossy acceptance."""
 
     def add(self, session: Session) -> None:
         """Add one request, as far as it has come."""
@@ -48,6 +50,8 @@ class RequestTotals:
             self.num_prompt_tokens += len(sequence.request.prompt_token_ids)
             self.num_cached_tokens += target.num_cached_tokens
         self.num_output_tokens += sequence.num_output_tokens
+        if sequence.request.sampling.acceptance.is_lossy:
+            self.num_lossy_output_tokens += sequence.num_output_tokens
         self.num_plain_tokens += sequence.num_plain_tokens
         self.num_rounds += statistics.num_rounds
         self.num_draft_tokens += statistics.num_draft_tokens

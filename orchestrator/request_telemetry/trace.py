@@ -33,6 +33,7 @@ class Report:
     seed: int
     model_id: str
     emulated: bool
+    lossy: bool = False
 
 
 PROVIDER_NAME = "pilotfish"
@@ -66,6 +67,7 @@ def request_attributes(request: GenerationRequest, model_id: str, operation: str
         "gen_ai.request.seed": str(sampling.seed),  # may be above an attribute's 63 bits
         "pilotfish.speculation.mode": request.speculation.mode,
         "pilotfish.speculation.proposer": request.speculation.proposer,
+        "pilotfish.speculation.acceptance": sampling.acceptance.name.lower(),
         "pilotfish.speculation.max_draft_tokens": request.num_speculative_tokens,
     }
 
@@ -88,6 +90,7 @@ def report_attributes(report: Report) -> dict[str, AttributeValue]:
         "pilotfish.speculation.num_missed_deadlines": stats.num_missed_deadlines,
         "pilotfish.speculation.limitation": stats.reason_id,
         "pilotfish.emulated": report.emulated,
+        "pilotfish.speculation.lossy": report.lossy,
     }
 
 

@@ -80,6 +80,7 @@ class ServedModel:
     eos_token_ids: frozenset[int]
     drafter: str = ""
     """In the target, as a request names it; empty: none."""
+    allow_lossy: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +143,12 @@ def bind_request(
         raise InvalidRequestError(
             "the model has no token that ends an answer, and an answer that follows a grammar must be able to end",
             param="grammar",
+        )
+    if sampling.acceptance.is_lossy and not model.allow_lossy:
+        raise InvalidRequestError(
+            f"acceptance {sampling.acceptance.name.lower()} is lossy, which this service does not allow; its operator "
+            "does with orchestrator.speculation.allow_lossy",
+            param="acceptance",
         )
     eos_token_ids = frozenset() if options.ignore_eos else model.eos_token_ids
     return GenerationRequest(

@@ -52,9 +52,10 @@ def result_of(
     """The result of a run that ends now; overrides: what was set apart from the proposers' own."""
     info, options = run.infos[0], settings.options
     rows = rows_of(run.samples, baseline)
-    # Rejection sampling keeps the distribution, not the text; without `deterministic` near ties fall either way.
+    # Rejection sampling keeps the distribution, not the text; lossy acceptance keeps neither; without `deterministic`
+    # near ties fall either way.
     must_be_identical = info.deterministic and (
-        options.temperature == 0 or options.acceptance is AcceptanceMode.COUPLED
+        options.acceptance is AcceptanceMode.COUPLED or (options.temperature == 0 and not options.acceptance.is_lossy)
     )
     return Result(
         date=datetime.now(UTC).isoformat(timespec="seconds"),

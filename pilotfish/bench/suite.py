@@ -25,9 +25,11 @@ STACK_DEFAULTS = (
     "target.engine.prefix_caching=false",
     "draft.engine.prefix_caching=false",
     "draft.suffix_shared_tokens=0",
+    "orchestrator.speculation.allow_lossy=true",
 )
 """Every answer pays for its own prompt and knows nothing of the others: all arms get the same prompts in turn, so
-that caches would show what the first one cost and the next ones would draft its answer."""
+that caches would show what the first one cost and the next ones would draft its answer. Lossy acceptance is there to
+be measured."""
 
 DRAFT_LINK_TIMEOUT_S = 30.0
 DRAFT_LINK_PAUSE_S = 0.1

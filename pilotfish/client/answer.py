@@ -63,6 +63,8 @@ class Summary:
     stopped_by: str
     seed: int
     emulated: bool
+    lossy: bool
+    """Acceptance was lossy: the answer need not be the target's own."""
     num_prompt_tokens: int
     num_output_tokens: int
     num_cached_tokens: int

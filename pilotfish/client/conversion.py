@@ -8,13 +8,9 @@ from pilotfish.rpc.conversion import grammar_to_proto, logprobs_from_proto
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import AcceptanceMode, FinishReason, TokenOrigin
+from pilotfish.types import FinishReason, TokenOrigin
 
 _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off": pb.SPECULATION_MODE_OFF}
-_ACCEPTANCES = {
-    AcceptanceMode.COUPLED: types_pb2.ACCEPTANCE_MODE_COUPLED,
-    AcceptanceMode.REJECTION: types_pb2.ACCEPTANCE_MODE_REJECTION,
-}
 _UINT32, _INT64 = (0, 2**32 - 1), (-(2**63), 2**63 - 1)
 _RANGES = {
     "max_tokens": _UINT32,
@@ -45,7 +41,7 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
             mode=_MODES[options.speculation],
             num_speculative_tokens=options.num_speculative_tokens,
             proposer=options.proposer,
-            acceptance=_ACCEPTANCES[options.acceptance],
+            acceptance=types_pb2.AcceptanceMode.ValueType(options.acceptance),  # the values are equal
         ),
         grammar=None if options.grammar is None else grammar_to_proto(options.grammar),
     )
@@ -89,6 +85,7 @@ def summary_from_proto(summary: pb.Summary) -> Summary:
         stopped_by=summary.stopped_by,
         seed=summary.seed,
         emulated=summary.emulated,
+        lossy=summary.lossy,
         num_prompt_tokens=summary.usage.prompt_tokens,
         num_output_tokens=summary.usage.output_tokens,
         num_cached_tokens=summary.usage.cached_prompt_tokens,

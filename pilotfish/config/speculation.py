@@ -56,6 +56,8 @@ class SpeculationConfig:
     drafters."""
     min_output_tokens: PositiveInt = 10
     """`auto`: no speculation for requests with a smaller max_tokens."""
+    allow_lossy: bool = False
+    """Requests may ask for acceptance `typical` or `tolerance`, whose answers need not be the target's own."""
 
     def __post_init__(self) -> None:
         for first, last, num_draft_tokens in self.num_speculative_tokens_per_batch_size:

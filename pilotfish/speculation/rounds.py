@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from pilotfish.speculation.sampling.coupling import pick_rows
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.speculation.sampling.logits import Distribution, process
 from pilotfish.speculation.sampling.logprobs import token_logprobs
+from pilotfish.speculation.sampling.lossy import stands
 from pilotfish.speculation.sampling.noise import Stream
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.rules import Rule, group
@@ -94,9 +95,11 @@ def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
     blocks = BlockedLogits.of(logits)
     decisions: list[_Decision] = [((), ())] * len(rounds)
     for key, members in group(round_.sampling for round_ in rounds).items():
-        chains = [index for index in members if rounds[index].tree is None]
-        trees = [index for index in members if rounds[index].tree is not None]
-        for decide, indices in ((_decide, chains), (_decide_trees, trees)):
+        lossy = [index for index in members if rounds[index].sampling.acceptance.is_lossy]
+        exact = [index for index in members if not rounds[index].sampling.acceptance.is_lossy]
+        chains = [index for index in exact if rounds[index].tree is None]
+        trees = [index for index in exact if rounds[index].tree is not None]
+        for decide, indices in ((_decide, chains), (_decide_trees, trees), (_decide_lossy, lossy)):
             if not indices:
                 continue
             row_ids = [row for index in indices for row in range(first_rows[index], ends[index])]
@@ -133,6 +136,29 @@ def _decide_trees(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is
         return pick_rows(process(selected, chosen), chosen, Stream.COUPLED).tolist()
 
     return _walk(rounds, choose)
+
+
+def _decide_lossy(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
+    """Down the first children that stand, and then what plain decoding gives there."""
+    rows = _rows(rounds)
+    if rule is Rule.GREEDY:
+        choices = greedy.choose(blocks, rows if is_adjusted else ())
+    else:
+        choices = pick_rows(process(blocks, rows), rows, Stream.COUPLED).tolist()
+    children = [nodes for round_ in rounds for nodes in round_.shape.children]
+    token_ids = [
+        [round_.draft_token_ids[node] for node in nodes] for round_ in rounds for nodes in round_.shape.children
+    ]
+    standing = stands(blocks, rows, token_ids)
+    decisions: list[_Decision] = []
+    for first_row, round_ in zip(_first_rows(rounds), rounds, strict=True):
+        path: list[int] = []
+        row = first_row
+        while (node := next(compress(children[row], standing[row]), None)) is not None:
+            path.append(node)
+            row = first_row + node + 1
+        decisions.append((tuple(path), (*(round_.draft_token_ids[node] for node in path), choices[row])))
+    return decisions
 
 
 def _reject(

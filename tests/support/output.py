@@ -35,6 +35,7 @@ def request_report(finish_reason: FinishReason = FinishReason.STOP) -> Any:
         speculation=SpeculationStats(num_plain_tokens=4, num_rounds_by_draft_tokens={0: 1}),
         seed=1,
         emulated=False,
+        lossy=False,
         queue_time_ns=0,
         time_to_first_token_ns=0,
         total_time_ns=0,

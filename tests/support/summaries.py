@@ -16,6 +16,7 @@ _SUMMARY = Summary(
     stopped_by="",
     seed=0,
     emulated=False,
+    lossy=False,
     num_prompt_tokens=10,
     num_output_tokens=1,
     num_cached_tokens=0,

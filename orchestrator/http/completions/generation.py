@@ -14,7 +14,7 @@ from orchestrator.http.completions.chat_request import ChatCompletionRequest
 from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.completion_response import CompletionFormat
 from orchestrator.http.completions.envelope import new_envelope
-from orchestrator.http.completions.request_fields import RequestReader
+from orchestrator.http.completions.request_fields import LOSSY_HEADER, RequestReader
 from orchestrator.http.completions.response_format import grammar_field, wanted_grammar
 from orchestrator.http.completions.sampling import (
     SPECULATION_NAMES,
@@ -242,6 +242,9 @@ class GenerationApi:
         answer_format: AnswerFormat,
         caller: Caller,
     ) -> None:
+        acceptance = samples[0].options.sampling.acceptance
+        if acceptance.is_lossy:
+            exchange.extra_headers[LOSSY_HEADER] = acceptance.name.lower()
         if not fields.stream:
             await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))
             return

@@ -18,6 +18,8 @@ from pilotfish.errors import InvalidRequestError
 
 IGNORED_HEADER = "x-pilotfish-ignored-fields"
 """Of an answer: what its request had that changed nothing, each with what may have been meant, or why."""
+LOSSY_HEADER = "x-pilotfish-lossy"
+"""Of an answer that need not be the target's own: the acceptance that its request asked for."""
 _MAX_NAMED = 32
 """Fields that one answer's header names."""
 _MAX_NAME_CHARS = 64

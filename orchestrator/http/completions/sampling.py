@@ -25,7 +25,6 @@ SPECULATION_NAMES = {
     "num_speculative_tokens": "speculation.num_speculative_tokens",
 }
 """Of parameters that the service knows without their object."""
-_ACCEPTANCE = {"coupled": AcceptanceMode.COUPLED, "rejection": AcceptanceMode.REJECTION}
 
 
 class StreamOptions(RequestFields, kw_only=True):
@@ -45,7 +44,12 @@ class SpeculationFields(RequestFields, kw_only=True):
     num_speculative_tokens: int | None = None
     """Draft tokens a round."""
     proposer: str | None = None
-    acceptance: Literal["coupled", "rejection"] = "coupled"
+    acceptance: Literal["coupled", "rejection", "typical", "tolerance"] = "coupled"
+    """The last two are lossy; see docs/lossy.md."""
+    typical_epsilon: float | None = None
+    typical_delta: float | None = None
+    tolerance_top_k: int | None = None
+    tolerance_delta: float | None = None
     return_tokens: bool = False
     """Tell token ids and where each token came from."""
 
@@ -162,7 +166,12 @@ def generation_options(
             logit_bias=_logit_bias(fields.logit_bias),
             # OpenAI's seeds may be negative: each still is a seed of its own.
             seed=draw_seed() if fields.seed is None else _checked_seed(fields.seed) % (MAX_SEED + 1),
-            acceptance=_ACCEPTANCE[fields.speculation.acceptance if fields.speculation else "coupled"],
+            acceptance=AcceptanceMode[fields.speculation.acceptance.upper() if fields.speculation else "COUPLED"],
+            **{
+                name: value
+                for name in ("typical_epsilon", "typical_delta", "tolerance_top_k", "tolerance_delta")
+                if (value := getattr(fields.speculation, name, None)) is not None
+            },
             stop_token_ids=_stop_token_ids(fields.stop_token_ids),
             min_tokens=fields.min_tokens or 0,
             bad_words=_bad_words(fields.bad_words or (), tokenizer),

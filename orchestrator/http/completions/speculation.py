@@ -33,6 +33,8 @@ class SpeculationReport(SpeculationStats, kw_only=True):
     """That reproduces this answer."""
     emulated: bool
     """The engine only plays the hardware; the text means nothing."""
+    lossy: bool
+    """Acceptance was lossy: the answer need not be the target's own."""
     queue_time_ms: float
     time_to_first_token_ms: float
     total_time_ms: float
@@ -62,6 +64,7 @@ def speculation_report(report: Report) -> SpeculationReport:
         **msgspec.structs.asdict(report.speculation),
         seed=report.seed,
         emulated=report.emulated,
+        lossy=report.lossy,
         queue_time_ms=report.queue_time_ns / 1e6,
         time_to_first_token_ms=report.time_to_first_token_ns / 1e6,
         total_time_ms=report.total_time_ns / 1e6,

@@ -65,7 +65,7 @@ def bench(
     temperature: Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.")] = 0.0,
     seed: Annotated[int, typer.Option("--seed", help="Of sampled answers.", min=0)] = 0,
     acceptance: Annotated[
-        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0.")
+        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy.")
     ] = Acceptance.COUPLED,
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Go on after the end: equal lengths, but odd text.")

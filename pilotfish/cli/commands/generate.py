@@ -32,6 +32,8 @@ class Speculation(StrEnum):
 class Acceptance(StrEnum):
     COUPLED = "coupled"
     REJECTION = "rejection"
+    TYPICAL = "typical"
+    TOLERANCE = "tolerance"
 
 
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", "-n", help="Output tokens at most.", min=1)]
@@ -61,7 +63,7 @@ def generate(
     num_speculative_tokens: NumSpeculativeTokens = None,
     proposer: Proposer = "",
     acceptance: Annotated[
-        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0.")
+        Acceptance, typer.Option("--acceptance", help="Rule above temperature 0; the last two are lossy.")
     ] = Acceptance.COUPLED,
     system: System = None,
     raw: Annotated[bool, typer.Option("--raw", help="Continue the text as it is, without a chat template.")] = False,

@@ -259,6 +259,10 @@ class SpeculationOptions(_message.Message):
     NUM_SPECULATIVE_TOKENS_FIELD_NUMBER: _builtins.int
     PROPOSER_FIELD_NUMBER: _builtins.int
     ACCEPTANCE_FIELD_NUMBER: _builtins.int
+    TYPICAL_EPSILON_FIELD_NUMBER: _builtins.int
+    TYPICAL_DELTA_FIELD_NUMBER: _builtins.int
+    TOLERANCE_TOP_K_FIELD_NUMBER: _builtins.int
+    TOLERANCE_DELTA_FIELD_NUMBER: _builtins.int
     mode: Global___SpeculationMode.ValueType
     num_speculative_tokens: _builtins.int
     """Draft tokens a round; absent: the server's default."""
@@ -267,7 +271,12 @@ class SpeculationOptions(_message.Message):
     "suffix" (looked up), "eagle3" or "medusa" (beside the target); empty: the server's default.
     """
     acceptance: _types_pb2.AcceptanceMode.ValueType
-    """Default COUPLED."""
+    """Default COUPLED. TYPICAL and TOLERANCE are refused unless the operator allows them."""
+    typical_epsilon: _builtins.float
+    """See SamplingParams; absent: Medusa's and TensorRT-LLM's defaults."""
+    typical_delta: _builtins.float
+    tolerance_top_k: _builtins.int
+    tolerance_delta: _builtins.float
     def __init__(
         self,
         *,
@@ -275,14 +284,35 @@ class SpeculationOptions(_message.Message):
         num_speculative_tokens: _builtins.int | None = ...,
         proposer: _builtins.str = ...,
         acceptance: _types_pb2.AcceptanceMode.ValueType = ...,
+        typical_epsilon: _builtins.float | None = ...,
+        typical_delta: _builtins.float | None = ...,
+        tolerance_top_k: _builtins.int | None = ...,
+        tolerance_delta: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "num_speculative_tokens", b"num_speculative_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "num_speculative_tokens", b"num_speculative_tokens", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "acceptance", b"acceptance", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens", "_tolerance_delta", b"_tolerance_delta", "_tolerance_top_k", b"_tolerance_top_k", "_typical_delta", b"_typical_delta", "_typical_epsilon", b"_typical_epsilon", "acceptance", b"acceptance", "mode", b"mode", "num_speculative_tokens", b"num_speculative_tokens", "proposer", b"proposer", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_speculative_tokens: _TypeAlias = _typing.Literal["num_speculative_tokens"]  # noqa: Y015
     _WhichOneofArgType__num_speculative_tokens: _TypeAlias = _typing.Literal["_num_speculative_tokens", b"_num_speculative_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance_delta: _TypeAlias = _typing.Literal["tolerance_delta"]  # noqa: Y015
+    _WhichOneofArgType__tolerance_delta: _TypeAlias = _typing.Literal["_tolerance_delta", b"_tolerance_delta"]  # noqa: Y015
+    _WhichOneofReturnType__tolerance_top_k: _TypeAlias = _typing.Literal["tolerance_top_k"]  # noqa: Y015
+    _WhichOneofArgType__tolerance_top_k: _TypeAlias = _typing.Literal["_tolerance_top_k", b"_tolerance_top_k"]  # noqa: Y015
+    _WhichOneofReturnType__typical_delta: _TypeAlias = _typing.Literal["typical_delta"]  # noqa: Y015
+    _WhichOneofArgType__typical_delta: _TypeAlias = _typing.Literal["_typical_delta", b"_typical_delta"]  # noqa: Y015
+    _WhichOneofReturnType__typical_epsilon: _TypeAlias = _typing.Literal["typical_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__typical_epsilon: _TypeAlias = _typing.Literal["_typical_epsilon", b"_typical_epsilon"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_speculative_tokens) -> _WhichOneofReturnType__num_speculative_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance_delta) -> _WhichOneofReturnType__tolerance_delta | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__tolerance_top_k) -> _WhichOneofReturnType__tolerance_top_k | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__typical_delta) -> _WhichOneofReturnType__typical_delta | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__typical_epsilon) -> _WhichOneofReturnType__typical_epsilon | None: ...
 
 Global___SpeculationOptions: _TypeAlias = SpeculationOptions  # noqa: Y015
 
@@ -365,6 +395,7 @@ class Summary(_message.Message):
     SEED_FIELD_NUMBER: _builtins.int
     MODEL_ID_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
+    LOSSY_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     finish_reason: _types_pb2.FinishReason.ValueType
     stopped_by: _builtins.str
@@ -374,6 +405,8 @@ class Summary(_message.Message):
     model_id: _builtins.str
     emulated: _builtins.bool
     """True when the engine was emulated hardware."""
+    lossy: _builtins.bool
+    """True when acceptance was lossy: the answer need not be the target's own."""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     @_builtins.property
@@ -392,10 +425,11 @@ class Summary(_message.Message):
         seed: _builtins.int = ...,
         model_id: _builtins.str = ...,
         emulated: _builtins.bool = ...,
+        lossy: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["speculation", b"speculation", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["emulated", b"emulated", "finish_reason", b"finish_reason", "model_id", b"model_id", "request_id", b"request_id", "seed", b"seed", "speculation", b"speculation", "stopped_by", b"stopped_by", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["emulated", b"emulated", "finish_reason", b"finish_reason", "lossy", b"lossy", "model_id", b"model_id", "request_id", b"request_id", "seed", b"seed", "speculation", b"speculation", "stopped_by", b"stopped_by", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

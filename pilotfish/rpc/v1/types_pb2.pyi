@@ -86,10 +86,14 @@ class _AcceptanceModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Accept
     """Gumbel coupling: the output depends on (seed, target) alone."""
     ACCEPTANCE_MODE_REJECTION: _AcceptanceMode.ValueType  # 2
     """Rejection sampling (Leviathan et al. 2211.17192)."""
+    ACCEPTANCE_MODE_TYPICAL: _AcceptanceMode.ValueType  # 3
+    """A draft stands where its probability is above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
+    ACCEPTANCE_MODE_TOLERANCE: _AcceptanceMode.ValueType  # 4
+    """A draft stands where it is among the top_k likeliest and at most delta less likely than the likeliest."""
 
 class AcceptanceMode(_AcceptanceMode, metaclass=_AcceptanceModeEnumTypeWrapper):
-    """How draft tokens are accepted when temperature is above 0. At temperature 0
-    the rule is always an exact comparison with the target's argmax.
+    """How draft tokens are accepted. At temperature 0 the first two are an exact comparison with the target's argmax. The
+    others are lossy: an operator allows them (orchestrator.speculation.allow_lossy).
     """
 
 ACCEPTANCE_MODE_UNSPECIFIED: AcceptanceMode.ValueType  # 0
@@ -97,6 +101,10 @@ ACCEPTANCE_MODE_COUPLED: AcceptanceMode.ValueType  # 1
 """Gumbel coupling: the output depends on (seed, target) alone."""
 ACCEPTANCE_MODE_REJECTION: AcceptanceMode.ValueType  # 2
 """Rejection sampling (Leviathan et al. 2211.17192)."""
+ACCEPTANCE_MODE_TYPICAL: AcceptanceMode.ValueType  # 3
+"""A draft stands where its probability is above min(epsilon, delta * exp(-entropy)) (Medusa 2401.10774)."""
+ACCEPTANCE_MODE_TOLERANCE: AcceptanceMode.ValueType  # 4
+"""A draft stands where it is among the top_k likeliest and at most delta less likely than the likeliest."""
 Global___AcceptanceMode: _TypeAlias = AcceptanceMode  # noqa: Y015
 
 class _GrammarKind:
@@ -238,6 +246,10 @@ class SamplingParams(_message.Message):
     GRAMMAR_FIELD_NUMBER: _builtins.int
     MIN_TOKENS_FIELD_NUMBER: _builtins.int
     BAD_WORDS_FIELD_NUMBER: _builtins.int
+    TYPICAL_EPSILON_FIELD_NUMBER: _builtins.int
+    TYPICAL_DELTA_FIELD_NUMBER: _builtins.int
+    TOLERANCE_TOP_K_FIELD_NUMBER: _builtins.int
+    TOLERANCE_DELTA_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """0 is greedy."""
     top_k: _builtins.int
@@ -261,6 +273,13 @@ class SamplingParams(_message.Message):
     """Log-probabilities wanted: absent none, 0 the chosen token's, n also the n likeliest."""
     min_tokens: _builtins.int
     """As long as the output has fewer, tokens of stop_token_ids are impossible."""
+    typical_epsilon: _builtins.float
+    """Of acceptance TYPICAL, as is typical_delta; from 0 to 1."""
+    typical_delta: _builtins.float
+    tolerance_top_k: _builtins.int
+    """Of acceptance TOLERANCE, as is tolerance_delta."""
+    tolerance_delta: _builtins.float
+    """From 0 to 1."""
     @_builtins.property
     def logit_bias(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogitBias]:
         """Added to logits, by token id."""
@@ -296,10 +315,14 @@ class SamplingParams(_message.Message):
         grammar: Global___Grammar | None = ...,
         min_tokens: _builtins.int = ...,
         bad_words: _abc.Iterable[Global___BadWord] | None = ...,
+        typical_epsilon: _builtins.float = ...,
+        typical_delta: _builtins.float = ...,
+        tolerance_top_k: _builtins.int = ...,
+        tolerance_delta: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_num_logprobs", b"_num_logprobs", "grammar", b"grammar", "num_logprobs", b"num_logprobs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_logprobs", b"_num_logprobs", "acceptance", b"acceptance", "bad_words", b"bad_words", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "num_logprobs", b"num_logprobs", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_num_logprobs", b"_num_logprobs", "acceptance", b"acceptance", "bad_words", b"bad_words", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logit_bias", b"logit_bias", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "num_logprobs", b"num_logprobs", "presence_penalty", b"presence_penalty", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "tolerance_delta", b"tolerance_delta", "tolerance_top_k", b"tolerance_top_k", "top_k", b"top_k", "top_p", b"top_p", "typical_delta", b"typical_delta", "typical_epsilon", b"typical_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__num_logprobs: _TypeAlias = _typing.Literal["num_logprobs"]  # noqa: Y015
     _WhichOneofArgType__num_logprobs: _TypeAlias = _typing.Literal["_num_logprobs", b"_num_logprobs"]  # noqa: Y015

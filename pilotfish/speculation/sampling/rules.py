@@ -25,10 +25,10 @@ class GroupKey(NamedTuple):
 
 
 def rule_of(sampling: SamplingParams) -> Rule:
-    """Temperature 0 is greedy whatever the acceptance mode."""
+    """Temperature 0 is greedy whatever the acceptance mode. Where that is lossy, drafts are made as for `coupled`."""
     if sampling.is_greedy:
         return Rule.GREEDY
-    return Rule.COUPLED if sampling.acceptance == AcceptanceMode.COUPLED else Rule.REJECTION
+    return Rule.REJECTION if sampling.acceptance is AcceptanceMode.REJECTION else Rule.COUPLED
 
 
 def group(samplings: Iterable[SamplingParams]) -> dict[GroupKey, list[int]]:

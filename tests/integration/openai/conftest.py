@@ -41,6 +41,15 @@ def real_server(target_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
         yield server
 
 
+@pytest.fixture
+def lossy_server(target_folder: Path, tmp_path: Path) -> Iterator[StackThread]:
+    """As real_server; its operator allows lossy acceptance."""
+    folder = tmp_path / "tiny"
+    shutil.copytree(target_folder, folder)
+    with tiny_server(folder, tmp_path / "cache", speculation={"allow_lossy": True}) as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThread]:
     """As real_server, over tokens that are single bytes or straddle characters; some ids stand for no token at all."""
@@ -53,7 +62,7 @@ def bytes_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackThre
 
 
 @contextlib.contextmanager
-def tiny_server(folder: Path, cache_dir: Path) -> Iterator[StackThread]:
+def tiny_server(folder: Path, cache_dir: Path, **orchestrator: Any) -> Iterator[StackThread]:
     """A real engine with the tiny model in a folder, whose token 0 ends an answer."""
     threads = torch.get_num_threads()
     # Room for tools, which take a token for each character; and grammars need an end.
@@ -63,7 +72,7 @@ def tiny_server(folder: Path, cache_dir: Path) -> Iterator[StackThread]:
     (folder / "config.json").write_text(json.dumps(config))
     engine = {"compile": False, "num_threads": 1, "kv_cache_tokens": 4096}
     service = {"model": str(folder), "port": 0, "engine": engine}
-    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir)})
+    settings = config_from_dict({"target": service, "cache_dir": str(cache_dir), "orchestrator": orchestrator})
     with StackThread(settings, lambda: ThreadedEngine(build_engine(settings, "target"))) as server:
         yield server
     torch.set_num_threads(threads)

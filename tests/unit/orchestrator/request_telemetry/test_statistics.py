@@ -2,13 +2,14 @@ from types import SimpleNamespace
 
 from orchestrator.request_telemetry.statistics import RequestStatistics
 from pilotfish.speculation.statistics import AcceptanceStatistics
+from pilotfish.types import SamplingParams
 
 
 def session(num_output_tokens=10, *, has_answered=True, accepted=(2, 0)) -> SimpleNamespace:
     statistics = AcceptanceStatistics()
     for num_accepted in accepted:
         statistics.add(3, num_accepted)
-    request = SimpleNamespace(prompt_token_ids=(1, 2, 3, 4))
+    request = SimpleNamespace(prompt_token_ids=(1, 2, 3, 4), sampling=SamplingParams())
     sequence = SimpleNamespace(
         request=request, statistics=statistics, num_output_tokens=num_output_tokens, num_plain_tokens=1
     )

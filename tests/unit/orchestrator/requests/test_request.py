@@ -11,7 +11,7 @@ from orchestrator.requests.request import (
     check_request_bytes,
 )
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
-from pilotfish.types import Grammar, GrammarKind, SamplingParams
+from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams
 
 MODEL = ServedModel(
     vocab_size=100, max_context_tokens=16, max_draft_tokens=8, default_draft_tokens=5, eos_token_ids=frozenset({2, 0})
@@ -107,3 +107,10 @@ def test_a_lookup_goes_as_far_as_it_likes() -> None:
 def test_an_unknown_proposer_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidRequestError, match="'magic' is unknown; known are auto, draft, ngram, suffix, eagle3"):
         SpeculationOptions(proposer="magic")
+
+
+def test_lossy_acceptance_is_the_operators_to_allow() -> None:
+    typical = options(sampling=SamplingParams(acceptance=AcceptanceMode.TYPICAL))
+    with pytest.raises(InvalidRequestError, match=r"acceptance typical is lossy.*allow_lossy"):
+        bind_request(typical, [1], MODEL)
+    assert bind_request(typical, [1], replace(MODEL, allow_lossy=True)).sampling.acceptance is AcceptanceMode.TYPICAL
