@@ -8,10 +8,12 @@ import msgspec
 
 from orchestrator.answers.output import OutputChunk
 from orchestrator.request_telemetry.trace import Report
+from orchestrator.requests.bad_words import bad_word_tokens
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
+from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto
 from pilotfish.rpc.v1 import inference_pb2, types_pb2
 from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams
@@ -39,7 +41,9 @@ def prompt_from_proto(
             raise InvalidRequestError("the request has no prompt; set text, tokens or chat")
 
 
-def options_from_proto(request: inference_pb2.GenerateRequest, defaults: SpeculationConfig) -> GenerationOptions:
+def options_from_proto(
+    request: inference_pb2.GenerateRequest, defaults: SpeculationConfig, tokenizer: Tokenizer
+) -> GenerationOptions:
     """Everything but the prompt. Raises InvalidRequestError for values out of range."""
     given = {
         name: getattr(request, name)
@@ -67,12 +71,17 @@ def options_from_proto(request: inference_pb2.GenerateRequest, defaults: Specula
                 if request.speculation.HasField(name)
             },
             stop_token_ids=tuple(request.stop_token_ids),
+            min_tokens=request.min_tokens,
+            bad_words=bad_word_tokens(request.bad_words, tokenizer),
             num_logprobs=request.logprobs if request.HasField("logprobs") else None,
             grammar=grammar_from_proto(request.grammar) if request.HasField("grammar") else None,
         ),
         speculation=_speculation(request.speculation, defaults),
         stop=tuple(request.stop),
         ignore_eos=request.ignore_eos,
+        include_stop=request.include_stop,
+        skip_special_tokens=not request.show_special_tokens,
+        cache_salt=request.cache_salt,
     )
 
 

@@ -45,7 +45,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServicer):
         async with aborting_on_error(context):
             caller = caller_of(context, arrival_ns, self._authenticator)
             check_request_bytes(request.ByteSize(), self._config.max_prompt_bytes)
-            options = options_from_proto(request, self._config.speculation)
+            options = options_from_proto(request, self._config.speculation, self._service.tokenizer)
             prompt = prompt_from_proto(request, request.WhichOneof("prompt"))
             async with self._service.serving(prompt, options, caller) as answer:
                 await write_chunks(

@@ -59,6 +59,11 @@ class GenerationOptions:
             raise InvalidRequestError(
                 f"{len(self.stop)} stop strings; at most {MAX_STOP_STRINGS} are allowed", param="stop"
             )
+        if self.sampling.min_tokens > self.sampling.max_tokens:
+            raise InvalidRequestError(
+                f"min_tokens is {self.sampling.min_tokens}; the answer may have {self.sampling.max_tokens} tokens",
+                param="min_tokens",
+            )
         if not all(self.stop):
             raise InvalidRequestError("a stop string is empty; leave it out", param="stop")
         if self.ignore_eos and self.sampling.grammar is not None:

@@ -18,6 +18,10 @@ class GenerateOptions:
     top_k: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    min_tokens: int = 0
+    """As long as the answer has fewer, nothing ends it."""
+    bad_words: tuple[str, ...] = ()
+    """That the answer does not hold."""
     ignore_eos: bool = False
     """Go on after the model's end-of-sequence token."""
     logprobs: int | None = None

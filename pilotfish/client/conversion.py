@@ -14,6 +14,7 @@ _MODES = {"auto": pb.SPECULATION_MODE_AUTO, "on": pb.SPECULATION_MODE_ON, "off":
 _UINT32, _INT64 = (0, 2**32 - 1), (-(2**63), 2**63 - 1)
 _RANGES = {
     "max_tokens": _UINT32,
+    "min_tokens": _UINT32,
     "top_k": _UINT32,
     "seed": _INT64,
     "logprobs": _UINT32,
@@ -35,6 +36,8 @@ def request_to_proto(prompt: Prompt, options: GenerateOptions) -> pb.GenerateReq
         top_k=options.top_k,
         seed=options.seed,
         stop=options.stop,
+        min_tokens=options.min_tokens,
+        bad_words=options.bad_words,
         ignore_eos=options.ignore_eos,
         logprobs=options.logprobs,
         speculation=pb.SpeculationOptions(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
 from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.response_format import ResponseFormat, StructuredOutputs
+from orchestrator.requests.bad_words import bad_word_tokens
 from orchestrator.requests.request import GenerationOptions, SpeculationOptions, draw_seed
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
@@ -17,9 +17,6 @@ from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.types import MAX_SEED, MAX_TOP_K, AcceptanceMode, Grammar, SamplingParams
 
 MAX_LOGIT_BIAS = 100.0
-MAX_BAD_WORDS = 128
-"""Each is looked for at every position."""
-MAX_BAD_WORD_CHARS = 256
 SPECULATION_NAMES = {
     "proposer": "speculation.proposer",
     "num_speculative_tokens": "speculation.num_speculative_tokens",
@@ -149,10 +146,6 @@ def generation_options(
     """The options of the first answer. Raises InvalidRequestError, with the parameter, for values out of range."""
     if fields.stream_options is not None and not fields.stream:
         raise InvalidRequestError("stream_options needs stream to be true", param="stream_options")
-    if (fields.min_tokens or 0) > max_tokens:
-        raise InvalidRequestError(
-            f"min_tokens is {fields.min_tokens}; the answer may have {max_tokens} tokens", param="min_tokens"
-        )
     given = {
         name: value
         for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -174,7 +167,7 @@ def generation_options(
             },
             stop_token_ids=_stop_token_ids(fields.stop_token_ids),
             min_tokens=fields.min_tokens or 0,
-            bad_words=_bad_words(fields.bad_words or (), tokenizer),
+            bad_words=bad_word_tokens(fields.bad_words or (), tokenizer),
             num_logprobs=num_logprobs,
             grammar=grammar,
         ),
@@ -231,25 +224,6 @@ def _stop_token_ids(token_ids: list[int] | None) -> tuple[int, ...]:
     if token_ids and min(token_ids) < 0:
         raise InvalidRequestError("stop_token_ids holds a negative token id", param="stop_token_ids")
     return tuple(token_ids or ())
-
-
-def _bad_words(words: Sequence[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each word, and those of it behind a space where they are as many, as vLLM has it."""
-    if len(words) > MAX_BAD_WORDS or not all(word.strip() for word in words):
-        raise InvalidRequestError(f"bad_words must hold words, {MAX_BAD_WORDS} of them at most", param="bad_words")
-    if max(map(len, words), default=0) > MAX_BAD_WORD_CHARS:
-        raise InvalidRequestError(
-            f"bad_words holds one of more than {MAX_BAD_WORD_CHARS} characters", param="bad_words"
-        )
-    sequences: dict[tuple[int, ...], None] = {}
-    for word in words:
-        alone, behind = (
-            tuple(tokenizer.encode(space + word.lstrip(), add_special_tokens=False)) for space in ("", " ")
-        )
-        sequences[alone] = None
-        if len(behind) == len(alone):
-            sequences[behind] = None
-    return tuple(sequences)
 
 
 def _speculation(fields: SpeculationFields | None, defaults: SpeculationConfig) -> SpeculationOptions:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from pilotfish.rpc.v1 import types_pb2 as pilotfish_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpilotfish/v1/inference.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\nChatPrompt\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.pilotfish.v1.ChatMessage\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xd6\x05\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\x06tokens\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.TokenPromptH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.ChatPromptH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x18\n\x0btemperature\x18\x05 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x02H\x03\x88\x01\x01\x12\x12\n\x05top_k\x18\x07 \x01(\rH\x04\x88\x01\x01\x12\x12\n\x05min_p\x18\x08 \x01(\x02H\x05\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\t \x01(\x02H\x06\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\n \x01(\x02H\x07\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x0b \x01(\x02H\x08\x88\x01\x01\x12+\n\nlogit_bias\x18\x0c \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x11\n\x04seed\x18\r \x01(\x03H\t\x88\x01\x01\x12\x0c\n\x04stop\x18\x0e \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0f \x03(\r\x12\x12\n\nignore_eos\x18\x10 \x01(\x08\x12\x15\n\x08logprobs\x18\x11 \x01(\rH\n\x88\x01\x01\x12\x35\n\x0bspeculation\x18\x12 \x01(\x0b\x32 .pilotfish.v1.SpeculationOptions\x12&\n\x07grammar\x18\x13 \x01(\x0b\x32\x15.pilotfish.v1.GrammarB\x08\n\x06promptB\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x07\n\x05_seedB\x0b\n\t_logprobs\"\x89\x03\n\x12SpeculationOptions\x12+\n\x04mode\x18\x01 \x01(\x0e\x32\x1d.pilotfish.v1.SpeculationMode\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08proposer\x18\x03 \x01(\t\x12\x30\n\nacceptance\x18\x04 \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x1c\n\x0ftypical_epsilon\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rtypical_delta\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x1c\n\x0ftolerance_top_k\x18\x07 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0ftolerance_delta\x18\x08 \x01(\x01H\x04\x88\x01\x01\x42\x19\n\x17_num_speculative_tokensB\x12\n\x10_typical_epsilonB\x10\n\x0e_typical_deltaB\x12\n\x10_tolerance_top_kB\x12\n\x10_tolerance_delta\"m\n\x10GenerateResponse\x12$\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.ChunkH\x00\x12(\n\x07summary\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.SummaryH\x00\x42\t\n\x07message\"\x83\x01\n\x05\x43hunk\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12*\n\x07origins\x18\x03 \x03(\x0e\x32\x19.pilotfish.v1.TokenOrigin\x12-\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1b.pilotfish.v1.TokenLogprobs\"\xad\x02\n\x07Summary\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12\x12\n\nstopped_by\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.pilotfish.v1.Usage\x12-\n\x07timings\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.RequestTimings\x12\x33\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1e.pilotfish.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x07 \x01(\x06\x12\x10\n\x08model_id\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\r\n\x05lossy\x18\n \x01(\x08\"S\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"^\n\x0eRequestTimings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x1e\n\x16time_to_first_token_ns\x18\x02 \x01(\x04\x12\x15\n\rtotal_time_ns\x18\x03 \x01(\x04\"\x98\x03\n\x10SpeculationStats\x12\x12\n\nnum_rounds\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12\x1e\n\x16mean_acceptance_length\x18\x04 \x01(\x01\x12\x1f\n\x17\x61\x63\x63\x65ptance_per_position\x18\x05 \x03(\x01\x12\x1c\n\x14num_missed_deadlines\x18\x06 \x01(\r\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x18\n\x10num_plain_tokens\x18\x08 \x01(\r\x12\x11\n\treason_id\x18\t \x01(\t\x12^\n\x1anum_rounds_by_draft_tokens\x18\n \x03(\x0b\x32:.pilotfish.v1.SpeculationStats.NumRoundsByDraftTokensEntry\x1a=\n\x1bNumRoundsByDraftTokensEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x81\x01\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x18.pilotfish.v1.ChatPromptH\x00\x12+\n\x06tokens\x18\x03 \x01(\x0b\x32\x19.pilotfish.v1.TokenPromptH\x00\x42\x07\n\x05input\"3\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x15\n\x13GetModelInfoRequest\"\xc1\x01\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x02 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x1b\n\x13num_target_replicas\x18\x03 \x01(\r\x12\x1a\n\x12num_draft_replicas\x18\x04 \x01(\r\x12\x11\n\tproposers\x18\x05 \x03(\t\x12\x0f\n\x07version\x18\x06 \x01(\t*\x81\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x02\x12\x17\n\x13SPECULATION_MODE_ON\x10\x03\x32\xfa\x01\n\tInference\x12K\n\x08Generate\x12\x1d.pilotfish.v1.GenerateRequest\x1a\x1e.pilotfish.v1.GenerateResponse0\x01\x12I\n\x08Tokenize\x12\x1d.pilotfish.v1.TokenizeRequest\x1a\x1e.pilotfish.v1.TokenizeResponse\x12U\n\x0cGetModelInfo\x12!.pilotfish.v1.GetModelInfoRequest\x1a\".pilotfish.v1.GetModelInfoResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpilotfish/v1/inference.proto\x12\x0cpilotfish.v1\x1a\x18pilotfish/v1/types.proto\",\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"9\n\nChatPrompt\x12+\n\x08messages\x18\x01 \x03(\x0b\x32\x19.pilotfish.v1.ChatMessage\" \n\x0bTokenPrompt\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\"\xc4\x06\n\x0fGenerateRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12+\n\x06tokens\x18\x02 \x01(\x0b\x32\x19.pilotfish.v1.TokenPromptH\x00\x12(\n\x04\x63hat\x18\x03 \x01(\x0b\x32\x18.pilotfish.v1.ChatPromptH\x00\x12\x17\n\nmax_tokens\x18\x04 \x01(\rH\x01\x88\x01\x01\x12\x18\n\x0btemperature\x18\x05 \x01(\x02H\x02\x88\x01\x01\x12\x12\n\x05top_p\x18\x06 \x01(\x02H\x03\x88\x01\x01\x12\x12\n\x05top_k\x18\x07 \x01(\rH\x04\x88\x01\x01\x12\x12\n\x05min_p\x18\x08 \x01(\x02H\x05\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\t \x01(\x02H\x06\x88\x01\x01\x12\x1d\n\x10presence_penalty\x18\n \x01(\x02H\x07\x88\x01\x01\x12\x1e\n\x11\x66requency_penalty\x18\x0b \x01(\x02H\x08\x88\x01\x01\x12+\n\nlogit_bias\x18\x0c \x03(\x0b\x32\x17.pilotfish.v1.LogitBias\x12\x11\n\x04seed\x18\r \x01(\x03H\t\x88\x01\x01\x12\x0c\n\x04stop\x18\x0e \x03(\t\x12\x16\n\x0estop_token_ids\x18\x0f \x03(\r\x12\x12\n\nignore_eos\x18\x10 \x01(\x08\x12\x15\n\x08logprobs\x18\x11 \x01(\rH\n\x88\x01\x01\x12\x35\n\x0bspeculation\x18\x12 \x01(\x0b\x32 .pilotfish.v1.SpeculationOptions\x12&\n\x07grammar\x18\x13 \x01(\x0b\x32\x15.pilotfish.v1.Grammar\x12\x12\n\nmin_tokens\x18\x14 \x01(\r\x12\x11\n\tbad_words\x18\x15 \x03(\t\x12\x14\n\x0cinclude_stop\x18\x16 \x01(\x08\x12\x1b\n\x13show_special_tokens\x18\x17 \x01(\x08\x12\x12\n\ncache_salt\x18\x18 \x01(\tB\x08\n\x06promptB\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x08\n\x06_top_kB\x08\n\x06_min_pB\x15\n\x13_repetition_penaltyB\x13\n\x11_presence_penaltyB\x14\n\x12_frequency_penaltyB\x07\n\x05_seedB\x0b\n\t_logprobs\"\x89\x03\n\x12SpeculationOptions\x12+\n\x04mode\x18\x01 \x01(\x0e\x32\x1d.pilotfish.v1.SpeculationMode\x12#\n\x16num_speculative_tokens\x18\x02 \x01(\rH\x00\x88\x01\x01\x12\x10\n\x08proposer\x18\x03 \x01(\t\x12\x30\n\nacceptance\x18\x04 \x01(\x0e\x32\x1c.pilotfish.v1.AcceptanceMode\x12\x1c\n\x0ftypical_epsilon\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x1a\n\rtypical_delta\x18\x06 \x01(\x01H\x02\x88\x01\x01\x12\x1c\n\x0ftolerance_top_k\x18\x07 \x01(\rH\x03\x88\x01\x01\x12\x1c\n\x0ftolerance_delta\x18\x08 \x01(\x01H\x04\x88\x01\x01\x42\x19\n\x17_num_speculative_tokensB\x12\n\x10_typical_epsilonB\x10\n\x0e_typical_deltaB\x12\n\x10_tolerance_top_kB\x12\n\x10_tolerance_delta\"m\n\x10GenerateResponse\x12$\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x13.pilotfish.v1.ChunkH\x00\x12(\n\x07summary\x18\x02 \x01(\x0b\x32\x15.pilotfish.v1.SummaryH\x00\x42\t\n\x07message\"\x83\x01\n\x05\x43hunk\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12*\n\x07origins\x18\x03 \x03(\x0e\x32\x19.pilotfish.v1.TokenOrigin\x12-\n\x08logprobs\x18\x04 \x03(\x0b\x32\x1b.pilotfish.v1.TokenLogprobs\"\xad\x02\n\x07Summary\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x31\n\rfinish_reason\x18\x02 \x01(\x0e\x32\x1a.pilotfish.v1.FinishReason\x12\x12\n\nstopped_by\x18\x03 \x01(\t\x12\"\n\x05usage\x18\x04 \x01(\x0b\x32\x13.pilotfish.v1.Usage\x12-\n\x07timings\x18\x05 \x01(\x0b\x32\x1c.pilotfish.v1.RequestTimings\x12\x33\n\x0bspeculation\x18\x06 \x01(\x0b\x32\x1e.pilotfish.v1.SpeculationStats\x12\x0c\n\x04seed\x18\x07 \x01(\x06\x12\x10\n\x08model_id\x18\x08 \x01(\t\x12\x10\n\x08\x65mulated\x18\t \x01(\x08\x12\r\n\x05lossy\x18\n \x01(\x08\"S\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\routput_tokens\x18\x02 \x01(\r\x12\x1c\n\x14\x63\x61\x63hed_prompt_tokens\x18\x03 \x01(\r\"^\n\x0eRequestTimings\x12\x15\n\rqueue_time_ns\x18\x01 \x01(\x04\x12\x1e\n\x16time_to_first_token_ns\x18\x02 \x01(\x04\x12\x15\n\rtotal_time_ns\x18\x03 \x01(\x04\"\x98\x03\n\x10SpeculationStats\x12\x12\n\nnum_rounds\x18\x01 \x01(\r\x12\x18\n\x10num_draft_tokens\x18\x02 \x01(\r\x12\x1b\n\x13num_accepted_tokens\x18\x03 \x01(\r\x12\x1e\n\x16mean_acceptance_length\x18\x04 \x01(\x01\x12\x1f\n\x17\x61\x63\x63\x65ptance_per_position\x18\x05 \x03(\x01\x12\x1c\n\x14num_missed_deadlines\x18\x06 \x01(\r\x12\x0e\n\x06reason\x18\x07 \x01(\t\x12\x18\n\x10num_plain_tokens\x18\x08 \x01(\r\x12\x11\n\treason_id\x18\t \x01(\t\x12^\n\x1anum_rounds_by_draft_tokens\x18\n \x03(\x0b\x32:.pilotfish.v1.SpeculationStats.NumRoundsByDraftTokensEntry\x1a=\n\x1bNumRoundsByDraftTokensEntry\x12\x0b\n\x03key\x18\x01 \x01(\r\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\x81\x01\n\x0fTokenizeRequest\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12(\n\x04\x63hat\x18\x02 \x01(\x0b\x32\x18.pilotfish.v1.ChatPromptH\x00\x12+\n\x06tokens\x18\x03 \x01(\x0b\x32\x19.pilotfish.v1.TokenPromptH\x00\x42\x07\n\x05input\"3\n\x10TokenizeResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\"\x15\n\x13GetModelInfoRequest\"\xc1\x01\n\x14GetModelInfoResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pilotfish.v1.ModelInfo\x12$\n\x06limits\x18\x02 \x01(\x0b\x32\x14.pilotfish.v1.Limits\x12\x1b\n\x13num_target_replicas\x18\x03 \x01(\r\x12\x1a\n\x12num_draft_replicas\x18\x04 \x01(\r\x12\x11\n\tproposers\x18\x05 \x03(\t\x12\x0f\n\x07version\x18\x06 \x01(\t*\x81\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x02\x12\x17\n\x13SPECULATION_MODE_ON\x10\x03\x32\xfa\x01\n\tInference\x12K\n\x08Generate\x12\x1d.pilotfish.v1.GenerateRequest\x1a\x1e.pilotfish.v1.GenerateResponse0\x01\x12I\n\x08Tokenize\x12\x1d.pilotfish.v1.TokenizeRequest\x1a\x1e.pilotfish.v1.TokenizeResponse\x12U\n\x0cGetModelInfo\x12!.pilotfish.v1.GetModelInfoRequest\x1a\".pilotfish.v1.GetModelInfoResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,8 +34,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._loaded_options = None
   _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._serialized_options = b'8\001'
-  _globals['_SPECULATIONMODE']._serialized_start=2882
-  _globals['_SPECULATIONMODE']._serialized_end=3011
+  _globals['_SPECULATIONMODE']._serialized_start=2992
+  _globals['_SPECULATIONMODE']._serialized_end=3121
   _globals['_CHATMESSAGE']._serialized_start=72
   _globals['_CHATMESSAGE']._serialized_end=116
   _globals['_CHATPROMPT']._serialized_start=118
@@ -43,31 +43,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOKENPROMPT']._serialized_start=177
   _globals['_TOKENPROMPT']._serialized_end=209
   _globals['_GENERATEREQUEST']._serialized_start=212
-  _globals['_GENERATEREQUEST']._serialized_end=938
-  _globals['_SPECULATIONOPTIONS']._serialized_start=941
-  _globals['_SPECULATIONOPTIONS']._serialized_end=1334
-  _globals['_GENERATERESPONSE']._serialized_start=1336
-  _globals['_GENERATERESPONSE']._serialized_end=1445
-  _globals['_CHUNK']._serialized_start=1448
-  _globals['_CHUNK']._serialized_end=1579
-  _globals['_SUMMARY']._serialized_start=1582
-  _globals['_SUMMARY']._serialized_end=1883
-  _globals['_USAGE']._serialized_start=1885
-  _globals['_USAGE']._serialized_end=1968
-  _globals['_REQUESTTIMINGS']._serialized_start=1970
-  _globals['_REQUESTTIMINGS']._serialized_end=2064
-  _globals['_SPECULATIONSTATS']._serialized_start=2067
-  _globals['_SPECULATIONSTATS']._serialized_end=2475
-  _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._serialized_start=2414
-  _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._serialized_end=2475
-  _globals['_TOKENIZEREQUEST']._serialized_start=2478
-  _globals['_TOKENIZEREQUEST']._serialized_end=2607
-  _globals['_TOKENIZERESPONSE']._serialized_start=2609
-  _globals['_TOKENIZERESPONSE']._serialized_end=2660
-  _globals['_GETMODELINFOREQUEST']._serialized_start=2662
-  _globals['_GETMODELINFOREQUEST']._serialized_end=2683
-  _globals['_GETMODELINFORESPONSE']._serialized_start=2686
-  _globals['_GETMODELINFORESPONSE']._serialized_end=2879
-  _globals['_INFERENCE']._serialized_start=3014
-  _globals['_INFERENCE']._serialized_end=3264
+  _globals['_GENERATEREQUEST']._serialized_end=1048
+  _globals['_SPECULATIONOPTIONS']._serialized_start=1051
+  _globals['_SPECULATIONOPTIONS']._serialized_end=1444
+  _globals['_GENERATERESPONSE']._serialized_start=1446
+  _globals['_GENERATERESPONSE']._serialized_end=1555
+  _globals['_CHUNK']._serialized_start=1558
+  _globals['_CHUNK']._serialized_end=1689
+  _globals['_SUMMARY']._serialized_start=1692
+  _globals['_SUMMARY']._serialized_end=1993
+  _globals['_USAGE']._serialized_start=1995
+  _globals['_USAGE']._serialized_end=2078
+  _globals['_REQUESTTIMINGS']._serialized_start=2080
+  _globals['_REQUESTTIMINGS']._serialized_end=2174
+  _globals['_SPECULATIONSTATS']._serialized_start=2177
+  _globals['_SPECULATIONSTATS']._serialized_end=2585
+  _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._serialized_start=2524
+  _globals['_SPECULATIONSTATS_NUMROUNDSBYDRAFTTOKENSENTRY']._serialized_end=2585
+  _globals['_TOKENIZEREQUEST']._serialized_start=2588
+  _globals['_TOKENIZEREQUEST']._serialized_end=2717
+  _globals['_TOKENIZERESPONSE']._serialized_start=2719
+  _globals['_TOKENIZERESPONSE']._serialized_end=2770
+  _globals['_GETMODELINFOREQUEST']._serialized_start=2772
+  _globals['_GETMODELINFOREQUEST']._serialized_end=2793
+  _globals['_GETMODELINFORESPONSE']._serialized_start=2796
+  _globals['_GETMODELINFORESPONSE']._serialized_end=2989
+  _globals['_INFERENCE']._serialized_start=3124
+  _globals['_INFERENCE']._serialized_end=3374
 # @@protoc_insertion_point(module_scope)

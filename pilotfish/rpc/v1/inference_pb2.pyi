@@ -133,6 +133,11 @@ class GenerateRequest(_message.Message):
     LOGPROBS_FIELD_NUMBER: _builtins.int
     SPECULATION_FIELD_NUMBER: _builtins.int
     GRAMMAR_FIELD_NUMBER: _builtins.int
+    MIN_TOKENS_FIELD_NUMBER: _builtins.int
+    BAD_WORDS_FIELD_NUMBER: _builtins.int
+    INCLUDE_STOP_FIELD_NUMBER: _builtins.int
+    SHOW_SPECIAL_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """Raw text, no template."""
     max_tokens: _builtins.int
@@ -157,6 +162,14 @@ class GenerateRequest(_message.Message):
     """Go on after the model's end-of-sequence token."""
     logprobs: _builtins.int
     """Absent: none. 0: of the chosen token. n: also of the n likeliest, n <= 20."""
+    min_tokens: _builtins.int
+    """As long as the answer has fewer tokens, none ends it; at most max_tokens."""
+    include_stop: _builtins.bool
+    """The text ends behind the stop that ended it, not before."""
+    show_special_tokens: _builtins.bool
+    """The text shows special tokens."""
+    cache_salt: _builtins.str
+    """Cached prefixes are shared with requests of the same salt only."""
     @_builtins.property
     def tokens(self) -> Global___TokenPrompt: ...
     @_builtins.property
@@ -176,6 +189,10 @@ class GenerateRequest(_message.Message):
     @_builtins.property
     def grammar(self) -> _types_pb2.Grammar:
         """What the whole answer must be; absent: anything."""
+
+    @_builtins.property
+    def bad_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 128 words that the answer does not hold."""
 
     def __init__(
         self,
@@ -199,10 +216,15 @@ class GenerateRequest(_message.Message):
         logprobs: _builtins.int | None = ...,
         speculation: Global___SpeculationOptions | None = ...,
         grammar: _types_pb2.Grammar | None = ...,
+        min_tokens: _builtins.int = ...,
+        bad_words: _abc.Iterable[_builtins.str] | None = ...,
+        include_stop: _builtins.bool = ...,
+        show_special_tokens: _builtins.bool = ...,
+        cache_salt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "chat", b"chat", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "prompt", b"prompt", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "speculation", b"speculation", "temperature", b"temperature", "text", b"text", "tokens", b"tokens", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "chat", b"chat", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "ignore_eos", b"ignore_eos", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "presence_penalty", b"presence_penalty", "prompt", b"prompt", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "speculation", b"speculation", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "text", b"text", "tokens", b"tokens", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty", "_logprobs", b"_logprobs", "_max_tokens", b"_max_tokens", "_min_p", b"_min_p", "_presence_penalty", b"_presence_penalty", "_repetition_penalty", b"_repetition_penalty", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "bad_words", b"bad_words", "cache_salt", b"cache_salt", "chat", b"chat", "frequency_penalty", b"frequency_penalty", "grammar", b"grammar", "ignore_eos", b"ignore_eos", "include_stop", b"include_stop", "logit_bias", b"logit_bias", "logprobs", b"logprobs", "max_tokens", b"max_tokens", "min_p", b"min_p", "min_tokens", b"min_tokens", "presence_penalty", b"presence_penalty", "prompt", b"prompt", "repetition_penalty", b"repetition_penalty", "seed", b"seed", "show_special_tokens", b"show_special_tokens", "speculation", b"speculation", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "temperature", b"temperature", "text", b"text", "tokens", b"tokens", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__frequency_penalty: _TypeAlias = _typing.Literal["frequency_penalty"]  # noqa: Y015
     _WhichOneofArgType__frequency_penalty: _TypeAlias = _typing.Literal["_frequency_penalty", b"_frequency_penalty"]  # noqa: Y015

@@ -28,9 +28,11 @@ from pilotfish.rpc.status import error_from_rpc
 from pilotfish.rpc.stream import CODECS
 from pilotfish.rpc.v1 import inference_pb2
 from pilotfish.types import Limits, ModelInfo, SamplingParams
+from tests.support.byte_tokenizer import byte_tokenizer
 from tests.support.message_strategies import messages
 from tests.support.peer import RecordingPeer
 
+TOKENIZER = byte_tokenizer()
 MODEL = ModelInfo(model_id="m", tokenizer_fingerprint="f", vocab_size=64, max_context_tokens=128)
 LIMITS = Limits(max_draft_tokens=8, max_sequences=4)
 WELCOME = Welcome(model=MODEL, limits=LIMITS, replica_id="r")
@@ -98,7 +100,7 @@ def test_any_bytes_are_no_frame_or_one_that_is_taken_or_refused(
 @QUICK
 @given(messages(inference_pb2.GenerateRequest))
 def test_any_request_for_an_answer_is_understood_or_refused(request: Any) -> None:
-    _allowing_refusal(lambda: options_from_proto(request, SpeculationConfig()))
+    _allowing_refusal(lambda: options_from_proto(request, SpeculationConfig(), TOKENIZER))
     _allowing_refusal(lambda: prompt_from_proto(request, request.WhichOneof("prompt")))
 
 

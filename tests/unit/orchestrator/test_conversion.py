@@ -9,12 +9,14 @@ from pilotfish.messages import Verdict
 from pilotfish.rpc.v1 import inference_pb2 as pb
 from pilotfish.rpc.v1 import types_pb2
 from pilotfish.types import AcceptanceMode, Grammar, GrammarKind, SamplingParams, TokenLogprobs, TokenOrigin
+from tests.support.byte_tokenizer import byte_tokenizer
 
 DEFAULTS = SpeculationConfig()
+TOKENIZER = byte_tokenizer()
 
 
 def test_what_is_absent_takes_its_default() -> None:
-    options = options_from_proto(pb.GenerateRequest(seed=1), DEFAULTS)
+    options = options_from_proto(pb.GenerateRequest(seed=1), DEFAULTS, TOKENIZER)
     assert options.sampling == SamplingParams(seed=1)
     assert options.speculation == SpeculationOptions(mode="auto", num_speculative_tokens=None, proposer="auto")
     assert (options.stop, options.ignore_eos) == ((), False)
@@ -43,7 +45,7 @@ def test_what_is_given_is_taken_zeros_included() -> None:
             acceptance=types_pb2.ACCEPTANCE_MODE_REJECTION,
         ),
     )
-    options = options_from_proto(request, DEFAULTS)
+    options = options_from_proto(request, DEFAULTS, TOKENIZER)
     assert options.sampling == SamplingParams(
         temperature=0,
         top_p=0.5,
@@ -64,15 +66,15 @@ def test_what_is_given_is_taken_zeros_included() -> None:
 
 def test_a_grammar_is_taken_and_its_kind_must_be_known() -> None:
     request = pb.GenerateRequest(grammar=types_pb2.Grammar(kind=types_pb2.GRAMMAR_KIND_REGEX, text="a+"))
-    assert options_from_proto(request, DEFAULTS).sampling.grammar == Grammar(GrammarKind.REGEX, "a+")
-    assert options_from_proto(pb.GenerateRequest(), DEFAULTS).sampling.grammar is None
+    assert options_from_proto(request, DEFAULTS, TOKENIZER).sampling.grammar == Grammar(GrammarKind.REGEX, "a+")
+    assert options_from_proto(pb.GenerateRequest(), DEFAULTS, TOKENIZER).sampling.grammar is None
     for kind in (0, 99):
         with pytest.raises(InvalidRequestError, match=f"GrammarKind {kind} is unknown"):
-            options_from_proto(pb.GenerateRequest(grammar=types_pb2.Grammar(kind=kind)), DEFAULTS)
+            options_from_proto(pb.GenerateRequest(grammar=types_pb2.Grammar(kind=kind)), DEFAULTS, TOKENIZER)
 
 
 def test_the_servers_defaults_hold_where_the_request_is_silent() -> None:
-    options = options_from_proto(pb.GenerateRequest(), SpeculationConfig(mode="off", proposer="ngram"))
+    options = options_from_proto(pb.GenerateRequest(), SpeculationConfig(mode="off", proposer="ngram"), TOKENIZER)
     assert (options.speculation.mode, options.speculation.proposer) == ("off", "ngram")
 
 
@@ -87,3 +89,17 @@ def test_a_chunk_carries_origins_and_logprobs(toy_tokenizer) -> None:
     assert list(proto.origins) == [TokenOrigin.ACCEPTED, TokenOrigin.RECOVERED]
     assert proto.logprobs[0].logprob == -0.5
     assert list(proto.logprobs[0].top_token_ids) == [3, 4]
+
+
+def test_what_http_has_by_vllms_names_grpc_has_too() -> None:
+    request = pb.GenerateRequest(
+        min_tokens=3, max_tokens=9, bad_words=["ab"], include_stop=True, show_special_tokens=True, cache_salt="mine"
+    )
+    options = options_from_proto(request, DEFAULTS, TOKENIZER)
+    assert options.sampling.min_tokens == 3
+    assert tuple(TOKENIZER.encode("ab", add_special_tokens=False)) in options.sampling.bad_words
+    assert (options.include_stop, options.skip_special_tokens, options.cache_salt) == (True, False, "mine")
+    with pytest.raises(InvalidRequestError, match="min_tokens is 10; the answer may have 9"):
+        options_from_proto(pb.GenerateRequest(min_tokens=10, max_tokens=9), DEFAULTS, TOKENIZER)
+    with pytest.raises(InvalidRequestError, match="bad_words must hold words"):
+        options_from_proto(pb.GenerateRequest(bad_words=[" "]), DEFAULTS, TOKENIZER)
