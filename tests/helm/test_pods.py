@@ -99,6 +99,24 @@ def test_gpus_and_nodes(helm: Any) -> None:
     assert engines["target"]["tensor_parallel_size"] == 4
 
 
+@pytest.mark.parametrize(
+    ("cloud", "label", "taint"),
+    [
+        ("gke", "cloud.google.com/gke-accelerator", "nvidia.com/gpu"),
+        ("eks", "node.kubernetes.io/instance-type", "nvidia.com/gpu"),
+        ("aks", "node.kubernetes.io/instance-type", "sku"),
+    ],
+)
+def test_pods_go_to_a_clouds_gpu_nodes(helm: Any, cloud: str, label: str, taint: str) -> None:
+    found = pods(helm.objects(cloud, False, "helm4"))
+    for pool in ("draft", "target"):
+        spec = found[pool]["spec"]
+        assert list(spec["nodeSelector"]) == [label]
+        assert [each["key"] for each in spec["tolerations"]] == [taint]
+        assert int(container(found[pool])["resources"]["limits"]["nvidia.com/gpu"]) >= 1
+    assert not {"nodeSelector", "tolerations"} & found["orchestrator"]["spec"].keys()
+
+
 def test_the_orchestrator_may_have_a_smaller_image(helm: Any) -> None:
     found = pods(helm.template("--set", "image.routerTag=1-router"))
     assert container(found["orchestrator"])["image"] == "pilotfish:1-router"

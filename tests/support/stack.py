@@ -125,7 +125,11 @@ class StackThread:
 
     def __enter__(self) -> Self:
         self._loop = LoopThread(make_loop=uvloop.new_event_loop, name="services")
-        self.call(self._start())
+        try:
+            self.call(self._start())
+        except BaseException:
+            self._loop.close()  # else its thread keeps pytest from ending
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
