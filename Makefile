@@ -17,6 +17,9 @@ PYTEST_ARGS ?=
 # the next run install again, touching one does not.
 STAMP := $(VENV)/.setup-$(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
 
+# Not from the environment: processes that tests start would compile what they import, again and again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help setup check format lint types imports quick test model demo fmt stubs lock audit docs docs-config chart clean
 
 help: ## This list

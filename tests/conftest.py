@@ -28,6 +28,13 @@ GROUPS = {
 """What stays together, by how its path begins."""
 
 UNIT = "tests/unit/"
+LONG = (
+    *("tests/conformance/", "tests/e2e/", "tests/integration/"),
+    *(f"{UNIT}pilotfish/{name}/" for name in ("training", "parallel")),
+    f"{UNIT}orchestrator/test_controller_simulation.py",
+)
+"""Run first, by how their path begins: a long file at the end would keep one worker busy and the others idle."""
+
 NOT_QUICK = (
     *(f"{UNIT}pilotfish/{name}/" for name in ("cli", "engine", "launch", "models", "parallel", "training")),
     f"{UNIT}pilotfish/bench/peers/",
@@ -48,7 +55,7 @@ hypothesis.settings.load_profile("untimed")
 
 
 class FileScheduling(LoadScopeScheduling):
-    """The files in the order in which they are collected: the long ones are not left for the end."""
+    """The files in the order in which they are collected, which `pytest_collection_modifyitems` changes."""
 
     def __init__(self, config: pytest.Config, log: Any) -> None:
         config.option.loadscopereorder = False
@@ -69,6 +76,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return None
     path = collection_path.relative_to(config.rootpath).as_posix()
     return True if f"{path}/".startswith(NOT_QUICK) or path.startswith(NOT_QUICK) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 @pytest.fixture(autouse=True)

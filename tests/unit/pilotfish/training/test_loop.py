@@ -75,9 +75,9 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("kill_after", [1, 3, 9])
+@pytest.mark.parametrize("kill_after", [1, 9])
 def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path, kill_after: int) -> None:
-    config = replace(CONFIG, checkpoint_every_s=0)
+    config = replace(CONFIG, checkpoint_every_s=0, max_epochs=3)
     whole, unbroken = loop(tmp_path / "whole", config)
     whole.run()
 
