@@ -17,7 +17,7 @@ import httpx
 _TIMEOUT_S = 600.0
 _LOGPROB_TOLERANCE = 0.05
 """Between two ways to compute the same one: bfloat16 has eight bits."""
-TIGHT_CACHE = "target.engine.kv_cache_tokens=1024"
+TIGHT_CACHE = "target.engine.kv_cache_tokens=768"
 """With it the requests of the case `preemption` do not all fit."""
 
 QUESTION = "Why does the sea look blue, and why do waves break? Answer in a few sentences."
@@ -128,7 +128,7 @@ def _at_once(server: Server) -> list[Any]:
     """More than a small KV cache holds: with one, sequences are preempted and computed again."""
     with ThreadPoolExecutor(8) as pool:
         ask = [
-            pool.submit(server.chat, f"{QUESTION} Write {n} sentences.", max_tokens=160, ignore_eos=True)
+            pool.submit(server.chat, f"{QUESTION} Write {n} sentences.", max_tokens=80, ignore_eos=True)
             for n in range(4, 12)
         ]
         return [choice for one in ask for choice in one.result()]
@@ -166,7 +166,7 @@ CASES: dict[str, Callable[[Server], list[Any]]] = {
     "abort and retry": _abort_and_retry,
     "prefix cache": _prefix_cache,
     "preemption": _at_once,
-    "long prompt": lambda server: server.complete(f"{QUESTION} " * 40),
+    "long prompt": lambda server: server.complete(f"{QUESTION} " * 36),
 }
 
 
