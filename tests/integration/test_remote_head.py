@@ -61,21 +61,20 @@ def make_config(target_folder: Path, head_folder: Path, tmp_path: Path) -> Itera
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("feature_format", ["bf16", "fp8"])
-async def test_the_text_is_that_of_plain_decoding(
-    make_config: MakeConfig, feature_format: str, temperature: float
-) -> None:
+async def test_the_text_is_that_of_plain_decoding(make_config: MakeConfig, feature_format: str) -> None:
     config, proposals = make_config(feature_format=feature_format), list[Proposal]()
     engines = {"target_engine": target_engine(config), "draft_engine": head_engine(config, proposals)}
     async with running_stack(config, **engines) as stack:
-        plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
-        assert not proposals
-        drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
-    assert drafted.token_ids == plain.token_ids
-    assert len(plain.token_ids) > 20
-    assert drafted.speculation.num_draft_tokens > 0
-    assert all(proposal.draft_token_ids for proposal in proposals)
+        for temperature in (0.0, 0.9):
+            plain = await stack.ask(**REQUEST, temperature=temperature, speculation=PLAIN)
+            assert len(plain.token_ids) > 20
+            assert not proposals
+            drafted = await stack.ask(**REQUEST, temperature=temperature, speculation=DRAFTED)
+            assert drafted.token_ids == plain.token_ids
+            assert drafted.speculation.num_draft_tokens > 0
+            assert all(proposal.draft_token_ids for proposal in proposals)
+            proposals.clear()
 
 
 async def test_a_head_that_dies_and_comes_back_costs_only_drafts(make_config: MakeConfig) -> None:
