@@ -22,7 +22,7 @@ class AutoscalingConfig:
     min_replicas: PositiveInt = 1
     """Minimum replicas, at least 1."""
     target_sequences: PositiveFloat = 32.0
-    """Open sequences per replica to aim at; for the target pool, requests queued at the orchestrators count too. The
+    """Open sequences per replica to aim at. In the target pool, requests queued at the orchestrators count too. The
     default is half of engine.max_sequences."""
     target_kv_usage: PositiveShare = 0.8
     """Share of KV blocks in use to aim at. The larger of the two demands decides."""
@@ -69,7 +69,7 @@ class PoolConfig:
     """Maximum replicas on a node; 0: no limit. Not for tensor-parallel replicas."""
     surge_percent: Annotated[int, Field(ge=0, le=100)] = 0
     """Percent of replicas that a rolling update starts before it stops old ones. 0 needs no spare GPU, but a pool of
-    one is down meanwhile."""
+    one replica is down meanwhile."""
 
     def __post_init__(self) -> None:
         gpus = self.num_gpus

@@ -22,7 +22,7 @@ class DraftConfig:
     """`suffix` (suffix decoding), `ngram` (prompt lookup), `model` (a causal LM with the target's tokenizer) or
     `eagle3` (a head on the target's hidden states). `auto`: `suffix`."""
     model: ModelOrPath = ""
-    """Draft model of `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
+    """Draft model of proposer `model`: catalogue name, hub id or folder. Empty: the target's, whose tokenizer the other
     proposers need."""
     head: HeadOrPath = "smollm2-135m-instruct-eagle3"
     """Head of `eagle3`: a folder, or the name of one that comes with Pilotfish."""
@@ -42,12 +42,13 @@ class DraftConfig:
     prompt_lookup_max: int = 4
     """Longest n-gram looked up, tried first (vLLM's name)."""
     lookup_min_probability: Share = 0.08
-    """A lookup extends its draft while all of it is accepted with at least this estimated probability."""
+    """A lookup extends its draft while the estimated probability that all of it is accepted is at least this."""
     suffix_shared_tokens: int = 65536
-    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests:
-    otherwise timing can reveal a similar answer."""
+    """Tokens of other requests' recent outputs that `suffix` searches, some 500 bytes each. 0 isolates requests.
+    Otherwise timing can reveal a similar answer."""
     lookup_min_accepted_tokens: NonNegativeFloat = 1.0
-    """A lookup before another drafter answers where it expects at least this many accepted tokens, else the other."""
+    """A lookup before another drafter drafts where it expects at least this many accepted tokens. Elsewhere the other
+    one does."""
     top_m: PositiveInt = 32
     """Candidates kept per draft token, for rejection sampling."""
     engine: EngineConfig = field(default_factory=EngineConfig)

@@ -25,35 +25,34 @@ class EngineConfig:
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """Type of weights, activations and KV cache."""
     quantization: Quantization = "none"
-    """Weight format. CPU: `int8`, `int4` (blocks of 32, native kernels) or `lossless` (GGUF's Q8_0 and Q4_1 weights as
-    they are, outputs identical). GPU: `int8` or `fp8` (weights per output channel, activations per token)."""
+    """Weight format. CPU: `int8`, `int4` (blocks of 32, native kernels) or `lossless` (packs weights that come from
+    GGUF's Q8_0 or Q4_1, same outputs). GPU: `int8` or `fp8` (weights per output channel, activations per token)."""
     device: str = "cpu"
     """`cpu`, `cuda`, `cuda:N`, or `auto` (the first visible GPU, else the CPU). Under Ray use `cuda`: `auto` reserves
     no GPU."""
     attention: AttentionKernels = "auto"
     """Attention on a GPU: `triton` (our kernels), `sdpa` (torch's, without graphs), or `auto` (triton where it can)."""
     cuda_graphs: bool = True
-    """On a GPU, record the usual step shapes at start-up and replay them."""
+    """GPU: record the usual step shapes at start-up and replay them."""
     gpu_memory_utilization: PositiveShare = 0.9
     """Share of a GPU's memory for this engine (vLLM's name), if kv_cache_tokens is 0. Engines on one GPU must split
     it."""
     num_threads: NonNegativeInt = 0
     """Compute threads; 0: the cores that this process may use."""
     deterministic: bool = True
-    """On the CPU, compute logits independently of the batch, checked at start-up. Prefill is slower. No effect on a
-    GPU."""
+    """CPU: logits do not depend on the batch, which is checked at start-up. Prefill is slower. No effect on a GPU."""
     compile: bool = True
-    """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached); else torch's operations.
-    GPU: have torch.compile join the small kernels of a model's layers (a longer start; needs a C compiler)."""
+    """CPU: compile the native kernels with the system's C++ compiler (some seconds, cached). GPU: torch.compile fuses
+    the small kernels of a model's layers (a longer start; needs a C compiler)."""
     max_context_tokens: NonNegativeInt = 0
     """Maximum tokens of prompt plus output; 0: the model's limit."""
     kv_cache_tokens: int = DEFAULT_KV_CACHE_TOKENS
-    """Capacity of the KV cache in tokens, all sequences together. 0: what gpu_memory_utilization leaves on a GPU; the
-    default on the CPU."""
+    """Capacity of the KV cache in tokens, over all sequences. 0: on a GPU, what gpu_memory_utilization leaves; on the
+    CPU, the default."""
     max_sequences: PositiveInt = 64
     """Maximum open sequences; further requests queue."""
     max_batch_tokens: int = 512
-    """Maximum tokens per step; bounds how long a prefill delays decoding."""
+    """Maximum tokens per step. It bounds how long a prefill delays decoding."""
     prefix_caching: bool = True
     """Share the KV blocks of equal prefixes."""
     max_draft_tokens: PositiveInt = 32

@@ -20,15 +20,15 @@ class RoutingConfig:
     __pydantic_config__ = STRICT
 
     policy: Literal["prefix_aware", "least_loaded"] = "prefix_aware"
-    """`prefix_aware`: the replica that has most of the prompt cached, while loads stay even. `least_loaded`: by load
-    alone."""
+    """`prefix_aware`: the replica that has most of the prompt cached, while loads stay even ([routing](routing.md)).
+    `least_loaded`: by load alone."""
     cache_threshold: Share = 0.3
     """Share of the prompt that must be cached; below it, load decides."""
     balance_abs_threshold: NonNegativeInt = 8
     """A cached prefix counts only on replicas with at most `balance_rel_threshold` times the least loaded one's
     sequences, plus this."""
     balance_rel_threshold: Annotated[float, Field(ge=1)] = 1.5
-    """See balance_abs_threshold; at least 1."""
+    """See balance_abs_threshold. At least 1."""
     max_kv_usage: PositiveShare = 0.9
     """A cached prefix counts only on replicas with at most this share of KV blocks in use."""
     max_prefix_blocks: PositiveInt = 65536
@@ -52,16 +52,17 @@ class HttpConfig:
     cors_origins: tuple[str, ...] = ()
     """Origins whose pages may call the API, such as `https://chat.example`; `*`: all. The playground needs none."""
     max_choices: PositiveInt = 128
-    """Maximum answers per request (`n` times prompts). Each queues as a request."""
+    """Maximum answers per request (`n` times prompts). Each answer queues as a request."""
     strict_fields: bool = False
-    """Refuse requests with unknown fields (400) instead of ignoring these and naming them in the response header
+    """Refuse unknown fields with 400. Otherwise they are ignored and named in the header
     `x-pilotfish-ignored-fields`."""
     reasoning_parser: Literal["auto", "none", "deepseek_r1", "qwen3", "glm45", "mistral", "seed_oss", "granite"] = (
         "auto"
     )
-    """How thoughts are told from answers, by vLLM's names; auto: by the chat template, none: they are not."""
+    """Marks of reasoning in answers (vLLM's names). `auto`: from the chat template. `none`: reasoning stays in the
+    answer."""
     tool_call_parser: Literal["auto", "hermes", "llama3_json", "mistral", "deepseek_v3", "deepseek_v31"] = "auto"
-    """The form of calls, by vLLM's names; auto: by the chat template."""
+    """Format of tool calls (vLLM's names). `auto`: from the chat template."""
     keep_alive_timeout_s: PositiveInt = 75
     """Idle connections are closed after this. Keep it above the clients' own."""
 
@@ -99,13 +100,13 @@ class OrchestratorConfig:
     draft_addresses: tuple[str, ...] = ()
     """The same for draft replicas; empty: none."""
     resolve_interval_s: PositiveFloat = 2.0
-    """How often names are looked up: how soon a new replica is found."""
+    """How often names are looked up, and so how soon a new replica is found."""
     max_concurrent_requests: PositiveInt = 256
-    """Maximum requests served at once; fewer if the target replicas hold fewer (engine.max_sequences). More queue."""
+    """Maximum requests served at once, fewer if the target replicas hold fewer (engine.max_sequences). Others queue."""
     max_queued_requests: NonNegativeInt = 1024
-    """Maximum queued requests; more are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
+    """Maximum queued requests. Others are refused with RESOURCE_EXHAUSTED and a retry hint. 0: no queue."""
     max_queued_requests_per_client: PositiveInt = 512
-    """The same per client: its API key, else its `x-client-id`, else its address."""
+    """The same per client. A client is its API key, else its `x-client-id`, else its address."""
     max_queue_time_s: PositiveFloat = 60.0
     """Maximum time in the queue, then RESOURCE_EXHAUSTED. A call's deadline may be sooner."""
     max_prompt_bytes: PositiveInt = 4_000_000

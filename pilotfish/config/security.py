@@ -28,12 +28,13 @@ class InternalSecurityConfig:
     private_key: PathText = ""
     """PEM file: the certificate's key, without a pass phrase."""
     ca: PathText = ""
-    """PEM file: the authority of all link certificates. Use it for nothing else: its certificates grant access."""
+    """PEM file: the authority of all link certificates. Use it for nothing else, because its certificates grant
+    access."""
     server_name: str = ""
     """Name in every replica's certificate. Empty: the host dialled, an IP address under Ray."""
     token_file: PathText = ""
-    """File with a random token of at least 32 characters. Replicas accept every line's, orchestrators send the first.
-    `pilotfish up` creates one if nothing is configured."""
+    """File with random tokens of at least 32 characters, one a line. Replicas accept all, orchestrators send the first.
+    `pilotfish serve` creates one if nothing is configured."""
     allow_unauthenticated: bool = False
     """Allow replicas to listen beyond loopback without certificate or token. Only for private networks."""
 
@@ -73,7 +74,7 @@ class PublicSecurityConfig:
     api_keys_file: PathText = ""
     """API keys, hashed, with limits, written by `pilotfish keys`."""
     api_key_sha256: tuple[str, ...] = ()
-    """SHA-256 of further API keys, without limits. With neither, no key is needed."""
+    """SHA-256 of further API keys, without limits. Without this and `api_keys_file` no key is needed."""
     request_read_timeout_s: PositiveFloat = 30.0
     """An HTTP connection whose request is incomplete after this is closed."""
     max_header_bytes: Annotated[int, Field(ge=4096)] = 32 * 1024

@@ -17,45 +17,44 @@ class SpeculationConfig:
     __pydantic_config__ = STRICT
 
     mode: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """`auto`: draft while it is measured to be faster. `on`: every round. `off`: never."""
+    """`auto`: draft while that is measured to be faster. `on`: in every round. `off`: never."""
     num_speculative_tokens: PositiveInt = 5
-    """Draft tokens per round, one after the other; a tree has more (`tree_nodes`). With mode `auto` the maximum (vLLM's
-    name)."""
+    """Draft tokens per round, or depth of a draft tree (vLLM's name). The maximum in mode `auto`."""
     proposer: str = "auto"
     """`auto`: the drafter in the target (`target.drafter`) if there is one, else the draft pool. `draft`: the draft
     pool. `ngram`, `suffix`: a lookup in the orchestrator. `eagle3`, `medusa`: the drafter in the target."""
     lookup: Literal["none", "ngram", "suffix"] = "none"
-    """A lookup in the orchestrator; the draft pool is asked only where it is not confident
-    (`draft.lookup_min_accepted_tokens`)."""
+    """A lookup in the orchestrator before the draft pool, which is asked only where the lookup expects fewer than
+    `draft.lookup_min_accepted_tokens`."""
     tree_nodes: Literal["auto"] | Annotated[int, Field(ge=0, le=63)] = "auto"
     """Maximum draft tokens in a tree, num_speculative_tokens deep (SGLang's speculative_num_draft_tokens). 0: chains.
-    `auto`: chains, but for drafters in the target. These never take more than leave
-    the target's step about as short."""
+    `auto`: trees for drafters in the target, as large as does not lengthen the target's step much, and chains for
+    others."""
     tree_branching: PositiveInt = 4
     """Candidates per node, and nodes expanded per level (SGLang's speculative_eagle_topk)."""
     draft_ahead: Annotated[Literal["auto", "off", "on"], BeforeValidator(yaml_word)] = "auto"
-    """Draft for the likeliest outcomes while the target verifies. `auto`: if it shortens rounds. Only for chains of
-    proposer `model`."""
+    """Draft for the likeliest outcomes while the target verifies ([drafting ahead](drafting-ahead.md)). `auto`: if that
+    shortens rounds. Only for chains of proposer `model`."""
     draft_ahead_tokens: Annotated[int, Field(ge=0, le=256)] = 60
-    """Maximum draft tokens made ahead per round, over all outcomes; 0: off. The default foresees some 80 % of rounds at
-    acceptance 0.8."""
+    """Maximum draft tokens made ahead per round, over all outcomes; 0: off. At acceptance 0.8 the default covers some
+    80 % of rounds."""
     draft_deadline_ms: NonNegativeFloat = 0
-    """Later proposals are ignored. 0: one measured decode step per draft token, more under load."""
+    """Later proposals are ignored. 0: one measured decode step per draft token, and more under load."""
     decode_run_tokens: PositiveInt = 16
-    """Tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, up to eightfold at
-    256."""
+    """Plain tokens between two decisions while speculation is off. Doubled at 64 sequences per replica, up to eightfold
+    at 256."""
     num_speculative_tokens_per_batch_size: tuple[tuple[int, int, int], ...] = ()
-    """`auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica (vLLM's
-    name)."""
+    """For `auto`: [first, last, K] allows at most K draft tokens while first to last sequences decode on a replica
+    (vLLM's name)."""
     disable_by_batch_size: NonNegativeInt = 0
-    """`auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: as measured."""
+    """For `auto`: no speculation while this many sequences decode on a replica (vLLM's name). 0: no limit."""
     disable_by_batch_size_hysteresis: NonNegativeInt = 8
     """Speculation returns below disable_by_batch_size minus this."""
     min_acceptance_rate: Share = 0.0
-    """`auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for in-target
-    drafters."""
+    """For `auto`: no speculation, except probes, while a smaller share of first draft tokens is accepted. Not for
+    drafters in the target."""
     min_output_tokens: PositiveInt = 10
-    """`auto`: no speculation for requests with a smaller max_tokens."""
+    """For `auto`: no speculation for requests with a smaller max_tokens."""
     allow_lossy: bool = False
     """Requests may ask for acceptance `typical` or `tolerance`, whose answers need not be the target's own."""
 

@@ -22,13 +22,15 @@ class InTargetDrafterConfig:
     __pydantic_config__ = STRICT
 
     proposer: Literal["auto", "none", "eagle3", "medusa"] = "auto"
-    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish; `none` where there
-    is none, `draft.proposer` is given, features are kept (`feature_layers`), or the target has several ranks."""
+    """`eagle3`, `medusa`: heads trained for this target. `auto`: the head that comes with Pilotfish. It is `none` if
+    there is no such head, `draft.proposer` or `feature_layers` is set, the target has several ranks, or engines are
+    emulated."""
     lookup: Literal["auto", "none", "ngram", "suffix"] = "auto"
-    """A lookup, set up in `draft`; the proposer drafts only where it is not confident
-    (`draft.lookup_min_accepted_tokens`). `auto`: `suffix` before the head that proposer `auto` found, else `none`."""
+    """A lookup before the proposer, which drafts only where the lookup expects fewer than
+    `draft.lookup_min_accepted_tokens`. `auto`: `suffix` if proposer `auto` found a head, else `none`."""
     model: HeadOrPath = ""
-    """Heads: a folder, or the name of one that comes with Pilotfish; empty with `eagle3`: the one for the target."""
+    """The heads: a folder, or the name of a head that comes with Pilotfish. Empty with `eagle3`: the one for the
+    target."""
 
     def __post_init__(self) -> None:
         require(
@@ -54,18 +56,18 @@ class TargetConfig:
     port: Port = 50061
     """Port to listen on; 0 takes a free one, as always under Ray."""
     metrics_port: OptionalPort = -1
-    """Port of Prometheus' /metrics. 0: a free one, as always under Ray; -1: none. The orchestrator's covers replicas,
-    too."""
+    """Port of Prometheus' /metrics. 0: a free one, as always under Ray; -1: none. The orchestrator's /metrics covers
+    replicas, too."""
     num_replicas: PositiveInt = 1
     """Replicas under Ray Serve."""
     tensor_parallel_size: PositiveInt = 1
-    """Processes of one machine that share a replica's model; on CUDA, one GPU each (vLLM's name). Heads, key/value
-    heads and MLP neurons must divide by it."""
+    """Processes of one machine that share a replica's model, on CUDA with one GPU each (vLLM's name). It must divide
+    heads, key/value heads and MLP neurons."""
     drafter: InTargetDrafterConfig = field(default_factory=InTargetDrafterConfig)
     """A drafter inside the target's engine."""
     feature_layers: Literal["auto", "eagle3"] | tuple[int, ...] = "auto"
-    """Layers whose inputs are kept for drafters elsewhere, at some 15 % of the KV cache's memory. `eagle3`: its usual
-    three. `auto`: these if draft.proposer is `eagle3` and no drafter is in the target. `[]`: none."""
+    """Layers whose inputs are kept for a head in the draft service, at some 15 % of the KV cache's memory. `eagle3`:
+    the usual three. `auto`: these if draft.proposer is `eagle3` and the target has no drafter. `[]`: none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     """Engine of the target model."""
 

@@ -17,8 +17,8 @@ class TracingConfig:
     __pydantic_config__ = STRICT
 
     otlp_endpoint: str = ""
-    """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty:
-    OTEL_EXPORTER_OTLP_ENDPOINT, with OTEL_EXPORTER_OTLP_PROTOCOL (`grpc`, `http/protobuf`); without it no export."""
+    """Collector for OTLP over gRPC: `http://127.0.0.1:4317`, or `https://` for TLS. Empty: OTEL_EXPORTER_OTLP_ENDPOINT,
+    else no export."""
     trace_sampling: Share | None = None
     """Share of requests traced, unless the caller's `traceparent` decides. null: OTEL_TRACES_SAMPLER, else all."""
 
@@ -42,14 +42,14 @@ class TelemetryConfig(TracingConfig):
     """
 
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
-    """Spans for rounds of a traced request, three or four each. `sampled`: at most max_round_spans rounds, spread
+    """Which rounds of a traced request get spans, three or four each. `sampled`: at most max_round_spans rounds, spread
     evenly."""
     max_round_spans: Annotated[int, Field(ge=2)] = 16
     """Maximum rounds with spans per request, if `sampled`."""
     metrics_prefix: Annotated[str, Field(pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$"), BeforeValidator(_yaml_prefix)] = (
         "pilotfish_"
     )
-    """Of all metrics. With `vllm:`, vLLM's dashboards and the Gateway API's endpoint picker find theirs."""
+    """Prefix of metric names. With `vllm:`, vLLM's dashboards and the Gateway API's endpoint picker work."""
     metrics_host: str = "127.0.0.1"
     """Address of `target.metrics_port` and `draft.metrics_port`."""
     log_format: Literal["human", "json"] = "human"
