@@ -36,10 +36,7 @@ def _yaml_prefix(value: object) -> object:
 
 @dataclass(frozen=True, kw_only=True)
 class TelemetryConfig(TracingConfig):
-    """Traces, metrics and logs.
-
-    OpenTelemetry's own variables, such as OTEL_SERVICE_NAME and OTEL_EXPORTER_OTLP_HEADERS, are honoured.
-    """
+    """Traces, metrics and logs ([observability](observability.md))."""
 
     round_spans: Annotated[Literal["off", "sampled", "all"], BeforeValidator(yaml_word)] = "sampled"
     """Which rounds of a traced request get spans, three or four each. `sampled`: at most max_round_spans rounds, spread

@@ -1,4 +1,4 @@
-"""The timer of emulated steps. How precise it is: docs/emulation.md."""
+"""The timer of emulated steps."""
 
 from __future__ import annotations
 
