@@ -6,39 +6,36 @@
 #   docker build -t pilotfish:0.1.0-router --build-arg ACCELERATOR=cpu --build-arg ROLE=router .
 #                                                                         the orchestrator alone: no torch, no Ray
 #
-# What computes comes from requirements.lock, CUDA's libraries included: of a GPU's base only the driver's
-# compatibility libraries are used, so either base may be any glibc 2.36 or newer (pin yours by digest).
+# What computes comes from requirements.lock, CUDA's libraries included, and the driver from the container runtime: the
+# base is Debian 12, or what else has Python 3.11 and glibc 2.36 (pin yours by digest).
 
-ARG ACCELERATOR=cuda
-ARG BUILD_BASE=python:3.11-slim-bookworm
-ARG CPU_BASE=debian:bookworm-slim
-ARG CUDA_BASE=nvidia/cuda:13.0.2-base-ubuntu24.04
+ARG BASE=debian:bookworm-slim
 
-# --- Python and the packages, compiled kernels included: no later stage has a compiler.
-FROM ${BUILD_BASE} AS build
+# --- The packages, compiled kernels included: no later stage has a compiler.
+FROM ${BASE} AS build
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 # Of whatever patch level the base has: nothing of it stays in the image.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ \
+    && apt-get install --yes --no-install-recommends ca-certificates g++ python3 python3-venv \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /build
 COPY docker/build-requirements.txt ./
-RUN pip install --no-cache-dir --require-hashes --requirement build-requirements.txt
+ENV PATH=/opt/build/bin:$PATH
+RUN python3 -m venv /opt/build \
+    && pip install --no-cache-dir --require-hashes --requirement build-requirements.txt
 
-# A Python that needs nothing of its base, so that both bases take the same.
-ARG PYTHON_VERSION=3.11
-ENV UV_PYTHON_INSTALL_DIR=/opt/python \
-    UV_PYTHON_PREFERENCE=only-managed \
+# Behind a mirror whose authority the base knows, uv should as well.
+ENV UV_SYSTEM_CERTS=true \
+    UV_PYTHON_DOWNLOADS=never \
     UV_LINK_MODE=copy \
     UV_COMPILE_BYTECODE=1 \
     VIRTUAL_ENV=/opt/pilotfish
-RUN uv python install "${PYTHON_VERSION}" \
-    && uv venv --python "${PYTHON_VERSION}" "${VIRTUAL_ENV}"
+RUN uv venv --python /usr/bin/python3 "${VIRTUAL_ENV}"
 
 # The dependencies before the sources: they change less often. A torch without CUDA has an index of its own; where none
 # is given, an image for CPUs carries CUDA's libraries unused.
-ARG ACCELERATOR
+ARG ACCELERATOR=cuda
 ARG TORCH_CPU_INDEX=""
 ARG TORCH_CPU_SHA256=""
 ARG ROLE=all
@@ -68,14 +65,7 @@ RUN if [ "${ROLE}" != router ]; then "${VIRTUAL_ENV}/bin/python" -m pilotfish.mo
     && "${VIRTUAL_ENV}/bin/pilotfish" --version
 
 # --- What runs.
-FROM ${CPU_BASE} AS base-cpu
-
-FROM ${CUDA_BASE} AS base-cuda
-ENV NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility
-
-# hadolint ignore=DL3006
-FROM base-${ACCELERATOR} AS runtime
+FROM ${BASE} AS runtime
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="Pilotfish" \
@@ -86,14 +76,13 @@ LABEL org.opencontainers.image.title="Pilotfish" \
 ARG EXTRA_PACKAGES=""
 # hadolint ignore=DL3008,SC2086
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends bash ca-certificates libstdc++6 tini wget ${EXTRA_PACKAGES} \
+    && apt-get install --yes --no-install-recommends bash ca-certificates libstdc++6 python3 tini wget ${EXTRA_PACKAGES} \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 pilotfish \
     && useradd --uid 10001 --gid 10001 --home-dir /var/cache/pilotfish --no-create-home --shell /bin/bash pilotfish \
     && install --directory --owner=10001 --group=10001 --mode=0755 \
        /var/cache/pilotfish /var/lib/pilotfish /var/lib/pilotfish/links \
     && echo "PATH=/opt/pilotfish/bin:\$PATH" > /etc/profile.d/pilotfish.sh
-COPY --from=build /opt/python /opt/python
 COPY --from=build /opt/pilotfish /opt/pilotfish
 COPY docker/pilotfish.yaml /etc/pilotfish/pilotfish.yaml
 
@@ -105,7 +94,9 @@ ENV PATH=/opt/pilotfish/bin:$PATH \
     PILOTFISH_CACHE=/var/cache/pilotfish \
     PILOTFISH_CONFIG=/etc/pilotfish/pilotfish.yaml \
     PILOTFISH_ROLE=orchestrator \
-    RAY_USAGE_STATS_ENABLED=0
+    RAY_USAGE_STATS_ENABLED=0 \
+    NVIDIA_VISIBLE_DEVICES=all \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 WORKDIR /var/lib/pilotfish
 VOLUME ["/var/cache/pilotfish"]
 EXPOSE 50051 8000 50061 50062
