@@ -32,6 +32,7 @@ class Controller:
         self._state = state
         self._mode, self._proposer_name = request.speculation.mode, request.speculation.proposer
         self._max_draft_tokens = request.num_speculative_tokens
+        self._is_lossy = request.sampling.acceptance.is_lossy
         self._reason = permanent_reason(request, state.config)
         self.limitation = Limitation(self._reason)
         self._load = SequenceLoad(state, request)
@@ -97,8 +98,8 @@ class Controller:
         is_empty, is_open = result.is_empty_proposal, self._plan is None or self._plan.is_open
         # It stands for all that was not drafted meanwhile.
         is_probe = self._probe_k > 0 and not is_open
-        # Where only those draft whom it helps, their answers are better than everybody's.
-        is_shared = is_open or is_probe
+        # Where only those draft whom it helps, their answers are better than everybody's; and so are lossy ones.
+        is_shared = (is_open or is_probe) and not self._is_lossy
         if result.num_requested_tokens and not result.draft_problem and is_shared:
             self._shared.add_proposal(result.num_plain_tokens if is_empty else 0, is_probe=is_probe)
         if result.num_draft_tokens:

@@ -24,7 +24,6 @@ _NAME_FIRST = re.compile(
     r'\s*"(?:arguments|parameters)"\s*:\s*(?=\{)'
 )
 """What most models' objects of a name and arguments begin with: the call is certain before its arguments."""
-_OBJECT_REST = re.compile(rf'\s*(?:,\s*"\w+"\s*:\s*{_STRING}\s*)*\}}')
 
 
 class NotCallError(Exception):
@@ -166,11 +165,14 @@ class ToolCallParser:
 
     def _take_rest(self, is_over: bool) -> bool:
         """Of the object that the arguments stand in."""
-        end = self._text.find("}", 0, _MAX_HEAD_CHARS) + 1
-        if not end and len(self._text) < _MAX_HEAD_CHARS and not is_over:
+        rest = self._text.lstrip(_JSON_SPACE)
+        if not rest and not is_over:
             return False
-        if _OBJECT_REST.fullmatch(self._text, 0, end):
-            self._text = self._text[end:]
+        if rest.startswith((",", "}")):
+            end = JsonObjectEnd().find(f"{{{rest}")
+            if end is None and len(rest) < _MAX_HEAD_CHARS and not is_over:
+                return False
+            self._text = rest if end is None else rest[end - 1 :]
         self._take = self._take_end
         return True
 

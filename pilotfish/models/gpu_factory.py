@@ -43,7 +43,10 @@ def build_gpu_decoder(
     model = model.to(device)
     if engine.compile and device.type == "cuda":
         compile_layers(model)
-    row_attention = choose_attention(engine.attention, attention_shapes(model), device)
+    layers, config = attention_shapes(model), model.config.get_text_config()
+    # A rank has a share of either.
+    group_size = config.num_attention_heads // getattr(config, "num_key_value_heads", config.num_attention_heads)
+    row_attention = choose_attention(engine.attention, layers, group_size, model.dtype, device)
     return TransformersDecoder(
         model,
         deterministic=False,
@@ -59,15 +62,19 @@ def graph_plan(engine: EngineConfig, max_context_tokens: int) -> GraphPlan | Non
 
 
 def choose_attention(
-    wanted: AttentionKernels, layers: Sequence[AttentionShape], device: torch.device
+    wanted: AttentionKernels,
+    layers: Sequence[AttentionShape],
+    group_size: int,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> RowAttention | None:
-    """Our kernels for a model's layers on a GPU; None: SDPA, without graphs.
+    """Our kernels for a model's layers on a GPU; None: SDPA, without graphs. group_size: query heads of a key head.
 
     Raises ConfigError where `triton` is asked for and cannot be had.
     """
     if wanted == "sdpa":
         return None
-    reason = _obstacle(layers, device)
+    reason = _obstacle(layers, group_size, dtype, device)
     if reason is None:
         # Triton comes with torch's builds for GPUs and only with them.
         from pilotfish.models.attention.kernels import KernelBatch
@@ -79,7 +86,9 @@ def choose_attention(
     return None
 
 
-def _obstacle(layers: Sequence[AttentionShape], device: torch.device) -> str | None:
+def _obstacle(
+    layers: Sequence[AttentionShape], group_size: int, dtype: torch.dtype, device: torch.device
+) -> str | None:
     """Why our kernels cannot compute these layers; None when they can."""
     if device.type != "cuda":
         return f"it needs a CUDA device, not {device}"
@@ -89,7 +98,10 @@ def _obstacle(layers: Sequence[AttentionShape], device: torch.device) -> str | N
     try:
         from pilotfish.models.attention.kernels import try_out
 
-        try_out(device)
-    except Exception as error:  # what a missing package, C compiler or driver raises is Triton's affair
+        for shape in dict.fromkeys(layers):
+            try_out(group_size * shape.num_kv_heads, shape, dtype, device)
+    except (
+        Exception
+    ) as error:  # what a missing package, a C compiler or too small a GPU makes Triton raise is its affair
         return f"Triton cannot run its kernels here ({textwrap.shorten(str(error), 200)})"
     return None

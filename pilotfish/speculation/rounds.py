@@ -140,25 +140,37 @@ def _decide_trees(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is
 
 def _decide_lossy(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
     """Down the first children that stand, and then what plain decoding gives there."""
-    rows = _rows(rounds)
+    rows, shapes, first_rows = _rows(rounds), [round_.shape for round_ in rounds], _first_rows(rounds)
+    paths: list[list[int]] = [[] for _ in rounds]
+
+    def row_of(index: int) -> int:
+        return first_rows[index] + _rows_on(paths[index])[-1]
+
+    def children_of(index: int) -> Sequence[int]:
+        return shapes[index].children[row_of(index) - first_rows[index]]
+
+    active = list(range(len(rounds)))
+    while active := [index for index in active if children_of(index)]:
+        row_ids, nodes = [row_of(index) for index in active], [children_of(index) for index in active]
+        token_ids = [
+            [rounds[index].draft_token_ids[node] for node in own] for index, own in zip(active, nodes, strict=True)
+        ]
+        standing = stands(blocks.select(row_ids), [rows[row] for row in row_ids], token_ids)
+        chosen = [next(compress(own, each), None) for own, each in zip(nodes, standing, strict=True)]
+        for index, node in zip(active, chosen, strict=True):
+            if node is not None:
+                paths[index].append(node)
+        active = [index for index, node in zip(active, chosen, strict=True) if node is not None]
+    row_ids = [row_of(index) for index in range(len(rounds))]
+    selected, last_rows = blocks.select(row_ids), [rows[row] for row in row_ids]
     if rule is Rule.GREEDY:
-        choices = greedy.choose(blocks, rows if is_adjusted else ())
+        choices = greedy.choose(selected, last_rows if is_adjusted else ())
     else:
-        choices = pick_rows(process(blocks, rows), rows, Stream.COUPLED).tolist()
-    children = [nodes for round_ in rounds for nodes in round_.shape.children]
-    token_ids = [
-        [round_.draft_token_ids[node] for node in nodes] for round_ in rounds for nodes in round_.shape.children
+        choices = pick_rows(process(selected, last_rows), last_rows, Stream.COUPLED).tolist()
+    return [
+        (tuple(path), (*(round_.draft_token_ids[node] for node in path), choice))
+        for round_, path, choice in zip(rounds, paths, choices, strict=True)
     ]
-    standing = stands(blocks, rows, token_ids)
-    decisions: list[_Decision] = []
-    for first_row, round_ in zip(_first_rows(rounds), rounds, strict=True):
-        path: list[int] = []
-        row = first_row
-        while (node := next(compress(children[row], standing[row]), None)) is not None:
-            path.append(node)
-            row = first_row + node + 1
-        decisions.append((tuple(path), (*(round_.draft_token_ids[node] for node in path), choices[row])))
-    return decisions
 
 
 def _reject(

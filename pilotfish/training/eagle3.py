@@ -276,10 +276,10 @@ def start_from(head: Eagle3Head, folder: Path, loaded: LoadedModel) -> None:
     shared = {name: known[name] for name in own if name not in ("lm_head.weight", "d2t", "t2d")}
     check_tensors({name: own[name] for name in shared}, shared, folder)
     head.load_state_dict(shared, strict=False)
-    targets = _weight(loaded.model.get_output_embeddings()).float()
+    targets = _weight(loaded.model.get_output_embeddings()).float().cpu()
     rows = targets @ torch.linalg.lstsq(targets[old.target_token_ids], known["lm_head.weight"]).solution
     rows[old.target_token_ids] = known["lm_head.weight"]
-    head.lm_head.weight.copy_(rows[head.target_token_ids])
+    head.lm_head.weight.copy_(rows[head.target_token_ids.cpu()])
 
 
 @torch.no_grad()

@@ -55,7 +55,7 @@ def make_decoder(reference: LlamaForCausalLM, device: torch.device) -> Callable[
             model,
             deterministic=False,
             max_context_tokens=CONTEXT,
-            row_attention=choose_attention(attention, attention_shapes(model), device),  # type: ignore[arg-type]
+            row_attention=choose_attention(attention, attention_shapes(model), 2, dtype, device),  # type: ignore[arg-type]
             graphs=GraphPlan((1, 4, 8, 32), 4, CONTEXT) if graphs else None,
         )
         decoder.allocate(blocks)

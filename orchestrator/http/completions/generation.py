@@ -243,7 +243,7 @@ class GenerationApi:
         caller: Caller,
     ) -> None:
         acceptance = samples[0].options.sampling.acceptance
-        if acceptance.is_lossy:
+        if acceptance.is_lossy and self._config.speculation.allow_lossy:
             exchange.extra_headers[LOSSY_HEADER] = acceptance.name.lower()
         if not fields.stream:
             await exchange.reply(answer_format.document(await self._answers.collect(samples, caller)))

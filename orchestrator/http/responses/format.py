@@ -129,8 +129,13 @@ class ResponseEvents:
         )
 
     def _add(self, answer: ToolAnswer) -> bytes:
-        data = self._write(ReasoningItem, answer.reasoning) + self._write(OutputMessage, answer.content)
-        return data + b"".join(self._write_call(piece) for piece in answer.calls)
+        # What a call goes on with comes before content: that stands behind its end.
+        num_going_on = next((at for at, piece in enumerate(answer.calls) if piece.call_id), len(answer.calls))
+        parts = [self._write(ReasoningItem, answer.reasoning)]
+        parts += map(self._write_call, answer.calls[:num_going_on])
+        parts.append(self._write(OutputMessage, answer.content))
+        parts += map(self._write_call, answer.calls[num_going_on:])
+        return b"".join(parts)
 
     def _write(self, kind: type[WrittenItem], text: str) -> bytes:
         if not text:

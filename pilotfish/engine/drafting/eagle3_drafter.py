@@ -26,6 +26,8 @@ from pilotfish.models.eagle3.runtime import FIRST_KEY, FeatureHead
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
+_MANY_ROWS = 64
+
 
 @dataclass(slots=True)
 class _Pending:
@@ -80,6 +82,8 @@ class Eagle3Drafter:
         index = to_device(step_rows, torch.int64, self._decoder.features.device)
         features = self._decoder.features.index_select(0, index)
         for rows, own in zip(kept, torch.split(features, [len(rows.step_rows) for rows in kept]), strict=True):
+            if len(step_rows) > _MANY_ROWS:
+                own = own.clone()  # of a prefill's step, what others need is not kept alive by what waits here
             pending = rows.sequence.drafter_state
             if isinstance(pending, _Pending) and pending.end_position == rows.first_position:
                 pending.features.append(own)

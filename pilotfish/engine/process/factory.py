@@ -22,6 +22,7 @@ from pilotfish.engine.process.wire import Role
 from pilotfish.errors import ConfigError, InternalError
 from pilotfish.features import FeatureFormat
 from pilotfish.messages import CloseSequence, Command, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.models.attention.paged import AttentionShape
 from pilotfish.models.device import enter_device, resolve_device
 from pilotfish.models.eagle3.factory import build_standalone_eagle3, load_standalone_eagle3
 from pilotfish.models.factory import BuiltDecoder, build_decoder
@@ -118,7 +119,12 @@ def build_head_engine(config: Config) -> HeadCore:
         feature_layers=head.config.feature_layers,
         feature_format=_FEATURE_FORMATS[draft.feature_format],
     )
-    row_attention = choose_attention(engine.attention, (), device) if device.type == "cuda" else None
+    shape = AttentionShape(head.config.num_key_value_heads, head.config.head_dim, 1.0)
+    group_size = head.config.num_attention_heads // head.config.num_key_value_heads
+    dtype = head.fc.weight.dtype
+    row_attention = (
+        choose_attention(engine.attention, [shape], group_size, dtype, device) if device.type == "cuda" else None
+    )
     runtime = build_standalone_eagle3(
         head,
         use_kernels=engine.compile,

@@ -16,9 +16,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pilotfish.models.attention.paged import AttentionShape, SequenceSlice
-from pilotfish.models.attention.rows import TREE_SPAN, StepRows
+from pilotfish.models.attention.rows import FEW_ROWS, TREE_SPAN, StepRows
 from pilotfish.models.decoder import StepInput
 from pilotfish.types import BLOCK_SIZE
+
+_WIDE_KEY_BYTES = 256
 
 
 @triton.jit(do_not_specialize=["num_rows", "window", "first_key"])
@@ -145,6 +147,9 @@ class KernelBatch:
         num_rows, num_heads, dim = query.shape
         group = num_heads // shape.num_kv_heads
         tile_places = max(16, triton.next_power_of_2(rows.shape.tile_rows * group))
+        # Measured on an H100: few rows wait for keys, many for registers. Wide keys must fit into shared memory.
+        num_keys = 128 if tile_places <= 32 else 64
+        num_keys //= 2 if _padded(dim) * query.itemsize > _WIDE_KEY_BYTES else 1
         num_shares = rows.shape.max_shares
         sums = query.new_empty(num_shares, num_rows, num_heads, dim, dtype=torch.float32)
         maxima = query.new_empty(2, num_shares, num_rows, num_heads, dtype=torch.float32)
@@ -156,8 +161,7 @@ class KernelBatch:
             softcap=shape.softcap or 0.0, num_key_heads=shape.num_kv_heads, group=group,
             dim=dim, dim_padded=_padded(dim),
             tile_places=tile_places, num_warps=8 if tile_places > 64 else 4, num_stages=2,
-            # Measured on an H100: few rows wait for keys, many for registers.
-            num_keys_at_once=128 if tile_places <= 32 else 64, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
+            num_keys_at_once=num_keys, block_size=BLOCK_SIZE, tree_span=TREE_SPAN,
             precision="ieee" if query.dtype is torch.float32 else "tf32",
         )  # fmt: skip
         _join_shares[num_rows, num_heads](
@@ -167,12 +171,17 @@ class KernelBatch:
         return output
 
 
-def try_out(device: torch.device) -> None:
-    """Launch the kernels once. Raises what Triton does where it cannot: without a C compiler, for one."""
-    rows = StepRows.holding(StepInput([0], [0], [SequenceSlice(0, 1, 0, [0])], [0]), 1, device)
-    batch, pool = KernelBatch(rows), torch.zeros(BLOCK_SIZE, 2, 64, dtype=torch.bfloat16, device=device)
-    batch.write_kv(pool, pool[:1, :1], pool[:1, 1:])
-    batch.attend(pool[:1, :1], pool, AttentionShape(num_kv_heads=1, head_dim=64, scale=1.0))
+def try_out(num_heads: int, shape: AttentionShape, dtype: torch.dtype, device: torch.device) -> None:
+    """Launch the kernels once for few rows and once for many. Raises what Triton does where it cannot: without a C
+    compiler, say, or with too little shared memory."""
+    for num_rows in (1, FEW_ROWS + 1):
+        blocks = range(-(-num_rows // BLOCK_SIZE))
+        step = StepInput([0] * num_rows, range(num_rows), [SequenceSlice(0, num_rows, 0, blocks)], [0])
+        batch = KernelBatch(StepRows.holding(step, shape.num_kv_heads, device))
+        pool = torch.zeros(len(blocks) * BLOCK_SIZE, 2 * shape.num_kv_heads, shape.head_dim, dtype=dtype, device=device)
+        key, value = pool[:num_rows].chunk(2, dim=1)
+        batch.write_kv(torch.zeros_like(pool), key, value)
+        batch.attend(pool.new_zeros(num_rows, num_heads, shape.head_dim), pool, shape)
 
 
 def _padded(dim: int) -> int:

@@ -68,6 +68,8 @@ class TorchEagle3Head:
     def forward(self, step: HeadStep) -> HeadOutput:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
+        for each in self._recorded.values():
+            each.record_once()
         recorded = self._recorded.get(step.states.shape[1])
         output = None if recorded is None else recorded.replay(step)
         if output is not None:
@@ -115,9 +117,11 @@ class _Recorded:
         self._outputs = StaticOutputs(plan.sizes[-1])
         self.runner = GraphRunner(self._run, plan, num_key_heads=num_key_heads, device=like.device)
 
-    def replay(self, step: HeadStep) -> HeadOutput | None:
+    def record_once(self) -> None:
         if not self.runner.is_recorded:
             self.runner.record()
+
+    def replay(self, step: HeadStep) -> HeadOutput | None:
         num_rows = len(step.token_ids)
         if self.runner.replay(step, before=lambda: self._states[:num_rows].copy_(step.states)) is None:
             return None

@@ -18,34 +18,38 @@ from dataclasses import replace
 import msgspec
 import torch
 
-from pilotfish.speculation.sampling.blocks import BlockedLogits
+from pilotfish.speculation.sampling.blocks import BlockedLogits, block_sums
 from pilotfish.speculation.sampling.logits import process
 from pilotfish.speculation.sampling.penalties import Row
 from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import AcceptanceMode, SamplingParams
 
+_LEAST_SCORE = -1e4
+"""Of a token whose probability is 0, so that its product with that is."""
+
 
 def stands(blocks: BlockedLogits, rows: Sequence[Row], candidates: Sequence[Sequence[int]]) -> list[list[bool]]:
-    """Whether each of a row's candidates, token ids, stands at its position."""
-    width = max(map(len, candidates), default=0)
-    if not width:
-        return [[] for _ in candidates]
-    distribution = process(blocks, [_at_some_temperature(row) for row in rows])
-    padded = to_device([[*ids, *[0] * (width - len(ids))] for ids in candidates], torch.int64, blocks.logits.device)
-    log_norm = distribution.log_norm()  # [R, 1]
-    probs = (distribution.scores_at(padded) - log_norm).exp()  # [R, C]
-    scores = distribution.dense_scores().double()  # [R, V]
-    entropy = log_norm - (scores.exp() * scores.masked_fill(scores == -torch.inf, 0)).sum(1, True) / log_norm.exp()
+    """Whether each of a row's candidates, token ids, stands at its position. All rows have some."""
     samplings = [row.sampling for row in rows]
-    epsilon, delta = _column(samplings, "typical_epsilon", probs), _column(samplings, "typical_delta", probs)
-    typical = probs > torch.minimum(epsilon, delta * (-entropy).exp())
-    # As many tokens are likelier than the candidate.
-    likelier = (scores.unsqueeze(1) > distribution.scores_at(padded).unsqueeze(2)).sum(2)
-    within = probs >= (-log_norm).exp() - _column(samplings, "tolerance_delta", probs)
-    tolerated = within & (likelier < _column(samplings, "tolerance_top_k", probs)) & (probs > 0)
-    modes = [[sampling.acceptance is AcceptanceMode.TYPICAL] for sampling in samplings]
-    result = torch.where(torch.tensor(modes, device=probs.device), typical, tolerated).tolist()
-    return [row[: len(ids)] for row, ids in zip(result, candidates, strict=True)]
+    scores = process(blocks, [_at_some_temperature(row) for row in rows]).dense_scores()  # float32 [R, V], 0 at most
+    width = max(map(len, candidates))
+    padded = to_device([[*ids, *[0] * (width - len(ids))] for ids in candidates], torch.int64, scores.device)
+    chosen = scores.gather(1, padded)  # [R, C]
+    log_norm = block_sums(scores.exp()).log_()  # [R, 1]
+    probs = (chosen - log_norm).exp()
+    is_typical = torch.tensor([[sampling.acceptance is AcceptanceMode.TYPICAL] for sampling in samplings])
+    standing = probs > 0
+    if is_typical.any():
+        entropy = log_norm - block_sums(scores.exp() * scores.clamp(min=_LEAST_SCORE)) / log_norm.exp()
+        bound = _column(samplings, "typical_delta", probs) * (-entropy).exp()
+        typical = probs > torch.minimum(_column(samplings, "typical_epsilon", probs), bound)
+        standing &= typical | ~is_typical.to(probs.device)
+    if not is_typical.all():
+        num_likelier = torch.stack([(scores > each).sum(1) for each in chosen.split(1, dim=1)], dim=1)
+        tolerated = num_likelier < _column(samplings, "tolerance_top_k", probs)
+        tolerated &= probs >= (-log_norm).exp() - _column(samplings, "tolerance_delta", probs)
+        standing &= tolerated | is_typical.to(probs.device)
+    return [row[: len(ids)] for row, ids in zip(standing.tolist(), candidates, strict=True)]
 
 
 def _at_some_temperature(row: Row) -> Row:

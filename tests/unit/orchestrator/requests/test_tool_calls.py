@@ -143,7 +143,7 @@ def test_arguments_may_be_cut_off_or_be_no_json(arguments: str) -> None:
         ('<tool_call>{"type": "function", "name": "f", "arguments": {"a": 1}, "id": "x"}</tool_call>', ""),
         ('<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', ""),
         ('<tool_call>{"name": "f", "arguments": {"a": 1}\n</tool_call> so', "so"),
-        ('<tool_call>{"name": "f", "arguments": {"a": 1}, "b": 2}', ', "b": 2}'),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}, "b": 2, "c": {"d": "}"}}</tool_call> so', "so"),
     ],
 )
 def test_other_objects_of_a_name_and_arguments(text: str, content: str) -> None:

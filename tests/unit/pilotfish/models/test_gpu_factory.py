@@ -94,7 +94,7 @@ def test_auto_falls_back_to_sdpa_and_a_demand_does_not(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pilotfish.models.attention.kernels", None)  # as where Triton is not there
     layers = [*LAYERS, AttentionShape(num_kv_heads=8, head_dim=128, scale=0.1, sliding_window=window)]
-    assert choose_attention("auto", layers, device) is None
-    assert choose_attention("sdpa", layers, device) is None
+    assert choose_attention("auto", layers, 4, torch.bfloat16, device) is None
+    assert choose_attention("sdpa", layers, 4, torch.bfloat16, device) is None
     with pytest.raises(ConfigError, match=rf"engine\.attention is triton, but .*{obstacle}.*: set it to auto or sdpa"):
-        choose_attention("triton", layers, device)
+        choose_attention("triton", layers, 4, torch.bfloat16, device)

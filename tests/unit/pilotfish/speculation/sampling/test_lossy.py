@@ -58,6 +58,18 @@ def test_a_tolerated_draft_is_likely_enough_and_high_enough(temperature: float) 
         assert outcome(params, (token,)).num_accepted == int(stands)
 
 
+@pytest.mark.parametrize("temperature", [0.7, 0.8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_second_likeliest_is_one_of_two_at_any_temperature(temperature: float, dtype: torch.dtype) -> None:
+    """Rounding does not make a token likelier than itself."""
+    logits = torch.randn(200, 1000, generator=torch.Generator().manual_seed(1)).to(dtype)
+    params = sampling(AcceptanceMode.TOLERANCE, tolerance_top_k=2, tolerance_delta=1, temperature=temperature)
+    for row in logits:
+        second = int(row.float().topk(2).indices[1])
+        (result,) = verify(torch.stack((row, row)), [Round(params, 7, (second,), (), None)])
+        assert result.num_accepted == 1
+
+
 def test_at_0_every_possible_draft_stands() -> None:
     params = sampling(typical_epsilon=0, typical_delta=0)
     assert outcome(params, (3, 0)).num_accepted == 2
