@@ -100,8 +100,7 @@ def _obstacle(
 
         for shape in dict.fromkeys(layers):
             try_out(group_size * shape.num_kv_heads, shape, dtype, device)
-    except (
-        Exception
-    ) as error:  # what a missing package, a C compiler or too small a GPU makes Triton raise is its affair
+    except Exception as error:
+        # Triton's own, of any kind: without its package or a C compiler, or on too small a GPU.
         return f"Triton cannot run its kernels here ({textwrap.shorten(str(error), 200)})"
     return None

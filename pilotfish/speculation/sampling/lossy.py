@@ -45,7 +45,7 @@ def stands(blocks: BlockedLogits, rows: Sequence[Row], candidates: Sequence[Sequ
         typical = probs > torch.minimum(_column(samplings, "typical_epsilon", probs), bound)
         standing &= typical | ~is_typical.to(probs.device)
     if not is_typical.all():
-        num_likelier = torch.stack([(scores > each).sum(1) for each in chosen.split(1, dim=1)], dim=1)
+        num_likelier = torch.stack([(scores > each).sum(1) for each in torch.split(chosen, 1, dim=1)], dim=1)
         tolerated = num_likelier < _column(samplings, "tolerance_top_k", probs)
         tolerated &= probs >= (-log_norm).exp() - _column(samplings, "tolerance_delta", probs)
         standing &= tolerated | is_typical.to(probs.device)
