@@ -24,7 +24,7 @@ def test_the_values_of_the_page_render(helm: Any, tmp_path: Path) -> None:
         for each in helm.template("--values", str(values))
         if each["kind"] == "Deployment"
     }
-    assert images == {"registry.example.com/pilotfish:0.1.0-cuda"}
+    assert images == {"registry.example.com/pilotfish:0.1.0"}
 
 
 def test_the_draft_pool_for_vllm_renders(helm: Any) -> None:
