@@ -143,7 +143,7 @@ class _Unhurried(Eagle3Drafter):
 
 
 def _round_ms(core: EngineCore, num_sequences: int, num_drafts: int, samples: int) -> float:
-    """Mean time of a step of the engine while all sequences decode. Raises RuntimeError without drafts of that many."""
+    """Mean time of a step of the engine while all sequences decode. Raises RuntimeError when they end before."""
     context = CONTEXT // 2
     sampling = SamplingParams(temperature=0, max_tokens=CONTEXT)
     for key in range(num_sequences):

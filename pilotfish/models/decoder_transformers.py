@@ -124,7 +124,6 @@ class TransformersDecoder:
         self._graphs: GraphRunner | None = None
         self._num_key_heads = max(layer.num_kv_heads for layer in self._layers)
         if graphs is not None:
-            self._outputs = StaticOutputs(graphs.sizes[-1])
             self._graphs = GraphRunner(self._run_static, graphs, num_key_heads=self._num_key_heads, device=self.device)
 
     @property
@@ -158,7 +157,6 @@ class TransformersDecoder:
         """Record the plan's sizes for the pool and the captured layers of now; both drop what is recorded. Without a
         plan there is nothing to do."""
         if self._graphs is not None:
-            self._outputs.clear()
             self._graphs.record()
 
     @torch.inference_mode()
@@ -171,8 +169,8 @@ class TransformersDecoder:
         if self._pool is None:
             raise RuntimeError("allocate a KV pool before the first forward")
         if self.row_attention is not None:
-            if self._graphs is not None and self._graphs.replay(step) is not None:
-                return self._static_results(step)
+            if self._graphs is not None and self._graphs.replay(step):
+                return self._static_results(step, self._graphs.outputs)
             rows = StepRows.holding(step, self._num_key_heads, self.device)
             wanted = rows.logit_rows[: len(step.logit_rows)]
             logits = self._run_model(rows.token_ids, rows.positions, wanted, self.row_attention(rows))
@@ -206,18 +204,20 @@ class TransformersDecoder:
     def _run_static(self, rows: StepRows) -> None:
         """What is recorded of a step: from the rows' buffer to the output buffers."""
         assert self.row_attention is not None
+        assert self._graphs is not None
+        outputs = self._graphs.outputs
         logits = self._run_model(rows.token_ids, rows.positions, rows.logit_rows, self.row_attention(rows))
-        self._outputs.write("logits", logits)
+        outputs.write("logits", logits)
         if self._captures:
-            self._outputs.write("last_hidden", self._hidden_states.last_hidden())
-            self._outputs.write("features", self._hidden_states.features(rows.shape.num_rows))
+            outputs.write("last_hidden", self._hidden_states.last_hidden())
+            outputs.write("features", self._hidden_states.features(rows.shape.num_rows))
 
-    def _static_results(self, step: StepInput) -> Tensor:
+    def _static_results(self, step: StepInput, outputs: StaticOutputs) -> Tensor:
         """The step's logits [R, V], features and last_hidden from the output buffers."""
         if self._captures:
-            self.last_hidden = self._outputs.read("last_hidden", len(step.logit_rows))
-            self.features = self._outputs.read("features", len(step.token_ids))
-        return self._outputs.read("logits", len(step.logit_rows))
+            self.last_hidden = outputs.read("last_hidden", len(step.logit_rows))
+            self.features = outputs.read("features", len(step.token_ids))
+        return outputs.read("logits", len(step.logit_rows))
 
     def _forget_graphs(self) -> None:
         if self._graphs is not None:

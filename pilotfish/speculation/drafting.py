@@ -44,9 +44,9 @@ def draft(logits: Tensor, rows: Sequence[Row], top_m: int, token_ids: Tensor | N
         return []
     blocks = BlockedLogits.of(logits, token_ids)
     drafts: dict[int, Draft] = {}
-    for (rule, _), members in group(row.sampling for row in rows).items():
+    for key, members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
-        drafts.update(zip(members, _draft_by(rule, blocks.select(members), chosen, top_m), strict=True))
+        drafts.update(zip(members, _draft_by(key.rule, blocks.select(members), chosen, top_m), strict=True))
     return [drafts[index] for index in range(len(rows))]
 
 

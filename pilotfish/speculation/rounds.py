@@ -95,16 +95,16 @@ def verify(logits: Tensor, rounds: Sequence[Round]) -> list[Outcome]:
     blocks = BlockedLogits.of(logits)
     decisions: list[_Decision] = [((), ())] * len(rounds)
     for key, members in group(round_.sampling for round_ in rounds).items():
-        lossy = [index for index in members if rounds[index].sampling.acceptance.is_lossy]
-        exact = [index for index in members if not rounds[index].sampling.acceptance.is_lossy]
-        chains = [index for index in exact if rounds[index].tree is None]
-        trees = [index for index in exact if rounds[index].tree is not None]
+        chains = [index for index in members if rounds[index].tree is None and not key.is_lossy]
+        trees = [index for index in members if rounds[index].tree is not None and not key.is_lossy]
+        lossy = members if key.is_lossy else []
         for decide, indices in ((_decide, chains), (_decide_trees, trees), (_decide_lossy, lossy)):
             if not indices:
                 continue
             row_ids = [row for index in indices for row in range(first_rows[index], ends[index])]
             chosen = [rounds[index] for index in indices]
-            for index, decision in zip(indices, decide(blocks.select(row_ids), chosen, *key), strict=True):
+            decided = decide(blocks.select(row_ids), chosen, key.rule, key.is_adjusted)
+            for index, decision in zip(indices, decided, strict=True):
                 decisions[index] = decision
     logprobs = _logprobs(blocks, rounds, first_rows, decisions)
     return [Outcome(*decision, logprobs.get(index, ())) for index, decision in enumerate(decisions)]
@@ -128,49 +128,57 @@ def _decide_trees(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is
     rows = _rows(rounds)
     if rule is Rule.REJECTION:
         return _reject(rounds, rows, lambda row_ids: process(blocks.select(row_ids), [rows[row] for row in row_ids]))
+    first_rows = _first_rows(rounds)
+    outputs: list[list[int]] = [[] for _ in rounds]
 
-    def choose(row_ids: list[int]) -> list[int]:
-        selected, chosen = blocks.select(row_ids), [rows[row] for row in row_ids]
-        if rule is Rule.GREEDY:
-            return greedy.choose(selected, chosen)
-        return pick_rows(process(selected, chosen), chosen, Stream.COUPLED).tolist()
+    def next_nodes(active: list[int], row_ids: list[int]) -> list[int | None]:
+        nodes = []
+        for index, row, token_id in zip(
+            active, row_ids, _choose(blocks, rows, rule, is_adjusted, row_ids), strict=True
+        ):
+            outputs[index].append(token_id)
+            round_ = rounds[index]
+            nodes.append(greedy.child(round_.shape, round_.draft_token_ids, row - first_rows[index], token_id))
+        return nodes
 
-    return _walk(rounds, choose)
+    paths = _walk(rounds, next_nodes)
+    return [(tuple(path), tuple(output)) for path, output in zip(paths, outputs, strict=True)]
 
 
 def _decide_lossy(blocks: BlockedLogits, rounds: Sequence[Round], rule: Rule, is_adjusted: bool) -> list[_Decision]:
     """Down the first children that stand, and then what plain decoding gives there."""
-    rows, shapes, first_rows = _rows(rounds), [round_.shape for round_ in rounds], _first_rows(rounds)
-    paths: list[list[int]] = [[] for _ in rounds]
+    rows, first_rows = _rows(rounds), _first_rows(rounds)
 
-    def row_of(index: int) -> int:
-        return first_rows[index] + _rows_on(paths[index])[-1]
+    def next_nodes(active: list[int], row_ids: list[int]) -> list[int | None]:
+        children: dict[int, Sequence[int]] = {}
+        token_ids: dict[int, list[int]] = {}
+        for index, row in zip(active, row_ids, strict=True):
+            children[row] = rounds[index].shape.children[row - first_rows[index]]
+            if children[row]:
+                token_ids[row] = [rounds[index].draft_token_ids[node] for node in children[row]]
+        if not token_ids:
+            return [None] * len(row_ids)
+        inner = list(token_ids)
+        found = stands(blocks.select(inner), [rows[row] for row in inner], list(token_ids.values()))
+        standing = dict(zip(inner, found, strict=True))
+        return [next(compress(children[row], standing.get(row, ())), None) for row in row_ids]
 
-    def children_of(index: int) -> Sequence[int]:
-        return shapes[index].children[row_of(index) - first_rows[index]]
-
-    active = list(range(len(rounds)))
-    while active := [index for index in active if children_of(index)]:
-        row_ids, nodes = [row_of(index) for index in active], [children_of(index) for index in active]
-        token_ids = [
-            [rounds[index].draft_token_ids[node] for node in own] for index, own in zip(active, nodes, strict=True)
-        ]
-        standing = stands(blocks.select(row_ids), [rows[row] for row in row_ids], token_ids)
-        chosen = [next(compress(own, each), None) for own, each in zip(nodes, standing, strict=True)]
-        for index, node in zip(active, chosen, strict=True):
-            if node is not None:
-                paths[index].append(node)
-        active = [index for index, node in zip(active, chosen, strict=True) if node is not None]
-    row_ids = [row_of(index) for index in range(len(rounds))]
-    selected, last_rows = blocks.select(row_ids), [rows[row] for row in row_ids]
-    if rule is Rule.GREEDY:
-        choices = greedy.choose(selected, last_rows if is_adjusted else ())
-    else:
-        choices = pick_rows(process(selected, last_rows), last_rows, Stream.COUPLED).tolist()
+    paths = _walk(rounds, next_nodes)
+    last_rows = [first_row + _rows_on(path)[-1] for first_row, path in zip(first_rows, paths, strict=True)]
+    choices = _choose(blocks, rows, rule, is_adjusted, last_rows)
     return [
-        (tuple(path), (*(round_.draft_token_ids[node] for node in path), choice))
-        for round_, path, choice in zip(rounds, paths, choices, strict=True)
+        (tuple(path), (*(round_.draft_token_ids[node] for node in path), token_id))
+        for round_, path, token_id in zip(rounds, paths, choices, strict=True)
     ]
+
+
+def _choose(blocks: BlockedLogits, rows: Sequence[Row], rule: Rule, is_adjusted: bool, row_ids: list[int]) -> list[int]:
+    """What plain decoding gives at those rows."""
+    selected, chosen = blocks.select(row_ids), [rows[row] for row in row_ids]
+    if rule is Rule.GREEDY:
+        return greedy.choose(selected, chosen if is_adjusted else ())
+    token_ids: list[int] = pick_rows(process(selected, chosen), chosen, Stream.COUPLED).tolist()
+    return token_ids
 
 
 def _reject(
@@ -186,24 +194,21 @@ def _reject(
     ]
 
 
-def _walk(rounds: Sequence[Round], choose: Callable[[list[int]], list[int]]) -> list[_Decision]:
-    """As _match, where a choice is made only for the rows that a walk comes to; `choose`: by row."""
+def _walk(rounds: Sequence[Round], next_nodes: Callable[[list[int], list[int]], list[int | None]]) -> list[list[int]]:
+    """The path of each round down its drafts, a level of all at a time. next_nodes: of some rounds and the row that
+    each has come to, the node to go on with; None: the path ends."""
     first_rows = _first_rows(rounds)
     paths: list[list[int]] = [[] for _ in rounds]
-    outputs: list[list[int]] = [[] for _ in rounds]
     active = list(range(len(rounds)))
     while active:
-        choices = choose([first_rows[index] + _rows_on(paths[index])[-1] for index in active])
+        row_ids = [first_rows[index] + _rows_on(paths[index])[-1] for index in active]
         walking = []
-        for index, token_id in zip(active, choices, strict=True):
-            round_ = rounds[index]
-            outputs[index].append(token_id)
-            node = greedy.child(round_.shape, round_.draft_token_ids, _rows_on(paths[index])[-1], token_id)
+        for index, node in zip(active, next_nodes(active, row_ids), strict=True):
             if node is not None:
                 paths[index].append(node)
                 walking.append(index)
         active = walking
-    return [(tuple(path), tuple(output)) for path, output in zip(paths, outputs, strict=True)]
+    return paths
 
 
 def _first_rows(rounds: Sequence[Round]) -> list[int]:

@@ -27,6 +27,7 @@ from pilotfish.speculation.sampling.transfer import to_device
 from pilotfish.types import BLOCK_SIZE
 
 _MANY_ROWS = 64
+"""Of a step with a prefill, whose features are megabytes."""
 
 
 @dataclass(slots=True)

@@ -47,14 +47,14 @@ class StepShape:
     @classmethod
     def recorded(cls, num_rows: int, max_sequences: int, num_key_heads: int) -> StepShape:
         """For any step of at most max_sequences sequences."""
-        num_tiles = min(num_rows, max_sequences + num_rows // _tile_rows(num_rows))
-        return cls(num_rows, num_tiles, num_key_heads)
+        most = min(num_rows, max_sequences + num_rows // _tile_rows(num_rows))
+        return cls(num_rows, most, num_key_heads)
 
     @classmethod
     def of(cls, step: StepInput, num_key_heads: int) -> StepShape:
         """Of this step alone."""
-        size = _tile_rows(len(step.token_ids))
-        return cls(len(step.token_ids), sum(-(-part.num_rows // size) for part in step.slices), num_key_heads)
+        num_rows = len(step.token_ids)
+        return cls(num_rows, num_tiles(step, _tile_rows(num_rows)), num_key_heads)
 
     @property
     def tile_rows(self) -> int:
@@ -70,6 +70,11 @@ class StepShape:
     def num_fixed_values(self) -> int:
         """Values in the buffer before the ids of blocks."""
         return _NUM_ROW_FIELDS * self.num_rows + _TILE_FIELDS * self.num_tiles + _NUM_COUNTS
+
+
+def num_tiles(step: StepInput, tile_rows: int) -> int:
+    """That a step takes."""
+    return sum(-(-part.num_rows // tile_rows) for part in step.slices)
 
 
 def _tile_rows(num_rows: int) -> int:
@@ -159,8 +164,8 @@ def laid_out(step: StepInput, shape: StepShape) -> array[int]:
         num_blocks = -(-num_keys // BLOCK_SIZE)
         values.extend(array("q", part.block_ids[:num_blocks]))
         first_block += num_blocks
-    num_tiles = (at - tiles) // _TILE_FIELDS
-    wanted = NUM_PROGRAMS // max(1, num_tiles * shape.num_key_heads)
+    num_used = (at - tiles) // _TILE_FIELDS
+    wanted = NUM_PROGRAMS // max(1, num_used * shape.num_key_heads)
     num_shares = max(1, min(shape.max_shares, wanted, longest // MIN_SHARE))
     counts = shape.num_fixed_values - _NUM_COUNTS
     values[counts : counts + _NUM_COUNTS] = array("q", (count, num_shares))

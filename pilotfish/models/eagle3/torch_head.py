@@ -14,7 +14,7 @@ from pilotfish.models.attention.sdpa import SdpaBatch
 from pilotfish.models.decoder_transformers import TensorPool
 from pilotfish.models.eagle3.module import Eagle3Head, Rotary
 from pilotfish.models.eagle3.runtime import FIRST_KEY, HeadOutput, HeadStep
-from pilotfish.models.graphs.runner import GraphPlan, GraphRunner, StaticOutputs
+from pilotfish.models.graphs.runner import GraphPlan, GraphRunner
 from pilotfish.speculation.sampling.transfer import to_device
 
 MAX_ROWS = 256
@@ -114,7 +114,6 @@ class _Recorded:
         """like: [0, width] in the states' dtype and on their device."""
         self._run_rows = run
         self._states = like.new_zeros(plan.sizes[-1], like.shape[1])
-        self._outputs = StaticOutputs(plan.sizes[-1])
         self.runner = GraphRunner(self._run, plan, num_key_heads=num_key_heads, device=like.device)
 
     def record_once(self) -> None:
@@ -123,13 +122,13 @@ class _Recorded:
 
     def replay(self, step: HeadStep) -> HeadOutput | None:
         num_rows = len(step.token_ids)
-        if self.runner.replay(step, before=lambda: self._states[:num_rows].copy_(step.states)) is None:
+        if not self.runner.replay(step, before=lambda: self._states[:num_rows].copy_(step.states)):
             return None
-        logits = self._outputs.read("logits", len(step.logit_rows))
-        return HeadOutput(logits, self._outputs.read("hidden", num_rows))
+        logits = self.runner.outputs.read("logits", len(step.logit_rows))
+        return HeadOutput(logits, self.runner.outputs.read("hidden", num_rows))
 
     def _run(self, rows: StepRows) -> None:
         num_rows = rows.shape.num_rows
         output = self._run_rows(rows, self._states[:num_rows], num_rows)
-        self._outputs.write("logits", output.logits)
-        self._outputs.write("hidden", output.hidden)
+        self.runner.outputs.write("logits", output.logits)
+        self.runner.outputs.write("hidden", output.hidden)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pilotfish.models.attention.paged import SequenceSlice
-from pilotfish.models.attention.rows import StepRows, StepShape, laid_out
+from pilotfish.models.attention.rows import StepRows, StepShape, laid_out, num_tiles
 from pilotfish.models.decoder import StepInput
 from pilotfish.models.graphs.recorder import Recorder, Work, recorder_for
 from pilotfish.types import BLOCK_SIZE
@@ -84,6 +84,8 @@ class GraphRunner:
         self._max_block_ids = plan.max_sequences * -(-plan.max_context_tokens // BLOCK_SIZE)
         self._device = device
         self._recorder = plan.recorder or recorder_for(device)
+        self.outputs = StaticOutputs(plan.sizes[-1])
+        """That `run` writes to."""
         self._recorded: list[tuple[StepRows, Work]] = []
 
     @property
@@ -98,6 +100,7 @@ class GraphRunner:
     def record(self) -> None:
         """Record every shape. What was recorded before is dropped. Writes to block 0 only."""
         self.forget()
+        self.outputs.clear()
         start_s = time.monotonic()
         size = max(shape.num_fixed_values for shape in self._shapes) + self._max_block_ids
         buffer = torch.zeros(size, dtype=torch.int64, device=self._device)
@@ -109,8 +112,8 @@ class GraphRunner:
         """Drop what is recorded: the tensors that it reads or writes are others now."""
         self._recorded.clear()
 
-    def replay(self, step: StepInput, before: Callable[[], object] = lambda: None) -> StepRows | None:
-        """Run the step over the buffers of the smallest size that holds it; None, and nothing done, without one.
+    def replay(self, step: StepInput, before: Callable[[], object] = lambda: None) -> bool:
+        """Run the step over the buffers of the smallest size that holds it; False, and nothing done, without one.
 
         before: brings what else the recorded work reads.
         """
@@ -118,15 +121,15 @@ class GraphRunner:
             if rows.shape.num_rows >= len(step.token_ids):
                 values = self._laid_out(step, rows.shape)
                 if values is None:
-                    return None
+                    return False
                 rows.fill(values)
                 before()
                 replay()
-                return rows
-        return None
+                return True
+        return False
 
     def _laid_out(self, step: StepInput, shape: StepShape) -> array[int] | None:
-        if sum(-(-part.num_rows // shape.tile_rows) for part in step.slices) > shape.num_tiles:
+        if num_tiles(step, shape.tile_rows) > shape.num_tiles:
             return None
         values = laid_out(step, shape)
         return values if len(values) <= shape.num_fixed_values + self._max_block_ids else None

@@ -22,6 +22,7 @@ class GroupKey(NamedTuple):
     rule: Rule
     is_adjusted: bool
     """Penalties and bias copy their rows; the others are spared that."""
+    is_lossy: bool
 
 
 def rule_of(sampling: SamplingParams) -> Rule:
@@ -35,5 +36,6 @@ def group(samplings: Iterable[SamplingParams]) -> dict[GroupKey, list[int]]:
     """Indices by key, ascending."""
     groups: dict[GroupKey, list[int]] = {}
     for index, sampling in enumerate(samplings):
-        groups.setdefault(GroupKey(rule_of(sampling), needs_adjustment(sampling)), []).append(index)
+        key = GroupKey(rule_of(sampling), needs_adjustment(sampling), sampling.acceptance.is_lossy)
+        groups.setdefault(key, []).append(index)
     return groups

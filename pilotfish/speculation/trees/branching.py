@@ -36,9 +36,9 @@ def branch(logits: Tensor, rows: Sequence[Row], width: int, token_ids: Tensor | 
     if not rows:
         return candidates
     blocks = BlockedLogits.of(logits, token_ids)
-    for (rule, _), members in group(row.sampling for row in rows).items():
+    for key, members in group(row.sampling for row in rows).items():
         chosen = [rows[index] for index in members]
-        ranked_ids, log_probs = _rank(rule, blocks.select(members), chosen, width)
+        ranked_ids, log_probs = _rank(key.rule, blocks.select(members), chosen, width)
         for index, ids, values in zip(members, ranked_ids.tolist(), log_probs.tolist(), strict=True):
             candidates[index] = [
                 Candidate(token_id, value) for token_id, value in zip(ids, values, strict=True) if value > -torch.inf
