@@ -29,11 +29,11 @@ from pilotfish.bench.proposers import Proposer, parse_proposers
 from pilotfish.bench.result import Result, result_of
 from pilotfish.bench.runner import TokenisedPrompt, run_arms
 from pilotfish.bench.suite import STACK_DEFAULTS, Run, Settings
+from pilotfish.chat import ChatMessage
 from pilotfish.cli.bench_progress import BenchProgress
 from pilotfish.client.inference import InferenceClient
 from pilotfish.config import EngineConfig, environment, load_config
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.types import ChatMessage
 
 HERE = Path(__file__).parent
 GGUF = "smollm2-135m-instruct.gguf"

@@ -20,6 +20,7 @@ import torch
 import uvloop
 from shared.report import Report, parser
 
+from pilotfish.chat import ChatMessage
 from pilotfish.client.answer import GenerateOptions
 from pilotfish.client.async_inference import AsyncInferenceClient
 from pilotfish.config import Config
@@ -28,7 +29,7 @@ from pilotfish.engine.process.factory import build_engine
 from pilotfish.launch.local_stack import LocalStack
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, Verdict
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage, SamplingParams
+from pilotfish.types import SamplingParams
 
 PROMPT = "Write a long story about a harbour, its lighthouse and the people who live there."
 NUM_TOKENS = 256

@@ -29,10 +29,10 @@ from shared.report import Report, parser
 from pilotfish.bench.peers.process import Batch, PeerProcess
 from pilotfish.bench.prompts import load_prompts
 from pilotfish.bench.suite import STACK_DEFAULTS
+from pilotfish.chat import ChatMessage
 from pilotfish.config import load_config
 from pilotfish.errors import PilotfishError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 from tests.support.conditions import Conditions as Link
 from tests.support.proxy_process import ProxyProcess
 from tests.support.service_process import ServiceProcess

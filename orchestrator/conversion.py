@@ -11,12 +11,13 @@ from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.bad_words import bad_word_tokens
 from orchestrator.requests.prompt import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request import GenerationOptions, Mode, SpeculationOptions, draw_seed
+from pilotfish.chat import ChatMessage
 from pilotfish.config import SpeculationConfig
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.rpc.conversion import enum_from_proto, grammar_from_proto, logprobs_to_proto
 from pilotfish.rpc.v1 import inference_pb2, types_pb2
-from pilotfish.types import AcceptanceMode, ChatMessage, SamplingParams
+from pilotfish.types import AcceptanceMode, SamplingParams
 
 _MODES: dict[int, Mode] = {
     inference_pb2.SPECULATION_MODE_AUTO: "auto",

@@ -153,11 +153,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("presence_penalty", self.presence_penalty, -2 <= self.presence_penalty <= 2, "between -2 and 2"),
             ("frequency_penalty", self.frequency_penalty, -2 <= self.frequency_penalty <= 2, "between -2 and 2"),
-            *(
-                (name, value, 0 <= value <= 1, "between 0 and 1")
-                for name in ("typical_epsilon", "typical_delta", "tolerance_delta")
-                for value in (getattr(self, name),)
-            ),
+            ("typical_epsilon", self.typical_epsilon, 0 <= self.typical_epsilon <= 1, "between 0 and 1"),
+            ("typical_delta", self.typical_delta, 0 <= self.typical_delta <= 1, "between 0 and 1"),
+            ("tolerance_delta", self.tolerance_delta, 0 <= self.tolerance_delta <= 1, "between 0 and 1"),
             (
                 "tolerance_top_k",
                 self.tolerance_top_k,
@@ -198,29 +196,6 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     def needs_history(self) -> bool:
         """Whether the logits depend on the tokens before them otherwise than through a grammar."""
         return self.has_penalties or self.min_tokens > 0 or bool(self.bad_words)
-
-
-class ToolCall(msgspec.Struct, frozen=True):
-    """A function that the model calls."""
-
-    call_id: str
-    name: str
-    arguments: str
-    """A JSON object, as text."""
-
-
-class ChatMessage(msgspec.Struct, frozen=True):
-    """One turn of a conversation; see pilotfish.v1.ChatMessage."""
-
-    role: str
-    """system, user, assistant or tool."""
-    content: str
-    tool_calls: tuple[ToolCall, ...] = ()
-    """Of the assistant."""
-    tool_call_id: str = ""
-    """Of a tool: which call this is the result of."""
-    reasoning: str = ""
-    """What the assistant thought before; few templates show it."""
 
 
 class SparseDistribution(msgspec.Struct, frozen=True, array_like=True):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, assert_never
 
 from orchestrator.requests.request import check_token_ids
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 
 _MAX_INLINE_CHARS = 512
 """Longer text is tokenised on a thread: 512 characters take well under a millisecond."""

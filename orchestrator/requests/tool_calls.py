@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from orchestrator.requests.json_object_end import JsonObjectEnd
 from orchestrator.requests.tool_forms.form import ToolForm
 from orchestrator.requests.tool_forms.hermes import HERMES
+from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tool_prompt import parse_arguments
 from pilotfish.structured.bounds import check_json_depth
-from pilotfish.types import ToolCall
 
 _MAX_HEAD_CHARS = 256
 """Between a begin mark and the arguments, and behind them."""

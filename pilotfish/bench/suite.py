@@ -12,6 +12,7 @@ from pilotfish.bench.measurement import Arm
 from pilotfish.bench.prompts import Prompt
 from pilotfish.bench.proposers import Proposer
 from pilotfish.bench.runner import Sample, TokenisedPrompt, run_arms
+from pilotfish.chat import ChatMessage
 from pilotfish.client.access import OPEN_ACCESS, Access
 from pilotfish.client.answer import GenerateOptions, ServiceInfo
 from pilotfish.client.inference import InferenceClient
@@ -19,7 +20,6 @@ from pilotfish.config import Config
 from pilotfish.config.target import IN_TARGET_DRAFTERS
 from pilotfish.errors import ConfigError, UnavailableError
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.types import ChatMessage
 
 STACK_DEFAULTS = (
     "target.engine.prefix_caching=false",

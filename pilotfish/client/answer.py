@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pilotfish.chat import ChatMessage
 from pilotfish.speculation.statistics import SpeculationStats
-from pilotfish.types import AcceptanceMode, ChatMessage, FinishReason, Grammar, TokenLogprobs, TokenOrigin
+from pilotfish.types import AcceptanceMode, FinishReason, Grammar, TokenLogprobs, TokenOrigin
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import PreTrainedModel
 
 from pilotfish.errors import ModelError
@@ -29,6 +28,7 @@ from pilotfish.models.loading import LoadedModel
 from pilotfish.models.store.tensor_folder import check_tensors
 from pilotfish.training.data.samples import Sample
 from pilotfish.training.distillation import Teacher, soft_cross_entropy
+from pilotfish.training.eagle3_attention import Segment, attend, attend_at_once
 
 DEPTH_DECAY = 0.8
 """Weight of a depth relative to the one before it: a deep draft token counts only when those before it are right."""
@@ -38,18 +38,8 @@ ROOT_SHARE = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
-    """One conversation in a batch."""
-
-    rows: slice
-    """Of the T tokens."""
-    active: slice
-    """Of the A active rows; they are the segment's last."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Batch:
-    segments: list[_Segment]
+    segments: list[Segment]
     token_ids: Tensor  # int64 [T]
     previous: Tensor  # [T, 3H], the feature of the position before each row
     positions: Tensor  # int64 [T]
@@ -120,77 +110,11 @@ class Eagle3Objective:
                 query, key, value = layer.project(active_embeddings, hidden, rotary)
                 drafted.append((key, value))
             if self.attends_at_once:
-                attended = _attend_at_once(query, roots, drafted, batch.segments)
+                attended = attend_at_once(query, roots, drafted, batch.segments)
             else:
-                attended = torch.cat([_attend(query, roots, drafted, segment) for segment in batch.segments])
+                attended = torch.cat([attend(query, roots, drafted, segment) for segment in batch.segments])
             hidden = layer.finish(attended, hidden)
             yield hidden
-
-
-def _attend(
-    query: Tensor, roots: tuple[Tensor, Tensor], drafted: Sequence[tuple[Tensor, Tensor]], segment: _Segment
-) -> Tensor:
-    """[a, N * D] for the a active rows of a segment.
-
-    query: [A, N, D]; roots: key and value [T, M, D] of depth 0; drafted: those of depths 1 to d, [A, M, D].
-    """
-    depth = len(drafted)
-    key, value = (part[segment.rows] for part in roots)
-    own = query[segment.active]
-    own = own.view(len(own), key.shape[1], -1, own.shape[-1])  # [a, M, G, D]
-    num_active, num_rows = own.shape[0], key.shape[0]
-    scores = torch.einsum("amgd,tmd->mgat", own, key)
-    last_seen = torch.arange(num_rows - num_active, num_rows, device=key.device).unsqueeze(1) - depth
-    keys = torch.arange(num_rows, device=key.device)
-    scores = scores.masked_fill((keys > last_seen) | (keys < FIRST_KEY), -torch.inf)
-    # Depth j's key of a draft lies d - j rows before row q. Rows with none before them have no loss.
-    diagonals = [
-        (part[0][segment.active].roll(depth - at, 0), part[1][segment.active].roll(depth - at, 0))
-        for at, part in enumerate(drafted, 1)
-    ]
-    for diagonal_key, _ in diagonals:
-        score = torch.einsum("amgd,amd->mga", own, diagonal_key)
-        scores = torch.cat((scores, score.unsqueeze(-1)), dim=-1)
-    weights = (scores.float() * own.shape[-1] ** -0.5).softmax(-1).to(value.dtype)
-    attended = torch.einsum("mgat,tmd->amgd", weights[..., :num_rows], value)
-    for at, (_, diagonal_value) in enumerate(diagonals):
-        attended = attended + torch.einsum("mga,amd->amgd", weights[..., num_rows + at], diagonal_value)
-    return attended.flatten(1)
-
-
-def _attend_at_once(
-    query: Tensor, roots: tuple[Tensor, Tensor], drafted: Sequence[tuple[Tensor, Tensor]], segments: Sequence[_Segment]
-) -> Tensor:
-    """[A, N * D], as _attend computes it, of all S segments in one kernel: padded in front to t and a rows."""
-    rows, is_key = _padded(
-        [slice(segment.rows.start + FIRST_KEY, segment.rows.stop) for segment in segments], query.device
-    )
-    active, is_active = _padded([segment.active for segment in segments], query.device)
-    depth, num_active, num_rows = len(drafted), active.shape[1], rows.shape[1]
-    at = torch.arange(num_active, device=query.device).unsqueeze(1)
-    before = torch.arange(num_rows, device=query.device) <= at + num_rows - num_active - depth
-    diagonals = [(at + index - depth == at.T).expand(len(rows), -1, -1) for index in range(1, depth + 1)]
-    seen = torch.cat((before & is_key.unsqueeze(1), *diagonals), dim=-1)  # [S, a, t + depth * a]
-    seen = seen | ~seen.any(-1, keepdim=True)  # what sees nothing has no loss, but its gradient would be NaN
-    keys, values = (
-        torch.cat((root[rows], *(part[active] for part in parts)), dim=1).transpose(1, 2)
-        for root, *parts in zip(roots, *drafted, strict=True)
-    )
-    attended = functional.scaled_dot_product_attention(
-        query[active].transpose(1, 2),
-        keys.repeat_interleave(query.shape[1] // keys.shape[1], 1),
-        values.repeat_interleave(query.shape[1] // values.shape[1], 1),
-        attn_mask=seen.unsqueeze(1),
-    )
-    return attended.transpose(1, 2)[is_active].flatten(1)
-
-
-def _padded(parts: Sequence[slice], device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64 and bool [S, longest]: each part's rows at its end, and which of them are its own."""
-    bounds = torch.tensor([(part.start, part.stop) for part in parts], device=device)
-    longest = max(part.stop - part.start for part in parts)
-    rows = bounds[:, 1:] + torch.arange(-longest, 0, device=device)
-    return rows.clamp(min=0), rows >= bounds[:, :1]
 
 
 def _shift(rows: Tensor) -> Tensor:
@@ -204,7 +128,7 @@ def _collate(samples: Sequence[Sample], num_depths: int) -> _Batch:
     for sample in samples:
         length = len(sample.token_ids)
         first = max(FIRST_KEY, sample.prompt_len - num_depths)
-        segments.append(_Segment(slice(row, row + length), slice(active_row, active_row + length - first)))
+        segments.append(Segment(slice(row, row + length), slice(active_row, active_row + length - first)))
         active.append(torch.arange(row + first, row + length))
         at = torch.arange(length - first)
         is_answer = at + first >= sample.prompt_len - 1

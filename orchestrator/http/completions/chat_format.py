@@ -27,8 +27,9 @@ from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer, joined_calls
 from orchestrator.requests.tools import NO_TOOLS, ToolUse
+from pilotfish.chat import ToolCall
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import FinishReason, ToolCall
+from pilotfish.types import FinishReason
 
 
 class ChatFormat:

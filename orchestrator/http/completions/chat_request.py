@@ -10,11 +10,12 @@ from orchestrator.http.completions.request_fields import RequestFields
 from orchestrator.http.completions.sampling import GenerationFields
 from orchestrator.requests.prompt import ChatPrompt
 from orchestrator.requests.tools import ToolUse, tool_use
+from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import TemplateOptions
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.structured.bounds import check_json_depth
-from pilotfish.types import MAX_LOGPROBS, ChatMessage, ToolCall
+from pilotfish.types import MAX_LOGPROBS
 
 MAX_TEMPLATE_FIELDS = 64
 """Of one request's chat_template_kwargs."""

@@ -33,7 +33,8 @@ from orchestrator.request_telemetry.trace import Report
 from orchestrator.requests.reasoning import AnswerParser, MakeParser
 from orchestrator.requests.tool_calls import ToolAnswer
 from orchestrator.requests.tools import ToolUse
-from pilotfish.types import FinishReason, ToolCall
+from pilotfish.chat import ToolCall
+from pilotfish.types import FinishReason
 
 
 class ResponsesFormat:

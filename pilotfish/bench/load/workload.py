@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
+from pilotfish.chat import ChatMessage
 from pilotfish.client.answer import Prompt, TokenPrompt
 from pilotfish.errors import ConfigError
-from pilotfish.types import ChatMessage
 
 FORMS = "N, fixed:N, uniform:LOW-HIGH, lognormal:MEDIAN,SIGMA or lognormal:MEDIAN,SIGMA,LARGEST"
 

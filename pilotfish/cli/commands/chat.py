@@ -9,6 +9,7 @@ from functools import partial
 from rich.console import Console
 from rich.text import Text
 
+from pilotfish.chat import ChatMessage
 from pilotfish.cli.commands.generate import (
     DEFAULT_TIMEOUT_S,
     MaxTokens,
@@ -28,7 +29,6 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InvalidRequestError, PilotfishError
-from pilotfish.types import ChatMessage
 
 Show = Callable[[Iterable[Chunk | Summary]], tuple[str, Summary]]
 """Shows an answer as it comes; its text and summary."""

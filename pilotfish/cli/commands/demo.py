@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pilotfish.bench.suite import started_info
+from pilotfish.chat import ChatMessage
 from pilotfish.cli.commands.serve import pull_models, run_services
 from pilotfish.cli.comparison import Comparison, comparison_table, verdict
 from pilotfish.cli.console import output_console
@@ -23,7 +24,6 @@ from pilotfish.client.inference import InferenceClient
 from pilotfish.config import Config, EmulationConfig, load_config
 from pilotfish.errors import InternalError
 from pilotfish.launch.local_stack import LocalStack
-from pilotfish.types import ChatMessage
 
 MAX_TOKENS = 96
 TIMEOUT_S = 300.0

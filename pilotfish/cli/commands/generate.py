@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from pilotfish.chat import ChatMessage
 from pilotfish.cli.console import error_console, output_console, shows_colours
 from pilotfish.cli.errors import fail_on_error
 from pilotfish.cli.options import DEFAULT_ADDRESS, Address, AsJson, NoColor, Timeout
@@ -18,7 +19,7 @@ from pilotfish.client.access import Access
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, Summary
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import InternalError, InvalidRequestError
-from pilotfish.types import AcceptanceMode, ChatMessage
+from pilotfish.types import AcceptanceMode
 
 DEFAULT_TIMEOUT_S = 600.0
 

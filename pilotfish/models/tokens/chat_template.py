@@ -19,10 +19,10 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
 from pilotfish.models.store.folder import read_json
 from pilotfish.models.tokens.tool_prompt import fold_tools, parse_arguments
-from pilotfish.types import ChatMessage, ToolCall
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import tokenizers
 
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.store.folder import ModelMetadata, read_metadata
 from pilotfish.models.tokens.chat_template import DEFAULT_OPTIONS, ChatTemplate, TemplateOptions, load_chat_template
 from pilotfish.models.tokens.fingerprint import tokenizer_fingerprint
 from pilotfish.models.tokens.token_bytes import TokenBytes
-from pilotfish.types import ChatMessage
 
 _ALWAYS_ENCODED_CHARS = 65_536
 """Characters that are tokenised whatever the context: that is cheap, and some callers ask how many tokens they are."""

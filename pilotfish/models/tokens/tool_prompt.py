@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pilotfish.types import ChatMessage, ToolCall
+from pilotfish.chat import ChatMessage, ToolCall
 
 CALL_BEGIN, CALL_END = "<tool_call>\n", "\n</tool_call>"
 

@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 from safetensors import SafetensorError
 
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 
 
 class Conversation(msgspec.Struct, frozen=True):

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.tokenizer import Tokenizer
 from pilotfish.training.data.conversations import read_lines
-from pilotfish.types import ChatMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from pilotfish.chat import ChatMessage
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import InternalError, UnsupportedModelError
 from pilotfish.messages import CloseSequence, Decode, OpenSequence, SequenceError, Verdict
@@ -24,7 +25,7 @@ from pilotfish.training.data.prompts import Prompt, PromptQueue
 from pilotfish.training.data.recorder import Recorder
 from pilotfish.training.data.samples import SHARD_TOKENS, Sample, SampleStore
 from pilotfish.training.data.task_prompts import OPENINGS, wrap_in_task
-from pilotfish.types import ChatMessage, FinishReason, SamplingParams
+from pilotfish.types import FinishReason, SamplingParams
 
 _MAX_USELESS_TURNS = 1000
 """So many in a row without a conversation: this target does not write usable turns."""

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from pilotfish.bench.peers.process import Batch, PeerProcess
+from pilotfish.chat import ChatMessage
 from pilotfish.config import Config, environment, load_config
 from pilotfish.errors import UnavailableError
 from pilotfish.models.store.catalogue import resolve
 from pilotfish.models.store.model_store import ModelCache
 from pilotfish.models.store.pull import cached_folder
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 from tests.support.service_process import ServiceProcess
 
 ROOT = Path(__file__).parents[3]

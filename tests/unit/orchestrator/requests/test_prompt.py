@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt, prompt_text, token_ids_of
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, PromptTooLongError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 from tests.support.byte_tokenizer import byte_backend, byte_tokenizer
 
 

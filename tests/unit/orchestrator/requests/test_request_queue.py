@@ -8,9 +8,9 @@ import pytest
 
 from orchestrator.requests.prompt import ChatPrompt, TextPrompt, TokenPrompt
 from orchestrator.requests.request_queue import Place, RequestQueue, actual_cost, estimated_cost
+from pilotfish.chat import ChatMessage
 from pilotfish.config import OrchestratorConfig
 from pilotfish.errors import DeadlineExceededError, ResourceExhaustedError
-from pilotfish.types import ChatMessage
 
 
 class Door:

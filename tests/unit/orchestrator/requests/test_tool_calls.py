@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from orchestrator.requests.reasoning import AnswerParser
 from orchestrator.requests.tool_calls import ToolAnswer, ToolCallParser, joined_calls
-from pilotfish.types import ToolCall
+from pilotfish.chat import ToolCall
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Zürich"}}\n</tool_call>'
 OTHER = '<tool_call>{"name": "get_time", "parameters": {}}</tool_call>'

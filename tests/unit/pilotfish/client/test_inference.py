@@ -6,12 +6,13 @@ from concurrent import futures
 import grpc
 import pytest
 
+from pilotfish.chat import ChatMessage
 from pilotfish.client.answer import Chunk, GenerateOptions, Prompt, TokenPrompt
 from pilotfish.client.inference import InferenceClient
 from pilotfish.errors import UnavailableError
 from pilotfish.rpc.conversion import grammar_from_proto
 from pilotfish.rpc.v1 import inference_pb2, inference_pb2_grpc, types_pb2
-from pilotfish.types import ChatMessage, Grammar, GrammarKind, TokenLogprobs
+from pilotfish.types import Grammar, GrammarKind, TokenLogprobs
 
 CHAT: Prompt = (ChatMessage("user", "abcabcabc"),)
 

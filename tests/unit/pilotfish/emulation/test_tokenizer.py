@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.chat import ChatMessage
 from pilotfish.config import Config, TargetConfig
 from pilotfish.emulation.tokenizer import SPECIAL_TOKENS, WORDS, emulated_tokenizer_folder, spoken_tokens
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 
 
 def config(cache_dir: Path, model: str = "nobody/has-this") -> Config:

@@ -40,8 +40,7 @@ from pilotfish.types import (
     TokenLogprobs,
 )
 
-uint32 = st.integers(0, 2**32 - 1)
-uint64 = st.integers(0, 2**64 - 1)
+uint32, uint64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 
 
 def tuples(items: st.SearchStrategy, max_size: int = 4) -> st.SearchStrategy:
@@ -98,9 +97,7 @@ SPECIAL[SamplingParams] = values(
     repetition_penalty=floats(0.125, 10),
     presence_penalty=floats(-2, 2),
     frequency_penalty=floats(-2, 2),
-    typical_epsilon=floats(0, 1),
-    typical_delta=floats(0, 1),
-    tolerance_delta=floats(0, 1),
+    **dict.fromkeys(("typical_epsilon", "typical_delta", "tolerance_delta"), floats(0, 1)),
     logit_bias=tuples(st.tuples(uint32, floats(-100, 100))),
     seed=uint64,
     max_tokens=st.integers(1, 2**32 - 1),

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.http.completions.chat_request import ChatCompletionRequest, ContentPart, Message
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import ChatMessage
 
 MESSAGES = [Message(role="user", content="sea")]
 

@@ -16,8 +16,8 @@ from orchestrator.http.completions.completion_request import CompletionRequest
 from orchestrator.http.completions.request_fields import IGNORED_HEADER, RequestFields, RequestReader
 from orchestrator.http.exchange import Exchange
 from orchestrator.http.operations.tokenization import DetokenizeRequest, TokenizeRequest
+from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
-from pilotfish.types import ChatMessage, ToolCall
 
 USER = {"role": "user", "content": "sea"}
 CHAT = {"messages": [USER]}

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import ConfigError, InvalidRequestError, UnsupportedModelError
 from pilotfish.models.tokens.chat_template import ChatTemplate, TemplateOptions, load_chat_template
-from pilotfish.types import ChatMessage, ToolCall
 
 HELLO = [ChatMessage("user", "hello <b>")]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from tokenizers import normalizers
 
+from pilotfish.chat import ChatMessage
 from pilotfish.errors import InvalidRequestError, ModelNotFoundError, PromptTooLongError, UnsupportedModelError
 from pilotfish.models.tokens.tokenizer import Tokenizer
-from pilotfish.types import ChatMessage
 from tests.support.byte_tokenizer import (
     VOCAB_SIZE,
     byte_backend,

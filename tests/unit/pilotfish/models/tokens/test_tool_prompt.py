@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from pilotfish.chat import ChatMessage, ToolCall
 from pilotfish.errors import InvalidRequestError
 from pilotfish.models.tokens.chat_template import ChatTemplate
 from pilotfish.models.tokens.tool_prompt import fold_tools
-from pilotfish.types import ChatMessage, ToolCall
 
 TOOL = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
 TALK = [

@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from pilotfish.chat import ChatMessage
 from pilotfish.config import EngineConfig
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.errors import UnsupportedModelError
@@ -26,7 +27,7 @@ from pilotfish.training.data.prompts import Prompt
 from pilotfish.training.data.recorder import Recorder, SummingDecoder, build_recorded_core
 from pilotfish.training.data.samples import Sample, SampleStore
 from pilotfish.training.data.synthesise import SynthesisConfig, Synthesiser, user_turn_prefix
-from pilotfish.types import ChatMessage, ModelInfo
+from pilotfish.types import ModelInfo
 
 END = 1
 LAYERS = (2, 3, 5)

@@ -1,0 +1,28 @@
+"""Conversations and the calls in them, as plain values."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A function that the model calls."""
+
+    call_id: str
+    name: str
+    arguments: str
+    """A JSON object, as text, if the model wrote one and was not cut off."""
+
+
+class ChatMessage(msgspec.Struct, frozen=True):
+    """One turn of a conversation; see pilotfish.v1.ChatMessage."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of the assistant."""
+    tool_call_id: str = ""
+    """Of a tool: which call this is the result of."""
+    reasoning: str = ""
+    """What the assistant thought before; few templates show it."""
