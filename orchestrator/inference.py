@@ -17,6 +17,7 @@ from orchestrator.drafting.drafter import Drafter, InTargetDrafter
 from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.lookup_drafter import HybridDrafter, LookupDrafter
 from orchestrator.drafting.remote_drafter import RemoteDrafter, draft_deadline_s
+from orchestrator.prompt_scoring import PromptScorer
 from orchestrator.replicas.link import ReplicaLink
 from orchestrator.replicas.pool import ReplicaPool
 from orchestrator.request_telemetry.observer import ObservedRequest, RequestObserver
@@ -43,20 +44,30 @@ class Answer:
     """One request being served: its chunks, then its report."""
 
     def __init__(
-        self, session: Session, model: ModelInfo, observed: ObservedRequest, allowance: Allowance | None
+        self,
+        session: Session,
+        model: ModelInfo,
+        observed: ObservedRequest,
+        allowance: Allowance | None,
+        scorer: PromptScorer | None,
     ) -> None:
+        """scorer: where the prompt is to be scored."""
         self._session = session
+        self._scorer = scorer
         self._model = model
         self._observed = observed
         self._allowance = allowance
 
     async def chunks(self) -> AsyncGenerator[OutputChunk, None]:
         """Close it with `aclosing`: that frees everything at every await."""
+        prompt_logprobs = () if self._scorer is None else await self._scorer.logprobs()
         async with contextlib.aclosing(self._session.run()) as chunks:
             async for chunk in chunks:
                 self._observed.add_chunk(len(chunk.token_ids))
                 if self._allowance is not None:
                     self._allowance.spend(len(chunk.token_ids))
+                if prompt_logprobs:
+                    chunk, prompt_logprobs = msgspec.structs.replace(chunk, prompt_logprobs=prompt_logprobs), ()
                 yield chunk
 
     @property
@@ -168,12 +179,13 @@ class InferenceService:
         token_ids = await self.token_ids_of(prompt)
         link = await self.ready_target()
         request = bind_request(options, token_ids, self._served_model(link), observed.traceparent)
+        scorer = self._scorer(request, link) if options.scores_prompt else None
         session = self._session(request, link, observed.rounds)
         model = self.named(link.model)
         observed.begin(session, request, model.model_id)
         if allowance is not None:
             allowance.spend(len(request.prompt_token_ids))
-        return Answer(session, model, observed, allowance)
+        return Answer(session, model, observed, allowance, scorer)
 
     async def ready_target(self) -> ReplicaLink:
         """A connected target replica, to learn the model from. Raises UnavailableError."""
@@ -205,6 +217,15 @@ class InferenceService:
         if num_nodes == "auto":
             num_nodes = most if in_target else 0
         return TreeRequest(min(num_nodes, most), speculation.tree_branching) if num_nodes else None
+
+    def _scorer(self, request: GenerationRequest, link: ReplicaLink) -> PromptScorer:
+        return PromptScorer(
+            self.targets,
+            self.tokenizer,
+            request,
+            max_draft_tokens=link.limits.max_draft_tokens,
+            acquire_timeout_s=self._config.connect_timeout_s,
+        )
 
     def _session(self, request: GenerationRequest, link: ReplicaLink, rounds: RoundLog) -> Session:
         config, model = self._config, link.model

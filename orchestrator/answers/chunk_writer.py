@@ -98,6 +98,7 @@ def _join(chunks: list[OutputChunk]) -> OutputChunk:
         num_accepted_tokens=sum(chunk.num_accepted_tokens for chunk in chunks),
         finish_reason=last.finish_reason,
         stopped_by=last.stopped_by,
+        prompt_logprobs=chunks[0].prompt_logprobs,
     )
 
 

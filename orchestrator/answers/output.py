@@ -25,6 +25,8 @@ class OutputChunk(msgspec.Struct, frozen=True, kw_only=True):
     num_accepted_tokens: int
     finish_reason: FinishReason | None
     stopped_by: str
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] = ()
+    """In an answer's first chunk, one for each token of the prompt, where they are wanted and told."""
 
 
 class OutputText:

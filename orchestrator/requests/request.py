@@ -53,6 +53,8 @@ class GenerationOptions:
     """The text is without them."""
     cache_salt: str = ""
     """Cached prefixes are shared with requests of the same salt only."""
+    scores_prompt: bool = False
+    """The log-probabilities of the prompt's tokens are wanted, as those of the output."""
 
     def __post_init__(self) -> None:
         if len(self.stop) > MAX_STOP_STRINGS:

@@ -55,6 +55,11 @@ class CompletionRequest(GenerationFields, kw_only=True):
         """Whether only the prompt is wanted."""
         return bool(self.echo) and self.max_tokens == 0
 
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether the prompt's tokens have log-probabilities too."""
+        return bool(self.echo) and self.logprobs is not None
+
     def prompts(self) -> list[TextPrompt | TokenPrompt]:
         """One or several. Raises InvalidRequestError."""
         return prompts_of(self.prompt)
@@ -65,8 +70,6 @@ class CompletionRequest(GenerationFields, kw_only=True):
             raise InvalidRequestError(
                 f"logprobs is {self.logprobs}; it must be between 0 and {MAX_LOGPROBS}", param="logprobs"
             )
-        if self.echo and self.logprobs is not None:
-            raise InvalidRequestError("echo with logprobs is not served: prompts are not scored", param="echo")
         if self.best_of is not None and self.best_of < self.num_kept:
             raise InvalidRequestError(f"best_of is {self.best_of}; it must be at least n", param="best_of")
         if self.is_choosing and self.stream:

@@ -109,7 +109,9 @@ class CompletionFormat:
     def logprobs_writer(self, sample: Sample) -> CompletionLogprobsWriter:
         """Of one answer."""
         skip_special = sample.options.skip_special_tokens
-        return CompletionLogprobsWriter(self.tokenizer, len(self.echoed(sample)), skip_special=skip_special)
+        return CompletionLogprobsWriter(
+            self.tokenizer, self.echoed(sample), sample.prompt_token_ids, skip_special=skip_special
+        )
 
     def ending(
         self, sample: Sample, chunk: OutputChunk, report: Report, text: str, logprobs: CompletionLogprobs | None

@@ -183,8 +183,11 @@ class GenerationApi:
             defaults=self._config.speculation,
             tokenizer=self._service.tokenizer,
         )
+        options = dataclasses.replace(options, scores_prompt=fields.scores_prompt)
         prompts = fields.prompts()
-        samples = await self._samples(fields, prompts, options, model.max_context_tokens)
+        samples = await self._samples(
+            fields, prompts, options, model.max_context_tokens, is_tokenized=fields.scores_prompt
+        )
         samples = [dataclasses.replace(sample, is_echo=fields.is_echo) for sample in samples]
         cut = samples if fields.truncate_prompt_tokens else ()
         echoed = await self._echoed(prompts, cut, model.max_context_tokens) if fields.echo else []

@@ -41,12 +41,13 @@ class ChatLogprobs(msgspec.Struct):
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Of a completion: parallel lists, one element for every output token."""
+    """Of a completion: parallel lists, one element for every output token; before them those of an echoed prompt."""
 
     tokens: list[str]
     """Bytes that are no characters are told as OpenAI tells them: `bytes:\\xf0\\x9f`."""
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
+    token_logprobs: list[float | None]
+    """null: that of a prompt's first token."""
+    top_logprobs: list[dict[str, float] | None]
     """The likeliest tokens and the chosen one: with `logprobs: n`, n or n + 1 entries."""
     text_offset: list[int]
     """Where the token begins in the text, in characters; within a character of several tokens, where that begins."""
@@ -74,18 +75,25 @@ class CompletionLogprobsWriter:
     front of it, and then it begins at the text's end.
     """
 
-    def __init__(self, tokenizer: Tokenizer, text_offset: int, *, skip_special: bool = True) -> None:
-        """text_offset: how long the text is that stands before the answer, in characters."""
+    def __init__(
+        self, tokenizer: Tokenizer, echo: str = "", prompt_token_ids: Sequence[int] = (), *, skip_special: bool = True
+    ) -> None:
+        """echo: the text that stands before the answer. prompt_token_ids: its tokens, where it is scored."""
         self._tokenizer = tokenizer
+        self._echo = echo
+        self._prompt_token_ids = prompt_token_ids
         self._token_offsets = TokenOffsets(tokenizer.bytes_by_token(skip_special=skip_special))
-        self._begin = self._end = text_offset
+        self._begin = self._end = len(echo)
         """Of the answer's text, as far as it is told."""
-        self._waiting: list[tuple[int, TokenLogprobs, int]] = []
+        self._waiting: list[tuple[int, TokenLogprobs | None, int]] = []
         """Tokens with their offsets."""
 
     def add(self, chunk: OutputChunk) -> CompletionLogprobs | None:
         """What can be told now; None where none were asked for, and while nothing can."""
         self._end += len(chunk.text)
+        if chunk.prompt_logprobs:
+            offsets = _prompt_offsets(self._tokenizer, self._prompt_token_ids, self._echo)
+            self._waiting.extend(zip(self._prompt_token_ids, chunk.prompt_logprobs, offsets, strict=True))
         if chunk.logprobs:
             offsets = self._token_offsets.add(chunk.token_ids)
             for token_id, logprobs, offset in zip(chunk.token_ids, chunk.logprobs, offsets, strict=True):
@@ -97,13 +105,24 @@ class CompletionLogprobsWriter:
             told, self._waiting = self._waiting[:num_told], self._waiting[num_told:]
         return self._logprobs(told) if told else None
 
-    def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs, int]]) -> CompletionLogprobs:
+    def _logprobs(self, told: Sequence[tuple[int, TokenLogprobs | None, int]]) -> CompletionLogprobs:
         return CompletionLogprobs(
             tokens=[_completion_token(self._tokenizer, token_id) for token_id, _, _ in told],
-            token_logprobs=[logprobs.logprob for _, logprobs, _ in told],
-            top_logprobs=[_likeliest(self._tokenizer, token_id, logprobs) for token_id, logprobs, _ in told],
+            token_logprobs=[None if logprobs is None else logprobs.logprob for _, logprobs, _ in told],
+            top_logprobs=[
+                None if logprobs is None else _likeliest(self._tokenizer, token_id, logprobs)
+                for token_id, logprobs, _ in told
+            ],
             text_offset=[min(offset, self._end) for _, _, offset in told],
         )
+
+
+def _prompt_offsets(tokenizer: Tokenizer, token_ids: Sequence[int], text: str) -> list[int]:
+    """Where each begins in the prompt's text. What the tokenizer has put before that begins with it."""
+    offsets = TokenOffsets(tokenizer.bytes_by_token(skip_special=False)).add(token_ids)
+    decoded = tokenizer.decode(token_ids, skip_special=False)
+    num_added = len(decoded) - len(text) if decoded.endswith(text) else 0
+    return [min(max(0, offset - num_added), len(text)) for offset in offsets]
 
 
 def _likeliest(tokenizer: Tokenizer, token_id: int, logprobs: TokenLogprobs) -> dict[str, float]:

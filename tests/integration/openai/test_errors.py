@@ -66,7 +66,6 @@ def post(url: str, path: str, body: bytes | dict[str, Any], **headers: str) -> t
         ("/v1/completions", {"prompt": []}, "prompt"),
         ("/v1/completions", {"prompt": [10**9]}, "prompt"),
         ("/v1/completions", {"logprobs": 21}, "logprobs"),
-        ("/v1/completions", {"echo": True, "logprobs": 1}, "echo"),
         ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}, "prompt"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),
     ],

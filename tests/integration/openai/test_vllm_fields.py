@@ -126,6 +126,63 @@ def test_no_token_and_an_echo_give_the_prompt(real_server: StackThread, stream: 
     assert (choice["text"], choice["finish_reason"]) == (PROMPT["prompt"], "length")
 
 
+LONG = "ab ba abba " * 9
+"""More tokens than a target verifies at once."""
+
+
+def logprobs_of(answer: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """(token, offset, log-probability, likeliest tokens) of each."""
+    told = answer["choices"][0]["logprobs"]
+    names = ("tokens", "text_offset", "token_logprobs", "top_logprobs")
+    return list(zip(*(told[name] for name in names), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["off", "on"])
+def test_an_echo_is_scored_as_the_answer_was(real_server: StackThread, mode: str) -> None:
+    fields = {"logprobs": 3, "echo": True, "speculation": {"mode": mode, "proposer": "ngram"}}
+    answer = ask(real_server, prompt=LONG, max_tokens=40, **fields)
+    told, text = logprobs_of(answer), text_of(answer)
+    num_prompt_tokens = answer["usage"]["prompt_tokens"]
+    assert len(told) == num_prompt_tokens + 40
+    assert "".join(token for token, *_ in told) == text
+    assert [offset for _, offset, *_ in told] == [len("".join(t for t, *_ in told[:i])) for i in range(len(told))]
+    assert [logprob is None or top is None for *_, logprob, top in told] == [True] + [False] * (len(told) - 1)
+    token_ids = ask(real_server, prompt=LONG, max_tokens=40, return_token_ids=True, **fields)["choices"][0]
+    again = ask(real_server, prompt=[*token_ids["prompt_token_ids"], *token_ids["token_ids"]], max_tokens=0, **fields)
+    assert logprobs_of(again) == told
+    assert again["usage"]["completion_tokens"] == 0
+
+
+def test_echoes_of_several_prompts_are_scored(real_server: StackThread) -> None:
+    """As lm-evaluation-harness asks."""
+    prompts = [[*range(5, 50)], [7], [*range(5, 22)]]
+    fields = {"logprobs": 1, "echo": True, "temperature": 0}
+    choices = ask(real_server, prompt=prompts, max_tokens=1, **fields)["choices"]
+    for prompt, choice in zip(prompts, choices, strict=True):
+        told = choice["logprobs"]
+        assert [len(values) for values in told.values()] == [len(prompt) + 1] * 4
+        assert told["token_logprobs"][0] is told["top_logprobs"][0] is None
+        (alone,) = ask(real_server, prompt=prompt, max_tokens=1, **fields)["choices"]
+        assert alone["logprobs"] == told
+        likeliest = max(told["top_logprobs"][-1].values())
+        assert told["token_logprobs"][-1] == likeliest, "the answer is greedy"
+
+
+@pytest.mark.parametrize("max_tokens", [0, 5])
+def test_a_scored_echo_is_streamed(real_server: StackThread, max_tokens: int) -> None:
+    fields = {"logprobs": 2, "echo": True, "max_tokens": max_tokens, "prompt": LONG}
+    choices = [event["choices"][0] for event in events_of(real_server, "/v1/completions", **fields)]
+    (whole,) = ask(real_server, **fields)["choices"]
+    assert "".join(choice["text"] for choice in choices) == whole["text"]
+    parts = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+    assert {name: [value for part in parts for value in part[name]] for name in parts[0]} == whole["logprobs"]
+
+
+def test_an_emulated_echo_has_no_scores(emulated_server: StackThread) -> None:
+    (choice,) = ask(emulated_server, logprobs=1, echo=True)["choices"]
+    assert (choice["logprobs"], choice["text"][: len(PROMPT["prompt"])]) == (None, PROMPT["prompt"])
+
+
 def test_of_a_long_prompt_the_end_is_kept(real_server: StackThread) -> None:
     tokens = [*range(5, 60)] * 40  # the context has 2,048
     kept = ask(real_server, prompt=tokens, truncate_prompt_tokens=20, return_token_ids=True)

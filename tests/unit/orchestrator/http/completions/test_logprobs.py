@@ -29,7 +29,7 @@ def chunk(*tokens: tuple[int, float, dict[int, float]]) -> OutputChunk:
 
 
 def completion(*tokens: tuple[int, float, dict[int, float]]) -> CompletionLogprobs:
-    made = CompletionLogprobsWriter(byte_tokenizer(), 0).add(chunk(*tokens))
+    made = CompletionLogprobsWriter(byte_tokenizer()).add(chunk(*tokens))
     assert made is not None
     return made
 
@@ -55,6 +55,19 @@ def test_the_chosen_token_is_always_among_a_completions_likeliest(token, expecte
     assert made.top_logprobs == [expected]
     assert list(made.top_logprobs[0]) == list(expected), "descending"
     assert made.top_logprobs[0][made.tokens[0]] == made.token_logprobs[0]
+
+
+def test_a_scored_prompt_comes_before_the_answer() -> None:
+    """The token that the tokenizer has put before the prompt stands where that begins."""
+    writer = CompletionLogprobsWriter(byte_tokenizer(), "ab", [END, A, B])
+    scores = (None, TokenLogprobs(-1.0, (A,), (-1.0,)), TokenLogprobs(-2.0, (A,), (-0.5,)))
+    made = writer.add(output_chunk("c", token_ids=(C,), logprobs=(TokenLogprobs(-3.0),), prompt_logprobs=scores))
+    assert made == CompletionLogprobs(
+        tokens=["<|end|>", "a", "b", "c"],
+        token_logprobs=[None, -1.0, -2.0, -3.0],
+        top_logprobs=[None, {"a": -1.0}, {"a": -0.5, "b": -2.0}, {"c": -3.0}],
+        text_offset=[0, 0, 1, 2],
+    )
 
 
 HALF, OTHER_HALF, EURO = TOKENS[b"\xf0\x9f"], TOKENS[b"\x80\xf0"], TOKENS[b"\xe2\x82"]

@@ -1,0 +1,78 @@
+"""What the target thinks of a prompt: the log-probabilities of the prompt's own tokens.
+
+A target tells those of what it verifies. So the prompt goes to it as drafts, a block at a time, each on a sequence of
+its own: the blocks before it are in the prefix cache, and so is the whole prompt when the answer begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence as SequenceOf
+
+from orchestrator.answers.output import OutputText
+from orchestrator.answers.sequence import Sequence
+from orchestrator.drafting.drafter import DraftBlock
+from orchestrator.requests.request import GenerationRequest
+from orchestrator.target import RemoteTarget, TargetPool
+from pilotfish.errors import InternalError
+from pilotfish.models.tokens.tokenizer import Tokenizer
+from pilotfish.types import BLOCK_SIZE, MAX_TOP_K, AcceptanceMode, SamplingParams, TokenLogprobs
+
+_FLATTENING_TEMPERATURE = 100.0
+"""At which no token's probability is 0, so that every draft stands; log-probabilities are told without it."""
+
+
+class PromptScorer:
+    """Scores the prompt of one request."""
+
+    def __init__(
+        self,
+        pool: TargetPool,
+        tokenizer: Tokenizer,
+        request: GenerationRequest,
+        *,
+        max_draft_tokens: int,
+        acquire_timeout_s: float,
+    ) -> None:
+        """max_draft_tokens: that the targets take at once."""
+        self._pool = pool
+        self._tokenizer = tokenizer
+        self._request = request
+        self._acquire_timeout_s = acquire_timeout_s
+        # Whole blocks of the KV cache, where possible: then none is computed twice.
+        self._block_tokens = max_draft_tokens // BLOCK_SIZE * BLOCK_SIZE or max_draft_tokens
+
+    async def logprobs(self) -> tuple[TokenLogprobs | None, ...]:
+        """One for each token of the prompt: the first has none. Empty where the target tells none, as an emulated one.
+
+        Raises what RemoteRound does.
+        """
+        token_ids = self._request.prompt_token_ids
+        logprobs: list[TokenLogprobs | None] = [None]
+        for begin in range(1, len(token_ids), self._block_tokens):
+            block = await self._scored(token_ids[:begin], token_ids[begin : begin + self._block_tokens])
+            if not block:
+                return ()
+            logprobs.extend(block)
+        return tuple(logprobs)
+
+    async def _scored(self, context: tuple[int, ...], token_ids: tuple[int, ...]) -> SequenceOf[TokenLogprobs]:
+        """Of token_ids, which follow the context."""
+        sampling = SamplingParams(
+            temperature=_FLATTENING_TEMPERATURE,
+            acceptance=AcceptanceMode.TOLERANCE,
+            tolerance_top_k=MAX_TOP_K,
+            tolerance_delta=1.0,
+            max_tokens=len(token_ids) + 1,  # that of the target's own included
+            num_logprobs=self._request.sampling.num_logprobs,
+        )
+        request = dataclasses.replace(self._request, prompt_token_ids=context, sampling=sampling)
+        sequence = Sequence(request, OutputText(self._tokenizer, request))
+        target = RemoteTarget(self._pool, acquire_timeout_s=self._acquire_timeout_s, max_run_tokens=1)
+        try:
+            verdict = await anext(target.verify(sequence, DraftBlock(token_ids)))
+        finally:
+            target.close()
+        if verdict.logprobs and verdict.token_ids[: len(token_ids)] != token_ids:
+            raise InternalError("the target has not scored the prompt")
+        return verdict.logprobs[: len(token_ids)]
