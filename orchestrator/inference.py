@@ -233,22 +233,28 @@ class InferenceService:
         tree = self._tree(link, in_target=drafts_in_target)
         controller = InTargetController if drafts_in_target else Controller
         features = FeatureFeed(model.feature_layers)
+        target = RemoteTarget(
+            self.targets,
+            acquire_timeout_s=config.connect_timeout_s,
+            max_run_tokens=config.slow_reader_tokens,
+            features=features,
+            tree=tree,
+        )
         return Session(
             sequence=Sequence(request, OutputText(self.tokenizer, request)),
             controller=controller(request, self.control),
-            drafter=self._drafter(request, link, features, tree),
-            target=RemoteTarget(
-                self.targets,
-                acquire_timeout_s=config.connect_timeout_s,
-                max_run_tokens=config.slow_reader_tokens,
-                features=features,
-                tree=tree,
-            ),
+            drafter=self._drafter(request, link, target, features, tree),
+            target=target,
             rounds=rounds,
         )
 
     def _drafter(
-        self, request: GenerationRequest, link: ReplicaLink, features: FeatureFeed, tree: TreeRequest | None
+        self,
+        request: GenerationRequest,
+        link: ReplicaLink,
+        target: RemoteTarget,
+        features: FeatureFeed,
+        tree: TreeRequest | None,
     ) -> Drafter:
         proposer = request.speculation.proposer
         if _drafts_in_target(request, link.model):
@@ -257,7 +263,7 @@ class InferenceService:
         lookup = self._lookup_drafter(name, request, tree)
         if lookup is not None and proposer in LOOKUPS:
             return lookup
-        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead)
+        remote = RemoteDrafter(self.drafts, self._draft_deadline_s, features, tree, self.ahead, target.hand_on)
         if lookup is None:
             return remote
         return HybridDrafter(

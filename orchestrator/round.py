@@ -38,6 +38,9 @@ def nears_end(num_run_tokens: int, num_coming_tokens: int, token_s: float = 0.0)
 class RoundTarget(Protocol):
     """The part of a target that a round needs."""
 
+    goes_on: bool
+    """Whether the replica verifies the draft already: nothing is to be sent."""
+
     async def opened(self, sequence: Sequence) -> RemoteSequence:
         """The open sequence on a replica. Raises PilotfishError when there is none."""
 
@@ -238,10 +241,13 @@ class RemoteRound:
         if self._remote is None:
             remote = await self._target.opened(self._sequence)
             self._prefill_before_ns = remote.prefill_time_ns
-            remote.send(self._command(remote))
+            started_s = remote.last_arrival_s
+            if not self._target.goes_on:
+                remote.send(self._command(remote))
+                started_s = remote.last_sent_s
             self._remote = remote
             # Asked for twice, the time says nothing about a step.
-            self._started_s = remote.last_sent_s if self._started_s is None else math.inf
+            self._started_s = started_s if self._started_s is None else math.inf
         verdict = await self._target.verdict(self._remote, self._sequence)
         assert self._started_s is not None
         self._is_cut = self._cut_in is not None and verdict.num_draft_tokens > 0

@@ -8,6 +8,7 @@ target goes on when its replica is lost.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import AsyncGenerator
 
@@ -71,10 +72,13 @@ class Session:
             while not sequence.is_finished:
                 self.rounds.begin(decision)
                 draft = DraftBlock()
-                if decision.num_draft_tokens:
+                if target.goes_on:
+                    draft = drafter.handed_on(sequence)
+                    decision = dataclasses.replace(decision, num_draft_tokens=len(draft.token_ids))
+                elif decision.num_draft_tokens:
                     draft = await drafter.propose(sequence, decision.num_draft_tokens)
                 is_run = decision.num_draft_tokens == draft.num_in_target_drafts
-                if draft.token_ids:
+                if draft.token_ids or target.goes_on:
                     verdicts = target.verify(sequence, draft)
                 else:
                     verdicts = target.decode(sequence, decision.num_decode_tokens, draft.num_in_target_drafts)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Collection
 from collections.abc import Sequence as SequenceOf
 from typing import Protocol
+
+import msgspec
 
 from orchestrator.answers.sequence import Sequence, check_verdict
 from orchestrator.drafting.drafter import DraftBlock
@@ -21,7 +24,7 @@ from pilotfish.errors import (
     UnavailableError,
 )
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import Opened, SequenceError, Verdict
+from pilotfish.messages import Opened, PreparedDrafts, SequenceError, Verdict
 from pilotfish.types import (
     BLOCK_SIZE,
     Limits,
@@ -98,6 +101,8 @@ class RemoteTarget:
         """Of the replica."""
         self._is_opened = False
         """The replica has taken it."""
+        self.goes_on = False
+        """Whether the replica verifies already what was handed on for the last verdict."""
         self._avoid: set[str] = set()
         self._refused_until_s: float | None = None
         """When to give up, since replicas that seemed to have room have refused the sequence."""
@@ -127,6 +132,14 @@ class RemoteTarget:
             tree=self._tree,
         )
 
+    def hand_on(self, drafts: PreparedDrafts) -> None:
+        """Let the replica go on with them, without a round trip, where the verification under way ends as foreseen."""
+        remote = self._remote
+        if remote is None or not remote.is_usable or not remote.link.limits.takes_prepared_drafts:
+            return
+        with contextlib.suppress(PilotfishError):  # the next verdict will not come either, and tells why
+            remote.send(msgspec.structs.replace(drafts, sequence_id=remote.sequence_id))
+
     @property
     def link(self) -> Link | None:
         """Where the sequence is now; None while it is nowhere."""
@@ -152,6 +165,7 @@ class RemoteTarget:
         if remote is not None and remote.is_usable and (remote.is_welcome or self._pool.pick() is None):
             return remote
         self.close()
+        self.goes_on = False
         asked_ns = time.monotonic_ns()
         link = await self._pool.acquire(
             self._acquire_timeout_s,
@@ -176,6 +190,7 @@ class RemoteTarget:
         while not isinstance(event := await remote.receive(), Verdict):
             self._note(event, remote)
         check_verdict(event, sequence, self._model, self._limits)
+        self.goes_on = event.num_next_draft_tokens > 0
         if not self.has_answered:
             self.has_answered = True
             self.queue_time_ns += event.timings.queue_time_ns
@@ -189,6 +204,7 @@ class RemoteTarget:
         Raises `error` when trying elsewhere is no use.
         """
         failed, self._remote = self._remote, None
+        self.goes_on = False
         if failed is None:
             # No replica came in time: the pool has waited already.
             raise error

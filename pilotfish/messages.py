@@ -129,6 +129,8 @@ class Verdict(msgspec.Struct, frozen=True, tag=True):
     """Whether a tree's accepted path ended in a leaf."""
     features: Features | None = None
     """Those that the command asked for; None where the target keeps none."""
+    num_next_draft_tokens: int = 0
+    """Prepared drafts that the target verifies now without being asked; 0: it waits for a command."""
 
     @property
     def depth(self) -> int:
@@ -186,7 +188,10 @@ class Proposal(msgspec.Struct, frozen=True, tag=True):
 
 
 class PreparedDrafts(msgspec.Struct, frozen=True, tag=True):
-    """Drafts made ahead, for ways in which the verification of the last Proposal may end."""
+    """Drafts made ahead, for ways in which the verification of the last Proposal may end.
+
+    The drafter tells of them; handed to the target, they let it go on without a round trip.
+    """
 
     sequence_id: int
     base_length: int
@@ -236,8 +241,8 @@ class SequenceError(msgspec.Struct, frozen=True, tag=True):
     """The sampling parameter that is at fault; empty when it is none."""
 
 
-TargetCommand = OpenSequence | Verify | Decode | CloseSequence
-Command = OpenSequence | Verify | Decode | Propose | CloseSequence
+TargetCommand = OpenSequence | Verify | Decode | PreparedDrafts | CloseSequence
+Command = OpenSequence | Verify | Decode | Propose | PreparedDrafts | CloseSequence
 DraftEvent = Proposal | PreparedDrafts | SequenceError
 Event = Opened | Verdict | Proposal | PreparedDrafts | SequenceError
 

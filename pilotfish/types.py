@@ -269,6 +269,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     max_draft_tokens: int
     max_sequences: int
+    takes_prepared_drafts: bool = False
+    """Whether a target goes on with drafts that were made ahead (PreparedDrafts)."""
 
 
 class LoadReport(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ DELAY_MS = 2.0
 """Each way, between orchestrator and draft service."""
 NOISE, QUICK_NOISE = 0.015, 0.05
 ANSWER_TOKENS = 512
-GAIN = 1.15
+ASKED = {0.0: 3.2, DELAY_MS: 2.9}
+"""Speed-up over plain decoding, by the delay added each way."""
 COLUMNS = {
     "drafting": "drafting",
     "added_delay_ms": "added delay ms",
@@ -52,17 +53,8 @@ def run_ahead(report: Report, *, quick: bool) -> None:
             tokens_per_round=span.num_tokens / span.num_rounds,
             rounds=span.num_rounds,
         )
-    for delay_ms in (0.0, DELAY_MS):
-        gain = speed_ups["ahead", delay_ms] / speed_ups["synchronous", delay_ms]
-        report.check(f"ahead over synchronous, {delay_ms:g} ms added each way", gain, GAIN, kind="at least")
-    lost = {way: speed_ups[way, 0.0] - speed_ups[way, DELAY_MS] for way in ("ahead", "synchronous")}
-    report.check(
-        "ahead: share of the delay's cost that is hidden",
-        1 - lost["ahead"] / lost["synchronous"],
-        0.5,
-        "of it",
-        "at least",
-    )
+    for delay_ms, asked in ASKED.items():
+        report.check(f"ahead, {delay_ms:g} ms added each way", speed_ups["ahead", delay_ms], asked, kind="at least")
 
 
 async def _measure(num_rounds: int) -> tuple[Span, dict[tuple[str, float], Span]]:

@@ -111,6 +111,8 @@ def commands(draw: st.DrawFn, service: str) -> list[Command]:
             new = draw(TOKENS)[:place]
             options = draw(FEATURES), draw(TREES), draw(AHEAD), draw(st.booleans())
             said.append(Propose(sequence_id, place, new, draw(SMALL), *options))
+        elif draw(st.integers(0, 3)) == 0:
+            said.append(PreparedDrafts(sequence_id, place, draw(TOKENS), (0, 1), (1, 2), (3, 4, 5, 6)))
         elif draw(st.booleans()):
             said.append(
                 Decode(sequence_id, place, draw(st.integers(1, 9)), draw(SMALL), draw(WANTED_FEATURES), draw(TREES))
@@ -129,7 +131,17 @@ def events(service: str) -> st.SearchStrategy[Event]:
     if service == "target":
         finish = st.none() | st.none() | st.sampled_from(FinishReason)
         verdict = st.builds(
-            Verdict, IDS, SMALL, SMALL, SMALL, TOKENS, LOGPROBS, finish, draft_depth=SMALL, features=FEATURES
+            Verdict,
+            IDS,
+            SMALL,
+            SMALL,
+            SMALL,
+            TOKENS,
+            LOGPROBS,
+            finish,
+            draft_depth=SMALL,
+            features=FEATURES,
+            num_next_draft_tokens=SMALL,
         )
         return st.builds(Opened, IDS, SMALL) | verdict | verdict | failed
     proposal = st.builds(Proposal, IDS, SMALL, TOKENS, tuples(PROBS), parents=tuples(st.integers(-1, 3)))

@@ -45,6 +45,10 @@ class LookupDrafter:
             parents=draft.parents,
         )
 
+    def handed_on(self, sequence: Sequence) -> DraftBlock:  # noqa: ARG002
+        """Nothing: no draft is made ahead."""
+        return DraftBlock()
+
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:
         new_token_ids = sequence.tokens_since(len(self._index))
         if len(new_token_ids) > _TOKENS_PER_SLICE:
@@ -104,6 +108,9 @@ class HybridDrafter:
         if draft.token_ids or not found.token_ids:
             return dataclasses.replace(draft, elapsed_s=elapsed_s)
         return dataclasses.replace(found, elapsed_s=elapsed_s)
+
+    def handed_on(self, sequence: Sequence) -> DraftBlock:
+        return self._other.handed_on(sequence)
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
         return self._lookup.glance(sequence, self._max_lookup_tokens)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from orchestrator.answers.sequence import Sequence
@@ -16,7 +17,7 @@ from orchestrator.drafting.feature_feed import FeatureFeed
 from orchestrator.drafting.proposal_check import check_proposal
 from orchestrator.replicas.remote_sequence import Link, RemoteSequence
 from pilotfish.errors import PilotfishError, ResourceExhaustedError, UnavailableError
-from pilotfish.messages import PreparedDrafts, Proposal, Propose, SequenceError
+from pilotfish.messages import Event, PreparedDrafts, Proposal, Propose, SequenceError
 from pilotfish.speculation.lookup.index import needs_draft_probs
 from pilotfish.types import SequenceErrorCode, TreeRequest
 
@@ -48,12 +49,15 @@ class RemoteDrafter:
         features: FeatureFeed | None = None,
         tree: TreeRequest | None = None,
         ahead: AheadPolicy | None = None,
+        hand_on: Callable[[PreparedDrafts], None] = lambda _: None,
     ) -> None:
         """`deadline_s(num_tokens)` is how long a round may wait for that many draft tokens.
 
         features: of the target, for proposers that build on them. tree: how drafts may branch; None: chains.
-        ahead: how far the replica may draft ahead; None: not at all.
+        ahead: how far the replica may draft ahead; None: not at all. hand_on: takes what it has drafted ahead, as soon
+        as that arrives.
         """
+        self._hand_on = hand_on
         self._pool = pool
         self._ahead = AheadDrafts(ahead or AheadPolicy("off", 0))
         self._features = features or FeatureFeed()
@@ -90,6 +94,13 @@ class RemoteDrafter:
         if draft is None:
             draft = await self._asked(sequence, num_tokens)
         self._ahead.remember(sequence, () if draft.parents else draft.token_ids, time.monotonic())
+        return draft
+
+    def handed_on(self, sequence: Sequence) -> DraftBlock:
+        self._ahead.learn(sequence, time.monotonic())
+        num_tokens = self._remote.link.limits.max_draft_tokens if self._remote is not None else 0
+        draft = self._prepared(sequence, num_tokens) or DraftBlock()
+        self._ahead.remember(sequence, draft.token_ids, time.monotonic())
         return draft
 
     def glance(self, sequence: Sequence, num_tokens: int) -> DraftBlock:  # noqa: ARG002
@@ -220,13 +231,26 @@ class RemoteDrafter:
         link = self._pool.pick()
         if link is None:
             raise UnavailableError(self._pool.absence_reason)
-        remote = self._remote = RemoteSequence(link, max_events=_MAX_UNREAD_EVENTS)
+        remote = self._remote = RemoteSequence(
+            link, max_events=_MAX_UNREAD_EVENTS, on_arrival=partial(self._arrived, link, sequence)
+        )
         self._has_answered = False
         self._features_end = 0
         self._features.want(link.model)
         remote.send(sequence.opening(remote.sequence_id))
         remote.known_length = sequence.length
         return remote
+
+    def _arrived(self, link: Link, sequence: Sequence, event: Event) -> None:
+        """Hand on what was drafted ahead. Of distributions there would be too much to send in every round."""
+        if (
+            isinstance(event, PreparedDrafts)
+            and event.base_length == sequence.length
+            and not needs_draft_probs(sequence.request.sampling)
+            and max(event.draft_token_ids, default=0) < link.model.vocab_size
+            and len(event.draft_token_ids) <= link.limits.max_draft_tokens * len(event.own_token_ids)
+        ):
+            self._hand_on(event)
 
     def _give_up(self, error: PilotfishError) -> None:
         if self._remote is None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from pilotfish.errors import DeadlineExceededError, InternalError, PilotfishError
@@ -94,8 +95,11 @@ class Link(Protocol):
 class RemoteSequence:
     """A mailbox on a replica. Every one that is made must be closed."""
 
-    def __init__(self, link: Link, *, max_events: int) -> None:
-        """Attach to `link`; more than `max_events` unread events mean a replica out of its mind."""
+    def __init__(self, link: Link, *, max_events: int, on_arrival: Callable[[Event], None] | None = None) -> None:
+        """Attach to `link`; more than `max_events` unread events mean a replica out of its mind.
+
+        on_arrival: hears of every event before anybody receives it.
+        """
         self._loop = asyncio.get_running_loop()
         self._events: deque[Event] = deque()
         self._failure: PilotfishError | None = None
@@ -103,6 +107,7 @@ class RemoteSequence:
         """What `receive` waits for."""
         self._waits_since_s = 0.0
         self._max_events = max_events
+        self._on_arrival = on_arrival
         self._is_closed = False
         self.link = link
         self.sequence_id = link.attach(self)
@@ -176,6 +181,8 @@ class RemoteSequence:
             self.fail(InternalError(f"replica {self.link.replica_id} sent more than it was asked for"))
             return
         self._events.append(event)
+        if self._on_arrival is not None:
+            self._on_arrival(event)
         self._wake()
 
     def fail(self, error: PilotfishError) -> None:

@@ -79,7 +79,8 @@ class EmulatedEngine:
             prefix_caching=prefix_caching,
         )
         # Tests with a clock of their own count steps.
-        is_delaying = role == "target" and sleep is None
+        self._is_target = role == "target"
+        is_delaying = self._is_target and sleep is None
         self._delay = BatchingDelay(self.core.step_costs, max_batch_tokens) if is_delaying else None
         self._sleep = sleep
         self._timer = StepTimer()
@@ -139,6 +140,9 @@ class EmulatedEngine:
             end_ns = max(end_ns, now_ns - MAX_CREDIT_NS if end_ns else now_ns) + round(1e9 * self.core.step_s)
             # Where the next step follows at once, it makes up for what this one's end is late.
             await self._wait(end_ns, spin=bool(events) and not self.core.has_work)
+            if self._is_target:
+                self._take()
+                events = self.core.go_on(events)
             self.load = self.core.load()
             if self._delay is not None:
                 self._delay.gave(events, time.monotonic_ns())

@@ -14,7 +14,7 @@ import msgspec
 
 from pilotfish.errors import InvalidRequestError
 from pilotfish.features import FeatureFormat, FeatureRequest, Features
-from pilotfish.messages import CloseSequence, OpenSequence, SequenceError
+from pilotfish.messages import CloseSequence, OpenSequence, PreparedDrafts, SequenceError
 from pilotfish.rpc.v1 import types_pb2 as pb
 from pilotfish.step_table import StepTable
 from pilotfish.types import (
@@ -161,11 +161,11 @@ def features_from_proto(proto: pb.Features) -> Features | None:
 
 
 def limits_to_proto(limits: Limits) -> pb.Limits:
-    return pb.Limits(max_draft_tokens=limits.max_draft_tokens, max_sequences=limits.max_sequences)
+    return pb.Limits(**msgspec.structs.asdict(limits))
 
 
 def limits_from_proto(proto: pb.Limits) -> Limits:
-    return Limits(max_draft_tokens=proto.max_draft_tokens, max_sequences=proto.max_sequences)
+    return Limits(**_values(proto, Limits))
 
 
 def load_to_proto(load: LoadReport) -> pb.LoadReport:
@@ -205,6 +205,34 @@ def open_from_proto(proto: pb.OpenSequence, sequence_id: int) -> OpenSequence:
         sampling=sampling_from_proto(proto.sampling),
         traceparent=proto.traceparent,
         cache_salt=proto.cache_salt,
+    )
+
+
+def fill_prepared(proto: pb.PreparedDrafts, drafts: PreparedDrafts, sequence_id: int | None = None) -> None:
+    """sequence_id: what it is called there; None: as here."""
+    proto.sequence_id = drafts.sequence_id if sequence_id is None else sequence_id
+    proto.base_length = drafts.base_length
+    proto.verified_token_ids.extend(drafts.verified_token_ids)
+    proto.num_accepted_tokens.extend(drafts.num_accepted_tokens)
+    proto.own_token_ids.extend(drafts.own_token_ids)
+    proto.draft_token_ids.extend(drafts.draft_token_ids)
+    if drafts.draft_probs:
+        proto.draft_probs.extend(map(distribution_to_proto, drafts.draft_probs))
+
+
+def prepared_from_proto(proto: pb.PreparedDrafts, sequence_id: int | None = None) -> PreparedDrafts:
+    """sequence_id: what it is called here; None: as there. Raises InvalidRequestError."""
+    num_outcomes = len(proto.own_token_ids)
+    if num_outcomes == 0 or len(proto.num_accepted_tokens) != num_outcomes or len(proto.draft_token_ids) % num_outcomes:
+        raise InvalidRequestError("drafts made ahead do not fit their outcomes")
+    return PreparedDrafts(
+        proto.sequence_id if sequence_id is None else sequence_id,
+        proto.base_length,
+        tuple(proto.verified_token_ids[:]),
+        tuple(proto.num_accepted_tokens[:]),
+        tuple(proto.own_token_ids[:]),
+        tuple(proto.draft_token_ids[:]),
+        tuple(map(distribution_from_proto, proto.draft_probs[:])),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from pilotfish.errors import InvalidRequestError
 from pilotfish.messages import (
     AheadRequest,
     CloseSequence,
@@ -72,32 +71,6 @@ def _proposal_from_proto(proto: pb.Proposal) -> Proposal:
     )
 
 
-def _fill_prepared(proto: pb.PreparedDrafts, event: PreparedDrafts, sequence_id: int) -> None:
-    proto.sequence_id = sequence_id
-    proto.base_length = event.base_length
-    proto.verified_token_ids.extend(event.verified_token_ids)
-    proto.num_accepted_tokens.extend(event.num_accepted_tokens)
-    proto.own_token_ids.extend(event.own_token_ids)
-    proto.draft_token_ids.extend(event.draft_token_ids)
-    if event.draft_probs:
-        proto.draft_probs.extend(map(conversion.distribution_to_proto, event.draft_probs))
-
-
-def _prepared_from_proto(proto: pb.PreparedDrafts) -> PreparedDrafts:
-    num_outcomes = len(proto.own_token_ids)
-    if num_outcomes == 0 or len(proto.num_accepted_tokens) != num_outcomes or len(proto.draft_token_ids) % num_outcomes:
-        raise InvalidRequestError("drafts made ahead do not fit their outcomes")
-    return PreparedDrafts(
-        proto.sequence_id,
-        proto.base_length,
-        tuple(proto.verified_token_ids[:]),
-        tuple(proto.num_accepted_tokens[:]),
-        tuple(proto.own_token_ids[:]),
-        tuple(proto.draft_token_ids[:]),
-        tuple(map(conversion.distribution_from_proto, proto.draft_probs[:])),
-    )
-
-
 class DraftFrames(FrameCodec):
     """The FrameCodec of the draft stream."""
 
@@ -111,7 +84,7 @@ class DraftFrames(FrameCodec):
     responses = MappingProxyType(
         {
             Proposal: Item("proposal", _fill_proposal, _proposal_from_proto),
-            PreparedDrafts: Item("prepared", _fill_prepared, _prepared_from_proto),
+            PreparedDrafts: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
             SequenceError: ERROR,
         }
     )

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from pilotfish.messages import CloseSequence, Decode, Event, Opened, OpenSequence, SequenceError, Verdict, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Decode,
+    Event,
+    Opened,
+    OpenSequence,
+    PreparedDrafts,
+    SequenceError,
+    Verdict,
+    Verify,
+)
 from pilotfish.rpc import conversion
 from pilotfish.rpc.frames import CLOSE, ERROR, OPEN, FrameCodec, Item
 from pilotfish.rpc.v1 import target_pb2 as pb
@@ -73,6 +83,8 @@ def _fill_verdict(proto: pb.Verdict, event: Verdict, sequence_id: int) -> None:
         proto.draft_depth = event.draft_depth
     if event.ended_in_leaf:
         proto.ended_in_leaf = True
+    if event.num_next_draft_tokens:
+        proto.num_next_draft_tokens = event.num_next_draft_tokens
     if event.timings != NO_TIMINGS:
         conversion.fill_timings(proto.timings, event.timings)
     _fill_rest_of_verdict(proto, event)
@@ -101,6 +113,7 @@ def _verdict_from_proto(proto: pb.Verdict) -> Verdict:
         proto.draft_depth,
         proto.ended_in_leaf,
         conversion.features_from_proto(proto.features) if proto.HasField("features") else None,
+        proto.num_next_draft_tokens,
     )
 
 
@@ -124,6 +137,7 @@ class TargetFrames(FrameCodec):
         {
             Verify: Item("verify", _fill_verify, _verify_from_proto),
             Decode: Item("decode", _fill_decode, _decode_from_proto),
+            PreparedDrafts: Item("prepared", conversion.fill_prepared, conversion.prepared_from_proto),
             OpenSequence: OPEN,
             CloseSequence: CLOSE,
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,10 @@ from pilotfish.config import (
     config_from_dict,
 )
 from pilotfish.emulation.engine import start_emulated_engine
+from pilotfish.engine.core.engine import Engine
 from pilotfish.engine.core.engine_core import EngineCore
 from pilotfish.engine.process.factory import build_engine
-from pilotfish.messages import Event
+from pilotfish.messages import Event, Verdict
 from pilotfish.rpc.v1 import types_pb2
 from tests.support.stack import Answer, Stack, running_stack
 from tests.support.threaded_engine import ThreadedEngine
@@ -51,8 +52,9 @@ async def test_the_same_text_most_drafts_in_time_and_nothing_left() -> None:
     async with running_stack(ahead("off")) as stack:
         expected = {name: await answer(stack, name) for name in MODES}
         assert stack.orchestrator.service.ahead.counters.num_prepared_tokens == 0
-    engine = start_emulated_engine(CONFIG, "draft")
-    async with running_stack(ahead("on"), draft_engine=engine) as stack:
+    engine, target = start_emulated_engine(CONFIG, "draft"), start_emulated_engine(CONFIG, "target")
+    going_on = count_going_on(target.core)
+    async with running_stack(ahead("on"), target_engine=target, draft_engine=engine) as stack:
         counters, num_rounds = stack.orchestrator.service.ahead.counters, 0
         for name in MODES:
             answered = await answer(stack, name)
@@ -60,6 +62,7 @@ async def test_the_same_text_most_drafts_in_time_and_nothing_left() -> None:
             num_rounds += answered.speculation.num_rounds
         # A busy machine may be late with some.
         assert counters.num_hits > 0.3 * num_rounds
+        assert len(going_on) > 0.2 * num_rounds
         assert counters.num_wasted_tokens < counters.num_prepared_tokens
         assert counters.hidden_s > 0
         async with stack.call(max_tokens=2000) as call:
@@ -73,6 +76,20 @@ async def test_the_same_text_most_drafts_in_time_and_nothing_left() -> None:
 
 async def answer(stack: Stack, name: str) -> Answer:
     return await stack.ask(max_tokens=60, seed=5, **MODES[name])
+
+
+def count_going_on(core: Engine) -> list[Verdict]:
+    """Grows by the verdicts after which the target went on by itself."""
+    going_on: list[Verdict] = []
+    go_on = core.go_on
+
+    def counted(events: Sequence[Event]) -> list[Event]:
+        told = go_on(events)
+        going_on.extend(event for event in told if isinstance(event, Verdict) and event.num_next_draft_tokens)
+        return told
+
+    core.go_on = counted  # type: ignore[method-assign]
+    return going_on
 
 
 def make_slower(target: EngineCore, draft: EngineCore) -> None:
@@ -109,10 +126,12 @@ async def test_a_real_model_drafts_ahead(config: Config) -> None:
     for mode in ("off", "on"):
         draft, target = build_engine(config, "draft"), build_engine(config, "target")
         make_slower(target, draft)
+        going_on = count_going_on(target)
         engines = {"target_engine": ThreadedEngine(target), "draft_engine": ThreadedEngine(draft)}
         async with running_stack(ahead(mode, config), **engines) as stack:
             texts[mode] = [(await answer(stack, name)).token_ids for name in ("greedy", "coupled")]
             counters = stack.orchestrator.service.ahead.counters
     assert texts["on"] == texts["off"]
+    assert going_on
     # A push may come only while it is asked for.
     assert counters.num_hits + counters.num_late_hits > 5

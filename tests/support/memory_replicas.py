@@ -6,6 +6,8 @@ import asyncio
 import zlib
 from collections.abc import Callable, Collection, Sequence
 
+import msgspec
+
 from orchestrator.replicas.remote_sequence import RemoteSequence
 from pilotfish.errors import ResourceExhaustedError, UnavailableError
 from pilotfish.messages import (
@@ -15,6 +17,7 @@ from pilotfish.messages import (
     Event,
     Opened,
     OpenSequence,
+    PreparedDrafts,
     Proposal,
     Propose,
     SequenceError,
@@ -52,7 +55,7 @@ class MemoryLink:
         self.model = ModelInfo(
             model_id="toy", tokenizer_fingerprint="toy", vocab_size=VOCAB_SIZE, max_context_tokens=1000
         )
-        self.limits = Limits(max_draft_tokens=8, max_sequences=64)
+        self.limits = Limits(max_draft_tokens=8, max_sequences=64, takes_prepared_drafts=True)
         self.load = LoadReport()
         self.step_table = StepTable((1, 2, 5, 9), (10_000_000, 11_000_000, 12_000_000, 13_000_000))
         self.num_other_sequences = 0
@@ -62,6 +65,9 @@ class MemoryLink:
         self.failures: list[str] = []
         self.num_successes = 0
         self.tokens: dict[int, list[int]] = {}
+        self.drafts_ahead = False
+        self.prepared: dict[int, PreparedDrafts] = {}
+        """Of each sequence: for its next verdict."""
         self.prompt_lengths: dict[int, int] = {}
         self.max_lengths: dict[int, int] = {}
         self.stop_token_ids: dict[int, tuple[int, ...]] = {}
@@ -155,13 +161,21 @@ class MemoryLink:
         tokens = self.tokens.get(command.sequence_id)
         if tokens is None:
             return [SequenceError(command.sequence_id, SequenceErrorCode.UNKNOWN_SEQUENCE, "unknown")]
+        if isinstance(command, PreparedDrafts):
+            self.prepared[command.sequence_id] = command
+            return []
         if isinstance(command, Propose):
             del tokens[command.base_length - len(command.new_token_ids) :]
             tokens.extend(command.new_token_ids)
             if command.tree is not None:
                 return [self._tree_proposal(command, tokens)]
             drafted = continuation(tokens, command.num_draft_tokens)
-            return [Proposal(command.sequence_id, command.base_length, drafted)]
+            events: list[Event] = []
+            if not command.is_prepared:
+                events.append(Proposal(command.sequence_id, command.base_length, drafted))
+            if command.ahead is not None and self.drafts_ahead:
+                events.append(self._prepared(command, tokens))
+            return events
         if isinstance(command, Verify) and command.sequence_id in self.goal_lengths:
             decoded = tuple(tokens[command.base_length :])
             if command.draft_token_ids[: len(decoded)] != decoded or len(decoded) >= len(command.draft_token_ids):
@@ -185,7 +199,28 @@ class MemoryLink:
                     break
             return verdicts
         assert isinstance(command, Verify)
-        return [self._verdict(command.sequence_id, command.draft_token_ids, command.parents)]
+        return self._verdicts(command)
+
+    def _verdicts(self, command: Verify) -> list[Event]:
+        """On the draft, and on what was prepared for just its outcome."""
+        verdict = self._verdict(command.sequence_id, command.draft_token_ids, command.parents)
+        prepared = self.prepared.pop(command.sequence_id, None)
+        if prepared is None or prepared.base_length != verdict.base_length or verdict.finish_reason is not None:
+            return [verdict]
+        draft = prepared.draft(verdict.token_ids)
+        if draft is None:
+            return [verdict]
+        verdict = msgspec.structs.replace(verdict, num_next_draft_tokens=len(draft.draft_token_ids))
+        return [verdict, self._verdict(command.sequence_id, draft.draft_token_ids)]
+
+    @staticmethod
+    def _prepared(command: Propose, tokens: Sequence[int]) -> PreparedDrafts:
+        """For the outcome that all is accepted."""
+        k = command.num_draft_tokens
+        following = continuation(tokens, 2 * k + 1)
+        return PreparedDrafts(
+            command.sequence_id, command.base_length, following[:k], (k,), (following[k],), following[k + 1 :]
+        )
 
     @staticmethod
     def _tree_proposal(command: Propose, tokens: Sequence[int]) -> Proposal:

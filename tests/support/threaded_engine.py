@@ -54,6 +54,9 @@ class ThreadedEngine:
         try:
             while self._take_commands():
                 events = self._core.step() if self._core.has_work else []
+                if events:
+                    self._submit()
+                    events = self._core.go_on(events)
                 self._loop.call_soon_threadsafe(self._deliver, events, self._core.load())
         except Exception as error:
             logger.exception("the engine failed")
@@ -67,10 +70,14 @@ class ThreadedEngine:
                 lambda: self._is_closed or self._commands or self._core.has_work,
                 timeout=WAITING_POLL_S if self._core.is_waiting else None,
             )
+        self._submit()
+        return not self._is_closed
+
+    def _submit(self) -> None:
+        with self._changed:
             commands, self._commands = self._commands, []
         for command in commands:
             self._core.submit(command)
-        return not self._is_closed
 
     def _deliver(self, events: list[Event], load: LoadReport) -> None:
         self.load = load

@@ -170,11 +170,14 @@ class BatchingDelay:
         # A draft that came into a run and foresaw it wrong was dropped: the run goes on.
         if has_draft and (verdict.num_draft_tokens or sequence_id not in self._decoding):
             self._decoding.pop(sequence_id, None)
+            self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)
+            if verdict.num_next_draft_tokens:
+                self._drafting[sequence_id] = 1 + verdict.num_next_draft_tokens
+                return
             guess_ns = _FIRST_GUESS * self._costs.step_ns(1)
             known = self._known.get(sequence_id) or replace(self._latest or ReturnTime(guess_ns, guess_ns))
             known.since_ns = now_ns
             self._known[sequence_id] = self._away[sequence_id] = known
-            self._round_tokens += _WEIGHT * (len(verdict.token_ids) - self._round_tokens)
         elif self._decoding.get(sequence_id, 0) <= verdict.base_length + len(verdict.token_ids):
             self._decoding.pop(sequence_id, None)
 

@@ -17,7 +17,18 @@ from pilotfish.engine.core.intake import Intake, MoveKV
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.scheduler import ScheduledRows
 from pilotfish.engine.core.sequence import EngineSequence
-from pilotfish.messages import CloseSequence, Command, Decode, Event, OpenSequence, Propose, SequenceError, Verify
+from pilotfish.messages import (
+    CloseSequence,
+    Command,
+    Decode,
+    Event,
+    OpenSequence,
+    PreparedDrafts,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
 from pilotfish.types import BLOCK_SIZE, Limits, LoadReport, ModelInfo, SequenceErrorCode
 
 logger = logging.getLogger(__name__)
@@ -43,7 +54,9 @@ class Engine(ABC):
     ) -> None:
         """move_kv: see Intake."""
         self.model = model
-        self.limits = Limits(max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences)
+        self.limits = Limits(
+            max_draft_tokens=config.max_draft_tokens, max_sequences=config.max_sequences, takes_prepared_drafts=True
+        )
         self.num_preemptions = 0
         self._clock_ns = clock_ns
         self._grammars = grammars
@@ -137,6 +150,12 @@ class Engine(ABC):
         self._count_step(num_decoding, num_rows)
         return events
 
+    def go_on(self, events: Sequence[Event]) -> list[Event]:
+        """The events of the last step, once what arrived during it was submitted: a sequence for whose verdict a draft
+        was prepared goes on with that, and its verdict tells so."""
+        now_ns = self._clock_ns()
+        return [self._intake.go_on(event, now_ns) if isinstance(event, Verdict) else event for event in events]
+
     def _count_step(self, num_decoding: int, num_rows: int) -> None:
         self._num_sequences_decoding, self._num_step_tokens = num_decoding, num_rows
         self._num_steps += 1
@@ -164,6 +183,9 @@ class Engine(ABC):
                 return self._intake.decode(command, now_ns)
             case Propose():
                 return self._intake.propose(command, now_ns)
+            case PreparedDrafts():
+                self._intake.prepare(command)
+                return None
             case CloseSequence():
                 self._forget(command.sequence_id)
                 return None

@@ -17,10 +17,20 @@ from pilotfish.engine.core.drafts import DraftedChain, Drafts
 from pilotfish.engine.core.kv_cache import KVCache
 from pilotfish.engine.core.sequence import AheadTask, DecodeTask, EngineSequence, ProposeTask, VerifyTask
 from pilotfish.engine.core.tree_proposal import TreeProposal
-from pilotfish.messages import AheadRequest, Decode, OpenSequence, Proposal, Propose, SequenceError, Verify
+from pilotfish.messages import (
+    AheadRequest,
+    Decode,
+    OpenSequence,
+    PreparedDrafts,
+    Proposal,
+    Propose,
+    SequenceError,
+    Verdict,
+    Verify,
+)
 from pilotfish.speculation.common_prefix import num_common_tokens
 from pilotfish.speculation.trees.tree import DraftTree
-from pilotfish.types import AcceptanceMode, SequenceErrorCode
+from pilotfish.types import AcceptanceMode, SequenceErrorCode, SparseDistribution
 
 logger = logging.getLogger(__name__)
 
@@ -72,24 +82,53 @@ class Intake:
             command = rest
         if command.base_length != len(sequence.tokens):
             return _stale(sequence, command.base_length)
-        num_drafts, num_probs = len(command.draft_token_ids), len(command.draft_probs)
-        needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
-        if needs_probs and num_probs != num_drafts:
-            message = f"{num_drafts} draft tokens with {num_probs} distributions"
+        drafts = self._drafts(sequence, command.draft_token_ids, command.draft_probs, command.parents)
+        if drafts is None:
+            message = f"{len(command.draft_token_ids)} draft tokens with {len(command.draft_probs)} distributions"
             return SequenceError(command.sequence_id, SequenceErrorCode.INVALID, message, command.base_length)
-        # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
-        room = min(
-            self._max_context_tokens - len(sequence.tokens),
-            sequence.sampling.max_tokens - sequence.num_output_tokens,
-        )
-        tree = DraftTree(command.parents)
-        drafts = Drafts(command.draft_token_ids, command.draft_probs, None if tree.is_chain else tree)
-        drafts = drafts.cut(room - 1, self._capacity - len(sequence.tokens))
         if is_in_run and not drafts:
             return None
         sequence.task = VerifyTask(drafts, now_ns)
         sequence.feature_request = command.features or sequence.feature_request
         return None
+
+    def _drafts(
+        self,
+        sequence: EngineSequence,
+        token_ids: tuple[int, ...],
+        probs: tuple[SparseDistribution, ...],
+        parents: tuple[int, ...] = (),
+    ) -> Drafts | None:
+        """What can be verified of them; None where they lack the distributions that they were drawn from."""
+        needs_probs = sequence.sampling.acceptance is AcceptanceMode.REJECTION and not sequence.sampling.is_greedy
+        if needs_probs and len(probs) != len(token_ids):
+            return None
+        # Drafts past the end of the answer could never be used; without them the cache may hold what is left.
+        room = min(
+            self._max_context_tokens - len(sequence.tokens),
+            sequence.sampling.max_tokens - sequence.num_output_tokens,
+        )
+        tree = DraftTree(parents)
+        drafts = Drafts(token_ids, probs, None if tree.is_chain else tree)
+        return drafts.cut(room - 1, self._capacity - len(sequence.tokens))
+
+    def prepare(self, command: PreparedDrafts) -> None:
+        """Keep them for the next verdict; what is of no use is not worth an error."""
+        if (sequence := self._sequences.get(command.sequence_id)) is not None:
+            sequence.prepared = command
+
+    def go_on(self, verdict: Verdict, now_ns: int) -> Verdict:
+        """Begin to verify what was prepared for just the tokens of the verdict, which then says so."""
+        sequence = self._sequences.get(verdict.sequence_id)
+        if sequence is None or sequence.prepared is None or sequence.task is not None:
+            return verdict
+        prepared, sequence.prepared = sequence.prepared, None
+        draft = prepared.draft(verdict.token_ids) if prepared.base_length == verdict.base_length else None
+        drafts = None if draft is None else self._drafts(sequence, draft.draft_token_ids, draft.draft_probs)
+        if not drafts:
+            return verdict
+        sequence.task = VerifyTask(drafts, now_ns)
+        return msgspec.structs.replace(verdict, num_next_draft_tokens=len(drafts))
 
     def decode(self, command: Decode, now_ns: int) -> SequenceError | None:
         """A run that overlaps the one in progress moves its goal, so that runs can be chained without a gap."""

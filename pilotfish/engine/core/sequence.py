@@ -10,7 +10,7 @@ from pilotfish.engine.core.block_pool import BlockHash, salted_root
 from pilotfish.engine.core.drafts import NO_DRAFTS, DraftedChain, Drafts
 from pilotfish.engine.core.tree_proposal import TreeProposal
 from pilotfish.features import FeatureRequest
-from pilotfish.messages import AheadRequest, OpenSequence
+from pilotfish.messages import AheadRequest, OpenSequence, PreparedDrafts
 from pilotfish.speculation.lookup.index import LookupIndex
 from pilotfish.speculation.sampling.history import TokenHistory
 from pilotfish.structured.matching import GrammarMatcher
@@ -100,6 +100,8 @@ class EngineSequence:
     last_hash: BlockHash = field(init=False)
     num_cached_tokens: int = 0
     task: Task | None = None
+    prepared: PreparedDrafts | None = None
+    """What to verify after the verification under way, by how that ends."""
     drafter_state: object = None
     """What the drafter in the target keeps about the computed tokens; lost with the blocks."""
     lookup_index: LookupIndex | None = None

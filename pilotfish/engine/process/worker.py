@@ -49,12 +49,7 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
     last_report_s = 0.0
     wait_s = 0.0  # the front tells its first peers the load
     while True:
-        for message in front.receive(wait_s):
-            arrived = input_decoder.decode(message)
-            for command in arrived.commands:
-                core.submit(command)
-            if delay is not None:
-                delay.took(arrived.commands, arrived.arrived_ns)
+        _take(core, front, delay, wait_s)
         if delay is not None and core.has_work and (wait_ns := delay.wait_ns(time.monotonic_ns())) > 0:
             wait_s = wait_ns / 1e9
             continue
@@ -62,12 +57,24 @@ def run(core: Engine, front: WorkerSocket, delay: BatchingDelay | None = None) -
         if core.has_work:
             events = core.step(None if delay is None else delay.max_rows(time.monotonic_ns()))
             if delay is not None:
+                _take(core, front, delay, 0.0)
+                events = core.go_on(events)
                 delay.gave(events, time.monotonic_ns())
         load, now_s = core.load(), time.monotonic()
         if events or (load != last_load and now_s - last_report_s >= LOAD_INTERVAL_S):
             front.send(encoder.encode(EngineOutput(list(events), load)))
             last_load, last_report_s = load, now_s
         wait_s = 0.0 if core.has_work else WAITING_POLL_S if core.is_waiting else LOAD_INTERVAL_S
+
+
+def _take(core: Engine, front: WorkerSocket, delay: BatchingDelay | None, wait_s: float) -> None:
+    """Hand over what has arrived, after waiting wait_s for a first message."""
+    for message in front.receive(wait_s):
+        arrived = input_decoder.decode(message)
+        for command in arrived.commands:
+            core.submit(command)
+        if delay is not None:
+            delay.took(arrived.commands, arrived.arrived_ns)
 
 
 def main() -> None:

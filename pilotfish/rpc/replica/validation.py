@@ -16,6 +16,7 @@ from pilotfish.messages import (
     Command,
     Decode,
     OpenSequence,
+    PreparedDrafts,
     Propose,
     Verify,
 )
@@ -45,6 +46,8 @@ def check_command(command: Command, model: ModelInfo, limits: Limits) -> None:
             if command.num_draft_tokens:
                 _check_num_draft_tokens(command.num_draft_tokens, limits)
             _check_tree_request(command.tree, limits)
+        case PreparedDrafts():
+            _check_prepared(command, model, limits)
         case OpenSequence():
             _check_open(command, model)
         case CloseSequence():
@@ -74,13 +77,7 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
     num_drafts = len(command.draft_token_ids)
     if num_drafts > limits.max_draft_tokens:
         raise InvalidRequestError(f"{num_drafts} draft tokens; at most {limits.max_draft_tokens} (max_draft_tokens)")
-    _check_token_ids(command.draft_token_ids, model, "draft token id")
-    if command.draft_probs and len(command.draft_probs) != num_drafts:
-        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
-    for distribution in command.draft_probs:
-        _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
-        if not distribution.is_sound:
-            raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")
+    _check_drafts(command, model)
     if command.parents and len(command.parents) != num_drafts:
         raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.parents)} parents")
     if not command.parents:
@@ -89,6 +86,28 @@ def _check_verify(command: Verify, model: ModelInfo, limits: Limits) -> None:
         DraftTree(command.parents)
     except ValueError as error:
         raise InvalidRequestError(str(error)) from None
+
+
+def _check_prepared(command: PreparedDrafts, model: ModelInfo, limits: Limits) -> None:
+    num_outcomes = len(command.own_token_ids)
+    num_each = len(command.draft_token_ids) // num_outcomes
+    if num_each > limits.max_draft_tokens or num_outcomes > MAX_AHEAD_TOKENS:
+        raise InvalidRequestError(
+            f"{num_outcomes} drafts of {num_each} tokens were prepared; at most {MAX_AHEAD_TOKENS} of "
+            f"{limits.max_draft_tokens} (max_draft_tokens)"
+        )
+    _check_drafts(command, model)
+
+
+def _check_drafts(command: Verify | PreparedDrafts, model: ModelInfo) -> None:
+    num_drafts = len(command.draft_token_ids)
+    _check_token_ids(command.draft_token_ids, model, "draft token id")
+    if command.draft_probs and len(command.draft_probs) != num_drafts:
+        raise InvalidRequestError(f"{num_drafts} draft tokens with {len(command.draft_probs)} distributions")
+    for distribution in command.draft_probs:
+        _check_token_ids(distribution.token_ids, model, "token id of a draft distribution")
+        if not distribution.is_sound:
+            raise InvalidRequestError("a draft distribution repeats a token or its probabilities do not sum to 1")
 
 
 def _check_num_draft_tokens(num_draft_tokens: int, limits: Limits) -> None:

@@ -209,13 +209,13 @@ class DraftResponse(_message.Message):
     @_builtins.property
     def error(self) -> _types_pb2.SequenceError: ...
     @_builtins.property
-    def prepared(self) -> Global___PreparedDrafts: ...
+    def prepared(self) -> _types_pb2.PreparedDrafts: ...
     def __init__(
         self,
         *,
         proposal: Global___Proposal | None = ...,
         error: _types_pb2.SequenceError | None = ...,
-        prepared: Global___PreparedDrafts | None = ...,
+        prepared: _types_pb2.PreparedDrafts | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "item", b"item", "prepared", b"prepared", "proposal", b"proposal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -271,58 +271,3 @@ class Proposal(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
-
-@_typing.final
-class PreparedDrafts(_message.Message):
-    """Drafts made ahead, for ways in which the verification of the last Proposal may end. One message for all, of few
-    long fields: it comes in every round.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
-    BASE_LENGTH_FIELD_NUMBER: _builtins.int
-    VERIFIED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
-    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
-    OWN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
-    DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
-    DRAFT_PROBS_FIELD_NUMBER: _builtins.int
-    sequence_id: _builtins.int
-    base_length: _builtins.int
-    """The last Propose's base_length."""
-    @_builtins.property
-    def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The drafts that are being verified, on base_length committed tokens."""
-
-    @_builtins.property
-    def num_accepted_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Outcome i: the first num_accepted_tokens[i] of them, then own_token_ids[i], the target's own."""
-
-    @_builtins.property
-    def own_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
-    @_builtins.property
-    def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
-
-    @_builtins.property
-    def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.SparseDistribution]:
-        """One per draft token in rejection mode; empty otherwise."""
-
-    def __init__(
-        self,
-        *,
-        sequence_id: _builtins.int = ...,
-        base_length: _builtins.int = ...,
-        verified_token_ids: _abc.Iterable[_builtins.int] | None = ...,
-        num_accepted_tokens: _abc.Iterable[_builtins.int] | None = ...,
-        own_token_ids: _abc.Iterable[_builtins.int] | None = ...,
-        draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
-        draft_probs: _abc.Iterable[_types_pb2.SparseDistribution] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___PreparedDrafts: _TypeAlias = PreparedDrafts  # noqa: Y015

@@ -55,6 +55,7 @@ class TargetRequest(_message.Message):
     VERIFY_FIELD_NUMBER: _builtins.int
     DECODE_FIELD_NUMBER: _builtins.int
     CLOSE_FIELD_NUMBER: _builtins.int
+    PREPARED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def open(self) -> _types_pb2.OpenSequence: ...
     @_builtins.property
@@ -63,6 +64,13 @@ class TargetRequest(_message.Message):
     def decode(self) -> Global___Decode: ...
     @_builtins.property
     def close(self) -> _types_pb2.CloseSequence: ...
+    @_builtins.property
+    def prepared(self) -> _types_pb2.PreparedDrafts:
+        """For the verification under way, of drafts that are verified_token_ids: where its Verdict commits one of the
+        outcomes, the target verifies that outcome's draft next, without being asked (num_next_draft_tokens). What comes
+        too late, or fits nothing, is dropped.
+        """
+
     def __init__(
         self,
         *,
@@ -70,12 +78,13 @@ class TargetRequest(_message.Message):
         verify: Global___Verify | None = ...,
         decode: Global___Decode | None = ...,
         close: _types_pb2.CloseSequence | None = ...,
+        prepared: _types_pb2.PreparedDrafts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "decode", b"decode", "item", b"item", "open", b"open", "verify", b"verify"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "decode", b"decode", "item", b"item", "open", b"open", "prepared", b"prepared", "verify", b"verify"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "decode", b"decode", "item", b"item", "open", b"open", "verify", b"verify"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "decode", b"decode", "item", b"item", "open", b"open", "prepared", b"prepared", "verify", b"verify"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["open", "verify", "decode", "close"]  # noqa: Y015
+    _WhichOneofReturnType_item: _TypeAlias = _typing.Literal["open", "verify", "decode", "close", "prepared"]  # noqa: Y015
     _WhichOneofArgType_item: _TypeAlias = _typing.Literal["item", b"item"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_item) -> _WhichOneofReturnType_item | None: ...
 
@@ -281,6 +290,7 @@ class Verdict(_message.Message):
     DRAFT_DEPTH_FIELD_NUMBER: _builtins.int
     ENDED_IN_LEAF_FIELD_NUMBER: _builtins.int
     FEATURES_FIELD_NUMBER: _builtins.int
+    NUM_NEXT_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     sequence_id: _builtins.int
     base_length: _builtins.int
     """Committed length before token_ids."""
@@ -301,6 +311,10 @@ class Verdict(_message.Message):
     ended_in_leaf: _builtins.bool
     """The draft was a tree and the accepted path ended in a leaf: the last of
     token_ids is a bonus. A chain says so by its numbers.
+    """
+    num_next_draft_tokens: _builtins.int
+    """The target goes on by itself: it verifies so many of the drafts that were prepared for just these tokens, and a
+    Verdict on them follows. 0: it waits for a command.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
@@ -328,10 +342,11 @@ class Verdict(_message.Message):
         draft_depth: _builtins.int = ...,
         ended_in_leaf: _builtins.bool = ...,
         features: _types_pb2.Features | None = ...,
+        num_next_draft_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["features", b"features", "timings", b"timings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_depth", b"draft_depth", "ended_in_leaf", b"ended_in_leaf", "features", b"features", "finish_reason", b"finish_reason", "logprobs", b"logprobs", "num_accepted_tokens", b"num_accepted_tokens", "num_draft_tokens", b"num_draft_tokens", "num_next_draft_tokens", b"num_next_draft_tokens", "sequence_id", b"sequence_id", "timings", b"timings", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -651,23 +651,82 @@ class Limits(_message.Message):
 
     MAX_DRAFT_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_SEQUENCES_FIELD_NUMBER: _builtins.int
+    TAKES_PREPARED_DRAFTS_FIELD_NUMBER: _builtins.int
     max_draft_tokens: _builtins.int
     """Draft tokens in one round at most."""
     max_sequences: _builtins.int
     """Sequences open at once, over all peers."""
+    takes_prepared_drafts: _builtins.bool
+    """Whether a target takes PreparedDrafts. Others would end the stream at what they do not know."""
     def __init__(
         self,
         *,
         max_draft_tokens: _builtins.int = ...,
         max_sequences: _builtins.int = ...,
+        takes_prepared_drafts: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_draft_tokens", b"max_draft_tokens", "max_sequences", b"max_sequences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_draft_tokens", b"max_draft_tokens", "max_sequences", b"max_sequences", "takes_prepared_drafts", b"takes_prepared_drafts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Limits: _TypeAlias = Limits  # noqa: Y015
+
+@_typing.final
+class PreparedDrafts(_message.Message):
+    """Drafts made ahead, for ways in which the verification of the last Proposal may end. A drafter tells its orchestrator
+    of them, and that hands them to the target. One message for all, of few long fields: it comes in every round.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    BASE_LENGTH_FIELD_NUMBER: _builtins.int
+    VERIFIED_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    NUM_ACCEPTED_TOKENS_FIELD_NUMBER: _builtins.int
+    OWN_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DRAFT_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    DRAFT_PROBS_FIELD_NUMBER: _builtins.int
+    sequence_id: _builtins.int
+    base_length: _builtins.int
+    """The last Propose's base_length."""
+    @_builtins.property
+    def verified_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The drafts that are being verified, on base_length committed tokens."""
+
+    @_builtins.property
+    def num_accepted_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Outcome i: the first num_accepted_tokens[i] of them, then own_token_ids[i], the target's own."""
+
+    @_builtins.property
+    def own_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def draft_token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The draft of outcome 0, then that of outcome 1, ...; all are of the same length."""
+
+    @_builtins.property
+    def draft_probs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SparseDistribution]:
+        """One per draft token in rejection mode; empty otherwise."""
+
+    def __init__(
+        self,
+        *,
+        sequence_id: _builtins.int = ...,
+        base_length: _builtins.int = ...,
+        verified_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        num_accepted_tokens: _abc.Iterable[_builtins.int] | None = ...,
+        own_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        draft_token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        draft_probs: _abc.Iterable[Global___SparseDistribution] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_length", b"base_length", "draft_probs", b"draft_probs", "draft_token_ids", b"draft_token_ids", "num_accepted_tokens", b"num_accepted_tokens", "own_token_ids", b"own_token_ids", "sequence_id", b"sequence_id", "verified_token_ids", b"verified_token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreparedDrafts: _TypeAlias = PreparedDrafts  # noqa: Y015
 
 @_typing.final
 class LoadReport(_message.Message):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pilotfish.engine.batching.batching_delay import BatchingDelay
 from pilotfish.engine.batching.step_costs import StepCosts
@@ -151,6 +152,16 @@ def test_a_prefill_waits_for_who_is_back_soon(away_ms: int, waits: bool):
     delay = known_to_be_away(away_ms)
     delay.took([OpenSequence(2, (1, 2, 3), SamplingParams())], MS)
     assert (0 < delay.wait_ns(MS) < 8 * MS) is waits
+
+
+def test_who_goes_on_is_not_waited_for():
+    delay = BatchingDelay(flat(), 512)
+    delay.took(drafted(1, 2), 0)
+    delay.gave([replace(verdict, num_next_draft_tokens=5) for verdict in verified(1, 2)], 8 * MS)
+    assert delay.wait_ns(8 * MS) == 0
+    assert delay.max_rows(8 * MS) is None
+    delay.gave([replace(verified(1, base=14)[0], num_next_draft_tokens=5), *verified(2, base=14)], 16 * MS)
+    assert delay.wait_ns(16 * MS) > 0
 
 
 def test_a_wait_is_thought_over_when_one_that_was_waited_for_is_closed():

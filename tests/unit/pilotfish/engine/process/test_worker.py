@@ -70,6 +70,9 @@ class Core:
         self.steps.append(len(commands))
         return [Verdict(each.sequence_id, 4, 2 if isinstance(each, Verify) else 0, 0, (1,)) for each in commands]
 
+    def go_on(self, events: list[Event]) -> list[Event]:
+        return events
+
     def load(self) -> LoadReport:
         return LoadReport(num_step_tokens=3, step_time_ns=STEP_NS)
 
@@ -115,7 +118,7 @@ def test_what_comes_during_a_wait_is_in_the_step() -> None:
 
 
 def test_a_wait_that_brings_nothing_ends_in_a_step() -> None:
-    front = Front([verify(1)], [], [])
+    front = Front([verify(1)], [], [], [])
     core = served(front, Delay(3_000_000, 0))
     assert core.steps == [1]
 
@@ -139,13 +142,13 @@ def test_a_step_is_as_large_as_the_delay_says() -> None:
     asked_ns = []
     delay.max_rows = lambda now_ns: asked_ns.append(now_ns) or 7  # type: ignore[method-assign, func-returns-value]
     before_ns = time.monotonic_ns()
-    assert served(Front([verify(1), verify(2)], []), delay).limits_of_steps == [7]
+    assert served(Front([verify(1), verify(2)], [], []), delay).limits_of_steps == [7]
     assert before_ns <= asked_ns[0] <= time.monotonic_ns()
     assert served(Front([verify(1)], [])).limits_of_steps == [None]
 
 
 def test_the_delay_hears_of_steps() -> None:
-    front = Front([verify(1), verify(2)], [verify(1)])
+    front = Front([verify(1), verify(2)], [], [verify(1)])
     served(front, BatchingDelay(COSTS, 512))
     assert any(0 < wait_s < LOAD_INTERVAL_S for wait_s in front.waits_s)
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pilotfish.errors import InvalidRequestError
-from pilotfish.messages import AheadRequest, Command, Decode, OpenSequence, Propose, Verify
+from pilotfish.messages import AheadRequest, Command, Decode, OpenSequence, PreparedDrafts, Propose, Verify
 from pilotfish.rpc.replica.validation import check_command
 from pilotfish.types import Limits, ModelInfo, SamplingParams, SparseDistribution, TreeRequest
 
@@ -40,6 +40,9 @@ GREEDY = SamplingParams(temperature=0)
                 ((), ()),
             )
         ),
+        (PreparedDrafts(1, 3, (), (0,), (1,), (1, 1, 1)), "1 drafts of 3 tokens were prepared"),
+        (PreparedDrafts(1, 3, (), (0,), (1,), (10,)), "draft token id 10"),
+        (PreparedDrafts(1, 3, (), (0,) * 1025, (1,) * 1025, (1,) * 1025), "1025 drafts of 1 tokens were prepared"),
         (Verify(1, 3, (1, 2), parents=(-1,)), "2 draft tokens with 1 parents"),
         (Verify(1, 3, (1, 2), parents=(-1, 1)), "it must come before it"),
         (Verify(1, 3, (1, 2), parents=(-2, 0)), "it must come before it"),

@@ -1,0 +1,122 @@
+"""Rounds that the target begins by itself, with drafts made ahead that it was handed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from orchestrator.control.decision import Decision
+from orchestrator.control.reasons import Reason
+from orchestrator.drafting.ahead_policy import AheadPolicy
+from orchestrator.drafting.remote_drafter import RemoteDrafter
+from orchestrator.session import Session
+from pilotfish.messages import Event, PreparedDrafts, Verdict, Verify
+from tests.support.memory_replicas import VOCAB_SIZE, continuation
+from tests.unit.orchestrator.session.conftest import PROMPT, World
+
+
+@pytest.fixture
+def session(world: World) -> Session:
+    return make_session(world)
+
+
+def make_session(world: World, **options) -> Session:
+    world.draft_a.drafts_ahead = True
+    session = world.session(**options)
+    session.drafter = RemoteDrafter(
+        world.drafts, lambda _: world.deadline_s, ahead=AheadPolicy("on", 48), hand_on=session.target.hand_on
+    )
+    return session
+
+
+def verifications(world: World) -> list[Verify]:
+    return [command for command in world.target_a.commands if isinstance(command, Verify)]
+
+
+async def test_rounds_need_no_command(world: World, session: Session) -> None:
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    # 1 token, then 8 rounds of 5: every second one is begun by the target, since what follows it comes too late here.
+    assert session.speculation_stats.num_rounds == 8
+    assert len(verifications(world)) == 4
+    world.assert_nothing_is_left()
+
+
+async def test_a_replica_that_cannot_is_asked_for_each_round(world: World, session: Session) -> None:
+    world.target_a.limits = type(world.target_a.limits)(max_draft_tokens=8, max_sequences=64)
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    assert not world.target_a.prepared
+    assert len(verifications(world)) == session.speculation_stats.num_rounds == 8
+
+
+async def test_the_replica_is_lost_while_it_goes_on(world: World, session: Session) -> None:
+    world.targets.links.append(world.target_b)
+
+    def lose_after(event: Event) -> list[Event]:
+        if not (isinstance(event, Verdict) and event.num_next_draft_tokens and event.base_length > 20):
+            return [event]
+        world.target_a.on_event = lambda event: []
+        asyncio.get_running_loop().call_later(0.01, world.target_a.lose)
+        return [event]
+
+    world.target_a.on_event = lose_after
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    assert session.target.num_failovers == 1
+    world.target_a.mailboxes.clear()
+    world.assert_nothing_is_left()
+
+
+async def test_the_drafter_is_lost_while_the_target_goes_on(world: World, session: Session) -> None:
+    chunks = []
+    async for chunk in session.run():
+        chunks.append(chunk)
+        if session.target.goes_on:
+            world.draft_a.lose()
+    assert world.tokens_of(chunks) == continuation(PROMPT, 40)
+    assert not world.target_a.mailboxes
+
+
+@pytest.mark.parametrize("fault", ["a token that does not exist", "too many", "of another round"])
+async def test_what_a_target_must_never_see_is_not_handed_on(world: World, session: Session, fault: str) -> None:
+    def spoil(event: Event) -> list[Event]:
+        if not isinstance(event, PreparedDrafts):
+            return [event]
+        base = event.base_length + (fault == "of another round")
+        drafts = {"a token that does not exist": (VOCAB_SIZE,), "too many": (1,) * 9}.get(fault, (1,))
+        return [
+            PreparedDrafts(
+                event.sequence_id,
+                base,
+                event.verified_token_ids,
+                event.num_accepted_tokens,
+                event.own_token_ids,
+                drafts,
+            )
+        ]
+
+    world.draft_a.on_event = spoil
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    assert not world.target_a.prepared
+
+
+async def test_a_stop_ends_what_goes_on(world: World) -> None:
+    expected = continuation(PROMPT, 40)
+    stop = world.tokenizer.bytes_by_token(skip_special=False)[expected[7]].decode()
+    session = make_session(world, stop=(stop,))
+    tokens = await world.tokens(session)
+    assert tokens == expected[: len(tokens)]
+    assert session.sequence.stopped_by == stop
+    world.assert_nothing_is_left()
+
+
+async def test_the_round_under_way_is_awaited_where_the_controller_wants_none(world: World, session: Session) -> None:
+    decide = session.controller.decide
+
+    def off(result) -> Decision:
+        decision = decide(result)
+        return Decision(0, 3, Reason.LOAD) if session.target.goes_on else decision
+
+    session.controller.decide = off  # type: ignore[method-assign]
+    assert await world.tokens(session) == continuation(PROMPT, 40)
+    assert session.speculation_stats.num_rounds == 8
+    world.assert_nothing_is_left()
