@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 import ray
 from ray import serve
 from ray.exceptions import RayError
-from ray.serve.config import ProxyLocation
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import LoggingConfig
 
@@ -29,6 +28,8 @@ from pilotfish.pools.options import (
     num_ranks,
     num_replicas,
     pools,
+    proxy_options,
+    route_prefix,
     scaling_options,
     with_gpus_per_replica,
 )
@@ -103,12 +104,13 @@ def running(config: Config) -> Iterator[None]:
     quiet = LoggingConfig(enable_access_log=False, log_level="WARNING")
     config = for_this_machine(config, ray.cluster_resources().get("GPU", 0))
     check_room([demand(scaling_options(config, pool)) for pool in pools(config)], nodes())
-    # No proxy: the public address is the orchestrator's own, and port 8000 stays free.
     with told_as_unavailable("start Serve"):
-        serve.start(proxy_location=ProxyLocation.Disabled, logging_config=quiet)
+        serve.start(**proxy_options(config), logging_config=quiet)
     try:
         application = compose(config)
-        target = serve.RunTarget(target=application, name=APPLICATION, route_prefix=None, logging_config=quiet)
+        target = serve.RunTarget(
+            target=application, name=APPLICATION, route_prefix=route_prefix(config), logging_config=quiet
+        )
         with told_as_unavailable("deploy the services"):
             serve.run_many([target], wait_for_applications_running=False)
         yield

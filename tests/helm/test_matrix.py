@@ -103,14 +103,16 @@ def test_serve_is_told_what_pilotfish_would_tell_it(helm: Any) -> None:
         }
         for pool, bounds in scaling.items()
     }
+    own = arguments["pilotfish"]["deployment"]["orchestrator"]
     config = config_from_dict(
         {
             **arguments["pilotfish"],
             **{pool: arguments[f"pilotfish-{pool}"][pool] for pool in scaling},
             "orchestrator": {**arguments["pilotfish"]["orchestrator"], "num_replicas": 2},
-            "deployment": {**pools, "orchestrator": {"labels": {"pilotfish-pool": "orchestrator"}}},
+            "deployment": {**pools, "orchestrator": {**own, "labels": {"pilotfish-pool": "orchestrator"}}},
         }
     )
+    assert own["ingress_port"] == serve_file_of(service)["http_options"]["port"]
     expected = serve_file(config)["applications"]
     assert [each["deployments"] for each in applications] == [each["deployments"] for each in expected]
     assert [each["import_path"] for each in applications] == [each["import_path"] for each in expected]

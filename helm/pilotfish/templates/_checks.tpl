@@ -68,7 +68,7 @@ and what to change. */ -}}
 
 {{- define "pilotfish.checkConfig" -}}
 {{- $config := .root.Values.config }}
-{{- $managed := dict "target.host" "listenHost" "target.port" "ports.target" "target.metrics_port" "ports.metrics" "target.num_replicas" "pools.target.replicas" "draft.host" "listenHost" "draft.port" "ports.draft" "draft.metrics_port" "ports.metrics" "draft.num_replicas" "pools.draft.replicas" "orchestrator.host" "listenHost" "orchestrator.port" "ports.grpc" "orchestrator.num_replicas" "pools.orchestrator.replicas" "orchestrator.http.port" "ports.http" "orchestrator.target_addresses" "pools.target" "orchestrator.draft_addresses" "pools.draft" "telemetry.metrics_host" "listenHost" "telemetry.otlp_endpoint" "otel.endpoint" "security.internal" "security.internal" "cache_dir" "modelCache" }}
+{{- $managed := dict "target.host" "listenHost" "target.port" "ports.target" "target.metrics_port" "ports.metrics" "target.num_replicas" "pools.target.replicas" "draft.host" "listenHost" "draft.port" "ports.draft" "draft.metrics_port" "ports.metrics" "draft.num_replicas" "pools.draft.replicas" "orchestrator.host" "listenHost" "orchestrator.port" "ports.grpc" "orchestrator.num_replicas" "pools.orchestrator.replicas" "orchestrator.http.port" "ports.http" "orchestrator.target_addresses" "pools.target" "orchestrator.draft_addresses" "pools.draft" "deployment.orchestrator.ingress_port" "ray.ingress" "telemetry.metrics_host" "listenHost" "telemetry.otlp_endpoint" "otel.endpoint" "security.internal" "security.internal" "cache_dir" "modelCache" }}
 {{- range $path, $value := $managed }}
 {{- $node := $config }}
 {{- range splitList "." $path }}
